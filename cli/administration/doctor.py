@@ -33,7 +33,7 @@ def doctor(
       raftwerk doctor -b broker:9092 --json
       raftwerk doctor -c server.properties             before a node's first start
     """
-    from ...cluster.client.doctor import FAILURE, examine_cluster, examine_config, examine_machine
+    from ...cluster.client.doctor import FAILURE, examine_cluster, examine_config, examine_local_logs, examine_machine
 
     found = examine_machine()
     for file in files:
@@ -42,6 +42,8 @@ def doctor(
     if not files or any(name is not None for name in names):
         address = choose_address(*names)
         found += run_client(examine_cluster(address.bootstrap, address.advice))
+        if address.directory is not None:
+            found += examine_local_logs(address.directory)
     for one in found:
         if as_json:
             print_json({"level": one.level, "what": one.what, "way_out": one.way_out})

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...log.errors import LogDirError
+from ...log.manager.log_loading import METADATA_LOG
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
 from ...runtime.files.real_disk import RealDisk
@@ -23,6 +24,7 @@ from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..local.free_ports import why_not_free
+from ..local.layout import load_plan
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
@@ -196,7 +198,10 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
         way_out = "start a broker that was last in sync; nothing is lost meanwhile"
         yield Finding(FAILURE, f"{len(leaderless)} partitions have no leader: {_some(leaderless)}", way_out)
     if behind:
-        way_out = "start the missing brokers; if they run, they are too slow or cut off"
+        way_out = (
+            "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
+            "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
+        )
         yield Finding(WARNING, f"{len(behind)} partitions lack a replica in sync: {_some(behind)}", way_out)
     if not leaderless and not behind:
         yield Finding(OK, f"all replicas of {count} partitions are in sync")
@@ -324,12 +329,33 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
 
 
+def examine_local_logs(directory: str) -> list[Finding]:
+    """Report damaged logs of the nodes of a local cluster, running or not."""
+    found: list[Finding] = []
+    for node in load_plan(directory).nodes:
+        try:
+            with open(node.properties_file, encoding="utf-8") as file:
+                config = load_config(file.read())
+        except (OSError, ConfigError) as error:
+            found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {error}", "restore it"))
+        else:
+            found += [one for path in config.all_dirs for one in _damage(path)]
+    return found
+
+
 def _damage(path: str) -> Iterator[Finding]:
     """Report logs that a node has found damaged, by its file in the log directory."""
     try:
         found = read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE))
     except (OSError, LogDirError):
         return
+    metadata_from = found.pop(METADATA_LOG, None)
+    if metadata_from is not None:
+        way_out = (
+            "restart a broker, which fetches the rest again; if it is a controller and a majority of the others runs, "
+            "stop it, empty its log directory, format it again and start it"
+        )
+        yield Finding(FAILURE, f"{path}: the metadata log is damaged from offset {metadata_from} on", way_out)
     if found:
         names = _some([f"{tp} from offset {offset} on" for tp, offset in found.items()])
         way_out = (

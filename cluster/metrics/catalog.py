@@ -275,6 +275,13 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_exporter",
     ),
     Spec(
+        "kafka_server_broker_metadata_metrics_metadata_load_error_count",
+        COUNTER,
+        (),
+        "Records of the metadata log or a snapshot that could not be read, and were passed over.",
+        "kafka.server:type=broker-metadata-metrics,name=metadata-load-error-count",
+    ),
+    Spec(
         "raftwerk_group_records_passed_over_total",
         COUNTER,
         (),

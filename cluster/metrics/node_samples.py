@@ -66,6 +66,7 @@ def read_all(node: Node, counters: Counters, partition_limit: int) -> Iterator[S
     if node.raft is None or node.loader is None:
         return
     yield _read_quorum(node)
+    yield _read_scrubbers(node, partition_limit)
     if node.controller is not None:
         yield _read_controller(node, counters)
     if node.replica_manager is not None:
@@ -138,6 +139,8 @@ def _read_quorum(node: Node) -> Samples:
             samples.put(prefix + name, value)
     state = role.kind.value if node.config.is_controller else "observer"
     samples.put("kafka_server_raftmetrics_current_state", 1, state)
+    if node.loader is not None:
+        samples.put("kafka_server_broker_metadata_metrics_metadata_load_error_count", node.loader.load_errors)
     return samples
 
 
@@ -215,6 +218,18 @@ def _reassigning(node: Node) -> int:
     )
 
 
+def _read_scrubbers(node: Node, limit: int) -> Samples:
+    """What is known of damage in the logs of partitions and in the metadata log."""
+    samples = Samples()
+    logs = node.log_manager
+    found = [] if logs is None else [one for one in (logs.scrubber, logs.metadata_scrubber) if one is not None]
+    samples.put("raftwerk_log_scrubbed_bytes_total", sum(one.checked_bytes for one in found))
+    for scrubber in found:
+        for key in list(scrubber.damaged)[:limit]:
+            samples.put("raftwerk_log_damaged", 1, key.topic, str(key.partition))
+    return samples
+
+
 def _read_logs(node: Node, limit: int) -> Samples:
     samples = Samples()
     manager, logs = node.replica_manager, node.log_manager
@@ -222,10 +237,6 @@ def _read_logs(node: Node, limit: int) -> Samples:
         return samples
     put = samples.put
     put("kafka_log_logmanager_offlinelogdirectorycount", len(node.config.all_dirs) - len(logs.directories.ids))
-    if logs.scrubber is not None:
-        put("raftwerk_log_scrubbed_bytes_total", logs.scrubber.checked_bytes)
-        for key in list(logs.scrubber.damaged)[:limit]:
-            put("raftwerk_log_damaged", 1, key.topic, str(key.partition))
     put("raftwerk_metrics_partitions_left_out", max(0, len(manager.partitions) - limit))
     for key, replica in list(manager.partitions.items())[:limit]:
         log, labels = replica.log, (key.topic, str(key.partition))

@@ -17,6 +17,7 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.replica_manager import ReplicaManager
 from ...log.errors import LogDirError, StorageError
 from ...log.manager.log_manager import LogManager
+from ...log.segment.batch_scan import Damage
 from ...raft.driver.quorum_state_store import QuorumStateError
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ...runtime.invariants import InvariantViolation
@@ -156,6 +157,7 @@ class Node:
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
         self.loader.set_snapshot_sink(self.raft.create_snapshot)
         self.loader.set_kraft_version_reader(lambda: self.raft.kraft_version if self.raft is not None else 0)
+        self.log_manager.scrub_metadata_log(log, self._on_metadata_damaged)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
             self._controller_role = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)
@@ -170,6 +172,17 @@ class Node:
         self.loader.subscribe(lambda image, delta: self._check_caught_up())
         self.loader.subscribe_leader(lambda leader: self._check_caught_up())
         await self.raft.start()
+
+    def _on_metadata_damaged(self, damage: Damage) -> None:
+        directory = self.config.metadata_log_dir
+        if not self.config.is_controller:
+            logger.error("restart this node: it fetches the metadata from offset %d on again", damage.offset)
+            return
+        logger.error(
+            "the metadata log of this controller is damaged from offset %d on: while a majority of the other "
+            "controllers runs, stop it, empty %s, format it again and start it; it fetches all from them",
+            *(damage.offset, directory),
+        )
 
     async def _start_broker(self) -> None:
         if self._caught_up is None:

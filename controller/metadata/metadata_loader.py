@@ -10,6 +10,9 @@ changed: older software can then start from it and need not read the log before.
 A value of a configuration that this build does not take is passed over with a line in the log: the former value holds,
 or the default. An earlier build may have recorded it.
 
+The same holds for a payload that is no record: all nodes pass it over, and their images stay equal. Apache Kafka's
+brokers do so, too; its controllers stop.
+
 A node that finds a feature level or a record that it does not know stops (`NewerMetadataError`). If it went on, its
 image would differ from those of the other nodes.
 """
@@ -29,7 +32,14 @@ from ...wire.types import SnapshotId
 from ..configs.recorded_values import complaint_about
 from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_level_is_known
 from .metadata_image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
-from .metadata_records import PLAIN_RECORDS, ConfigRecord, FeatureLevelRecord, Record, decode_record
+from .metadata_records import (
+    PLAIN_RECORDS,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MalformedRecordError,
+    Record,
+    decode_record,
+)
 from .metadata_snapshot import difference, snapshot_batches
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
@@ -67,6 +77,8 @@ class MetadataLoader:
     ) -> None:
         self.image = MetadataImage(cluster_id)
         self.leader = LeaderAndEpoch(None, 0)
+        self.load_errors = 0
+        """Records of the metadata log and of snapshots that could not be read, and were passed over; for metrics."""
         self._policy = snapshots
         self.supported_features = supported_features
         self._record_level = supported_features.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
@@ -110,10 +122,11 @@ class MetadataLoader:
         for batch in batches:
             is_first = not self.image.features
             for index, payload in enumerate(batch.records):
-                record = self._decode(payload)
-                if not _is_usable(record):
+                offset = batch.base_offset + index
+                record = self._decode(payload, f"record at offset {offset} of the metadata log")
+                if record is None:
                     continue
-                self.image.replay(record, batch.base_offset + index, delta)
+                self.image.replay(record, offset, delta)
                 # Up and down again within one commit is a change too: records between them have the other version.
                 if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
                     self._record_version_changed = not is_first
@@ -129,8 +142,8 @@ class MetadataLoader:
             self._restored = snapshot_id, MetadataImage(self.image.cluster_id)
         restored = self._restored[1]
         for payload in records or ():
-            record = self._decode(payload)
-            if _is_usable(record):
+            record = self._decode(payload, f"record of the metadata snapshot at offset {snapshot_id.end_offset}")
+            if record is not None:
                 restored.restore(record)
         if records is None:
             self._restored = None
@@ -141,11 +154,17 @@ class MetadataLoader:
             self._record_version_changed = False
             self._publish(delta)
 
-    def _decode(self, payload: bytes) -> Record:
-        record = decode_record(payload, self._record_level)
+    def _decode(self, payload: bytes, what: str) -> Record | None:
+        """The record, or None if it is to be passed over; that is logged."""
+        try:
+            record = decode_record(payload, self._record_level)
+        except MalformedRecordError as error:
+            self.load_errors += 1
+            _logger.error("a %s cannot be read, and is passed over: %s", what, str(error)[:200])
+            return None
         if isinstance(record, FeatureLevelRecord):
             check_level_is_known(self.supported_features, record)
-        return record
+        return record if _is_usable(record) else None
 
     def _publish(self, delta: MetadataDelta) -> None:
         for publisher in self._publishers:

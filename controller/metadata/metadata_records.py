@@ -23,14 +23,16 @@ from uuid import UUID
 
 import msgpack
 
-from ...runtime.invariants import InvariantViolation
-
 NO_LEADER = -1
 
 PLAIN_RECORDS = 0
 """Level of `raftwerk.record.version`: every record has all of its fields."""
 COMPACT_RECORDS = 1
 """Level of `raftwerk.record.version`: records of partitions have only fields that differ from a default."""
+
+
+class MalformedRecordError(Exception):
+    """The bytes are not a metadata record."""
 
 
 class NewerMetadataError(Exception):
@@ -336,12 +338,14 @@ def _expanded(compact: _Compact, row: list[Any]) -> list[Any]:
 def decode_record(payload: bytes | memoryview, level: int = COMPACT_RECORDS) -> Record:
     """The record of a payload, for a node that knows levels up to `level`.
 
-    Raises `NewerMetadataError` when newer software wrote it, `InvariantViolation` when it is not a record.
+    Raises `NewerMetadataError` when newer software wrote it, `MalformedRecordError` when it is not a record.
     """
     try:
         record_type, version, *values = msgpack.unpackb(payload, use_list=False, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise InvariantViolation(f"the metadata log holds only records: {error!r}") from error
+        raise MalformedRecordError(f"no type and version: {error!r}") from error
+    if not (isinstance(record_type, int) and isinstance(version, int)):
+        raise MalformedRecordError(f"type {record_type!r} and version {version!r} are not whole numbers")
     schema = _SCHEMAS.get(record_type)
     if schema is None:
         raise NewerMetadataError(
@@ -365,4 +369,4 @@ def decode_record(payload: bytes | memoryview, level: int = COMPACT_RECORDS) -> 
                 values[index] = decode(values[index])
         return schema.record_class(*values)
     except (ValueError, TypeError, IndexError, AttributeError) as error:
-        raise InvariantViolation(f"the metadata log holds only records this node knows: {error!r}") from error
+        raise MalformedRecordError(f"no {schema.record_class.__name__}: {error!r}") from error

@@ -227,11 +227,9 @@ class LogDirectories:
 
     def note_damage(self, tp: TopicPartition, offset: int | None) -> None:
         """The log is damaged at the offset, or sound (None); soon checkpointed."""
-        for log_dir in self._dirs:
-            log_dir.damaged_offsets.pop(tp, None)
         log_dir_of = self._dir_of.get(tp)
-        if log_dir_of is not None and offset is not None:
-            log_dir_of.damaged_offsets[tp] = offset
+        for log_dir in self._dirs:
+            log_dir.note_damage(tp, offset if log_dir is log_dir_of else None)
 
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
         """The log is compacted up to `offset`; soon checkpointed. A refusing disk fails its directory."""

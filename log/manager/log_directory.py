@@ -357,6 +357,14 @@ class LogDirectory:
         self.clean_offsets[tp] = offset
         self.checkpoints.clean_offsets.write_soon(self.clean_offsets, self.fail)
 
+    def note_damage(self, tp: TopicPartition, offset: int | None) -> None:
+        """The log is damaged at the offset, or sound (None); the checkpoint is written without blocking the loop."""
+        known = self.damaged_offsets.pop(tp, None)
+        if offset is not None:
+            self.damaged_offsets[tp] = offset
+        if known != offset:
+            self.checkpoints.damaged_offsets.write_soon(self.damaged_offsets, self.fail)
+
     def _note_gaps(self, tp: TopicPartition, *, at_once: bool) -> None:
         """Give the log a clean offset, if only 0, before the first of its offsets is missing: recovery goes by that.
 

@@ -21,6 +21,7 @@ from .log_manager_config import LogManagerConfig
 from .stray_logs import report_strays
 
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
 _REPORT_EVERY_S = 2.0
 _logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from .delayed_deletion import DelayedDeletion
 from .future_logs import FutureLogs
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
-from .log_loading import LogLoader
+from .log_loading import METADATA_LOG, LogLoader
 from .log_maintenance import LogMaintenance
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig
 from .log_scrubber import LogScrubber
@@ -48,6 +48,8 @@ class LogManager:
         self.future_logs = FutureLogs(runtime, config, self.directories, self.deletion)
         self._loader = LogLoader(runtime, config, self.directories, self.deletion)
         self._maintenance: LogMaintenance | None = None
+        self.metadata_scrubber: LogScrubber | None = None
+        """Looks for damage in the metadata log; None before `scrub_metadata_log`."""
         self._displaced: dict[TopicPartition, UUID] = {}
         """Partitions whose directory held a stray log at a clean start, with their topic ids."""
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
@@ -103,6 +105,14 @@ class LogManager:
         """Looks for damage in the files of logs; None before `start`."""
         return None if self._maintenance is None else self._maintenance.scrubber
 
+    def scrub_metadata_log(self, log: PartitionLog, on_damaged: Callable[[Damage], None]) -> None:
+        """Begin to look for damage in the metadata log, which is opened by the quorum, on the running loop."""
+        log_dir = next(one for one in self.directories if one.path == log.directory.rpartition("/")[0])
+        self.metadata_scrubber = LogScrubber(
+            self._config.scrubber, self._runtime, _MetadataLogHost(log, log_dir), lambda _, damage: on_damaged(damage)
+        )
+        self.metadata_scrubber.start()
+
     def change_maintenance(self, to: LogMaintenanceChange) -> None:
         """Use these settings for maintenance from now on; has no effect before `start`."""
         if self._maintenance is not None:
@@ -116,6 +126,9 @@ class LogManager:
         if self._maintenance is not None:
             self._maintenance.stop()
         self._maintenance = None
+        if self.metadata_scrubber is not None:
+            self.metadata_scrubber.stop()
+        self.metadata_scrubber = None
         self.future_logs.close()
         cleanly_closed = [log_dir for log_dir in self.directories if _close_logs(log_dir)]
         self.checkpoint_recovery_points()
@@ -235,6 +248,25 @@ class LogManager:
         for log_dir in self.directories:
             if log_dir.is_usable:
                 log_dir.write_high_watermarks_soon(known)
+
+
+class _MetadataLogHost:
+    """The metadata log for its scrubber (`ScrubberHost`); it was checked as a whole when it was opened."""
+
+    was_cleanly_shut_down = True
+
+    def __init__(self, log: PartitionLog, log_dir: LogDirectory) -> None:
+        self.logs = {METADATA_LOG: log}
+        self._log_dir = log_dir
+        self.note_damage(METADATA_LOG, None)
+
+    def damaged_offsets(self) -> dict[TopicPartition, int]:
+        """None is checked before its time."""
+        return {}
+
+    def note_damage(self, tp: TopicPartition, offset: int | None) -> None:
+        """Write it to the checkpoint in the log's directory."""
+        self._log_dir.note_damage(tp, offset)
 
 
 def _close_logs(log_dir: LogDirectory) -> bool:

@@ -179,9 +179,11 @@ class LogScrubber:
     async def check(self, tp: TopicPartition) -> Damage | None:
         """Check one partition's log, and note whether it is damaged."""
         log = self._host.logs.get(tp)
-        if log is None or log.is_failed or log.is_closed:
+        if log is None or log.is_failed:
             self._note_sound(tp)
             return None
+        if log.is_closed:
+            return self.damaged.get(tp)
         history = log.history
         try:
             found = await run_in_steps(find_damage(log), self._disk, self._pause_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ from ..types import LOG_BEGIN, CommittedBatch
 from ..voters.voter_set import ControlRecord, VoterHistory
 
 _READ_BYTES = 1024 * 1024
+_logger = logging.getLogger(__name__)
 
 
 class PartitionRaftLog:
@@ -137,12 +139,16 @@ class PartitionRaftLog:
     def _reconcile(self) -> SnapshotId:
         """Where the log starts, after finishing what a crash interrupted between a snapshot and the log."""
         log, store = self._log, self.snapshots
-        latest, base = store.latest, log.log_start_offset
+        base = log.log_start_offset
+        self._remove_damaged_snapshots()
+        latest = store.latest
         if latest is None or latest.end_offset < base:
             if base > 0:
                 raise StorageError(
-                    f"{log.directory} starts at offset {base}, and the snapshot of what was before is not there: "
-                    "restore it, or empty the directory and let the node fetch all from the others"
+                    f"{log.directory} starts at offset {base}, and the snapshot of what was before is not there. "
+                    f"Restore it. Or let the node fetch all from the controllers: empty {log.directory}; or, if this "
+                    "node is a controller and a majority of the others runs, empty its log directory and format it "
+                    "again."
                 )
             return LOG_BEGIN
         if not self._reaches(latest):
@@ -152,6 +158,22 @@ class PartitionRaftLog:
         if base:
             log.advance_start(store.ids[0].end_offset)
         return store.ids[0] if base else LOG_BEGIN
+
+    def _remove_damaged_snapshots(self) -> None:
+        """Remove the latest snapshots that are damaged, as far as the log still has what was in them.
+
+        Raises `StorageError` where it has not.
+        """
+        log, store = self._log, self.snapshots
+        while (latest := store.latest) is not None and latest.end_offset > log.log_start_offset:
+            try:
+                store.check(latest)
+                return
+            except StorageError:
+                if not self._reaches(latest):
+                    raise
+            _logger.error("%s is damaged and is removed; the log has what was in it", store.path(latest))
+            store.remove(latest)
 
     def _read_voters(self) -> None:
         """Read the voters from the snapshot that the log starts with, and then from the log."""

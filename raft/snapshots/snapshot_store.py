@@ -140,23 +140,39 @@ class SnapshotStore:
         found = self.read(snapshot_id, 0, BATCH_HEADER_SIZE)
         return 0 if found is None or len(found[1]) < BATCH_HEADER_SIZE else read_header(found[1], 0).base_timestamp
 
+    def check(self, snapshot_id: SnapshotId) -> None:
+        """Raise `StorageError` when the file is damaged."""
+        try:
+            snapshot_batches(self.disk.read_bytes(self.path(snapshot_id)))
+        except ProtocolError as error:
+            raise self._damaged(snapshot_id, error) from error
+
+    def remove(self, snapshot_id: SnapshotId) -> None:
+        """Remove the snapshot."""
+        self.disk.remove(self.path(snapshot_id))
+        self.ids.remove(snapshot_id)
+
     def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
         """The control records about the voters. Raises `StorageError` when the file is damaged."""
-        path = self.path(snapshot_id)
+        self.check(snapshot_id)
         try:
-            return [record for _, record in voter_records(self.disk.read_bytes(path))]
+            return [record for _, record in voter_records(self.disk.read_bytes(self.path(snapshot_id)))]
         except ProtocolError as error:
-            raise StorageError(f"{path} is damaged: {error}") from error
+            raise self._damaged(snapshot_id, error) from error
 
     def batches(self, snapshot_id: SnapshotId) -> Iterator[list[bytes]]:
         """The data records, by batch. Raises `StorageError` when the file is damaged."""
-        path = self.path(snapshot_id)
         try:
-            yield from snapshot_batches(self.disk.read_bytes(path))
+            yield from snapshot_batches(self.disk.read_bytes(self.path(snapshot_id)))
         except ProtocolError as error:
-            raise StorageError(
-                f"{path} is damaged ({error}): restore it, or empty the directory and let the node fetch it anew"
-            ) from error
+            raise self._damaged(snapshot_id, error) from error
+
+    def _damaged(self, snapshot_id: SnapshotId, error: ProtocolError) -> StorageError:
+        return StorageError(
+            f"{self.path(snapshot_id)} is damaged ({error}). Restore it. Or let the node fetch all from the "
+            f"controllers: empty {self.directory}; or, if this node is a controller and a majority of the others runs, "
+            "empty its log directory and format it again."
+        )
 
 
 # ---- the format ------------------------------------------------------------------------------------------------------

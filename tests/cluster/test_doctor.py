@@ -13,7 +13,7 @@ import pytest
 
 from raftwerk.cluster.client import doctor
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config
+from raftwerk.cluster.client.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config, examine_local_logs
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.testing.cluster import TestCluster
 
@@ -163,6 +163,22 @@ def test_damaged_logs_are_named(tmp_path: Path) -> None:
         file.write_text(content)
         found = [one for one in examine_config(plan.nodes[0].properties_file) if "are damaged on" in one.what]
         assert [(one.level, one.what.rpartition(": ")[2]) for one in found] == [(FAILURE, text) for text in damaged]
+
+
+def test_damaged_logs_of_a_local_cluster_are_named(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(2, port=0))
+    write_properties(plan)
+    for number in (1, 2):
+        (tmp_path / f"node-{number}").mkdir()
+        meta = f"cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id={number}\nversion=1\n"
+        (tmp_path / f"node-{number}" / "meta.properties").write_text(meta)
+    assert examine_local_logs(str(tmp_path)) == []
+    for number, content in ((1, "t 3 17\n"), (2, "__cluster_metadata 0 40\n")):
+        (tmp_path / f"node-{number}" / "damaged-offset-checkpoint").write_text(f"0\n1\n{content}")
+    logs, metadata = examine_local_logs(str(tmp_path))
+    assert logs.what.endswith("1 logs are damaged on the disk: t-3 from offset 17 on")
+    assert metadata.what.endswith("node-2: the metadata log is damaged from offset 40 on")
+    assert "format it again" in metadata.way_out
 
 
 def test_a_port_where_nothing_listens() -> None:

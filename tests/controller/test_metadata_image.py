@@ -15,6 +15,7 @@ from raftwerk.controller.metadata.metadata_records import (
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
+    MalformedRecordError,
     NewerMetadataError,
     PartitionChangeRecord,
     PartitionRecord,
@@ -49,7 +50,7 @@ def test_malformed_records_are_refused(tail: bytes, kind: int) -> None:
     for payload in (tail, bytes((0x9F, kind, 1)) + tail, bytes((0x96, kind, 1, 0, 0, 0x91, 1)) + tail):
         try:
             decode_record(payload)
-        except (InvariantViolation, NewerMetadataError):
+        except (MalformedRecordError, NewerMetadataError):
             pass
 
 
@@ -77,11 +78,15 @@ def test_an_unknown_feature_level_stops_the_node() -> None:
             loader.on_commit([CommittedBatch(0, 0, 1, 0, [encode_record(FeatureLevelRecord(name, level), 0)])])
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"\xc1", b"\x01", b"\x93\xcc\xff\x00\x00", b"\x92\x06\x00", b"\x93\x06\x01\x00"]
-)
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x01", b"\x92\x06\x00"])
+def test_what_is_no_record(payload: bytes) -> None:
+    with pytest.raises(MalformedRecordError):
+        decode_record(payload)
+
+
+@pytest.mark.parametrize("payload", [b"\x93\xcc\xff\x00\x00", b"\x93\x06\x01\x00"])
 def test_unknown_records_stop_the_node(payload: bytes) -> None:
-    with pytest.raises((InvariantViolation, NewerMetadataError)):
+    with pytest.raises(NewerMetadataError):
         decode_record(payload)
 
 

@@ -77,3 +77,21 @@ def test_names_that_this_build_does_not_know_are_kept() -> None:
     loader = MetadataLoader("c")
     commit(loader, TOPIC, ConfigRecord(TOPIC_RESOURCE, "flights", "of.another.build", "1_000"))
     assert loader.image.configs == {(TOPIC_RESOURCE, "flights"): {"of.another.build": "1_000"}}
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\xc1", b"\x92\x01", b"\x93\x80\x00\x01", b"\x93\xa1x\x00\x01", b"\x92\x04\x01"]
+)
+def test_what_is_no_record_is_passed_over(payload: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """In the log and in a snapshot."""
+    loader = MetadataLoader("c")
+    rows = [payload, encode_record(TOPIC, 1)]
+    loader.on_commit([CommittedBatch(0, 1, 1, 5, rows, 100)])
+    assert list(loader.image.topics_by_name) == ["flights"]
+    assert (loader.image.offset, loader.load_errors) == (1, 1)
+    (line,) = caplog.records
+    assert "a record at offset 0 of the metadata log cannot be read, and is passed over" in line.getMessage()
+    restored = MetadataLoader("c")
+    restored.on_snapshot(SnapshotId(10, 1), rows)
+    restored.on_snapshot(SnapshotId(10, 1), None)
+    assert list(restored.image.topics_by_name) == ["flights"] and restored.load_errors == 1

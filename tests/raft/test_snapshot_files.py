@@ -303,6 +303,57 @@ def test_a_damaged_snapshot_is_refused() -> None:
         list(SnapshotStore(disk, DIRECTORY).batches(SnapshotId(50, 6)))
 
 
+def test_a_damaged_snapshot_whose_records_are_in_the_log_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 3))
+    begin_own(log, SnapshotId(16, 2))
+    add(log, SnapshotId(16, 2))
+    fill(log, range(3, 5))
+    begin_own(log, SnapshotId(32, 4))
+    log.add_snapshot(SnapshotId(32, 4))
+    expected = contents(log)
+    log.close(clean=True)
+    disk.open(f"{DIRECTORY}/{snapshot_name(SnapshotId(32, 4))}").pwrite(100, b"?")
+    again = reopen(disk)
+    assert (again.latest_snapshot, again.end_offset) == (SnapshotId(16, 2), 32)
+    assert contents(again) == expected
+    assert "is damaged and is removed; the log has what was in it" in caplog.text
+    assert snapshot_name(SnapshotId(32, 4)) not in disk.listdir(DIRECTORY)
+
+
+def test_no_flipped_byte_of_a_snapshot_is_believed() -> None:
+    """The log begins where the snapshot ends, so the node refuses to start, with what to do."""
+    whole = snapshot_bytes(SnapshotId(50, 6))
+    for at in range(len(whole)):
+        disk = new_disk()
+        log = reopen(disk)
+        log.receive_snapshot(SnapshotId(50, 6), 0, whole)
+        assert log.install_snapshot(SnapshotId(50, 6))
+        log.close(clean=True)
+        disk.flip_bit(f"{DIRECTORY}/{snapshot_name(SnapshotId(50, 6))}", at, at % 8)
+        try:
+            again = reopen(disk)
+            records = [*chain.from_iterable(again.snapshots.batches(SnapshotId(50, 6)))]
+        except StorageError as error:
+            assert "is damaged" in str(error) and "Restore it. Or let the node fetch all" in str(error)
+        else:
+            assert records == [b"state", b"b", b"c"], "only what a CRC does not cover may differ"
+
+
+def test_a_damaged_snapshot_after_the_log_ends_changes_nothing() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 3))
+    log.close(clean=True)
+    name = f"{DIRECTORY}/{snapshot_name(SnapshotId(50, 6))}"
+    disk.write_atomic(name, snapshot_bytes(SnapshotId(50, 6))[:-1])
+    before = disk.read_bytes(f"{DIRECTORY}/{0:020d}.log")
+    with pytest.raises(StorageError, match="is damaged"):
+        reopen(disk)
+    assert disk.read_bytes(f"{DIRECTORY}/{0:020d}.log") == before
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_vote_of_a_node_without_records_survives_a_loss_of_power(seed: int) -> None:
     disk = new_disk(seed)

@@ -9,6 +9,7 @@ import pytest
 from support.log.logs import SMALL, append, make_runtime, open_log
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.manager.log_loading import METADATA_LOG
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, ScrubberConfig
 from raftwerk.log.manager.log_scrubber import find_damage
@@ -108,5 +109,41 @@ def test_damage_is_found_in_the_background_and_remembered() -> None:
         assert not manager.scrubber.damaged
         manager.shutdown()
         assert read_offsets(disk, "/data/damaged-offset-checkpoint") == {}
+
+    asyncio.run(main())
+
+
+def test_damage_in_the_metadata_log_is_found_and_noted() -> None:
+    async def main() -> None:
+        runtime, disk, manager = running()
+        log = PartitionLog.open(runtime, "/data/__cluster_metadata-0", SMALL, has_gaps=False)
+        for _ in range(40):
+            append(log, 3)
+        found: list[Damage] = []
+        manager.scrub_metadata_log(log, found.append)
+        manager.start()
+        await asyncio.sleep(0.05)
+        assert not found
+        segment = log.segments[1]
+        disk.flip_bit(segment.file.path, 100, 1)
+        await asyncio.sleep(0.1)
+        assert found[0].segment_base_offset == segment.base_offset
+        scrubber = manager.metadata_scrubber
+        assert scrubber is not None and list(scrubber.damaged) == [METADATA_LOG]
+        log.close()
+        await asyncio.sleep(0.05)
+        assert list(scrubber.damaged) == [METADATA_LOG], "a log that is closed tells nothing"
+        manager.shutdown()
+        checkpoint = "/data/damaged-offset-checkpoint"
+        assert read_offsets(disk, checkpoint) == {METADATA_LOG: segment.base_offset}
+
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, SMALL, scrubber=ScrubberConfig(60_000)))
+        manager.load()
+        log = PartitionLog.open(runtime, "/data/__cluster_metadata-0", SMALL, has_gaps=False)
+        assert log.log_end_offset == segment.base_offset, "it was checked, and what is damaged is cut off"
+        manager.scrub_metadata_log(log, found.append)
+        await asyncio.sleep(0.05)
+        manager.shutdown()
+        assert read_offsets(disk, checkpoint) == {}
 
     asyncio.run(main())
