@@ -30,6 +30,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+ACKS = {"all": -1, "1": 1}
+"""The values of `--acks`."""
+
+
+def producer_options(function: F) -> F:
+    """Add `--acks` and `--compression`."""
+    acks = click.option(
+        "--acks",
+        type=click.Choice(list(ACKS)),
+        default="all",
+        show_default=True,
+        help="Wait for all in-sync replicas, or for the leader alone.",
+    )
+    compression = click.option(
+        "-z",
+        "--compression",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+        help="How batches are compressed.",
+    )
+    return acks(compression(function))
+
+
 def log_options(function: F) -> F:
     """Add `--log-level` and `--log-format`, for commands that start nodes."""
     level = click.option(

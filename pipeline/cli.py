@@ -10,7 +10,7 @@ import importlib
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option
-from ..cluster.command_line.commands import Group, json_option
+from ..cluster.command_line.commands import Group, Option, json_option
 from .flights import feed as feed_flights
 from .flights import flights
 from .jobs.job_command import report_errors
@@ -46,23 +46,58 @@ class _JobGroup(Group):
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later."""
+    """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later.
+
+    \b
+    Examples:
+      raftwerk pipeline feed --rate 1000
+      raftwerk pipeline run lake -t flights --output lake -e
+    """
 
 
 @pipeline.group(cls=_JobGroup)
 def run() -> None:
-    """Run a job. `raftwerk pipeline run JOB --help` tells more; each also runs under spark-submit."""
+    """Run a job. `raftwerk pipeline run JOB --help` tells more; each also runs under spark-submit.
+
+    \b
+    Examples:
+      raftwerk pipeline run lake --help
+      raftwerk pipeline run lake -t flights --output lake -e
+    """
 
 
 @pipeline.command()
 @bootstrap_option
-@click.option("-t", "--topic", default="flights", show_default=True, help="Made when it is not there.")
-@click.option("-p", "--partitions", default=6, show_default=True, type=click.IntRange(min=1))
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Flights a second; without it, at once.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many of 336,776.")
+@click.option(
+    "-t", "--topic", default="flights", show_default=True, help="The topic, which is created if it does not exist."
+)
+@click.option(
+    "-p", "--partitions", default=6, show_default=True, type=click.IntRange(min=1), help="If the topic is created."
+)
+@click.option(
+    "--rate",
+    cls=Option,
+    aliases=["--throughput"],
+    type=click.FloatRange(min=0, min_open=True),
+    help="Records/s; without it, as fast as possible.",
+)
+@click.option(
+    "-n",
+    "--max-records",
+    "limit",
+    cls=Option,
+    aliases=["--limit", "--records"],
+    type=click.IntRange(min=1),
+    help="Stop after this many records; default: all 336,776.",
+)
 @report_errors
 def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit: int | None) -> None:
-    """Send a year of flights to a topic, as JSON keyed by aircraft."""
+    """Send a year of flights to a topic, as JSON keyed by aircraft.
+
+    \b
+    Example:
+      raftwerk pipeline feed -t flights --rate 1000
+    """
     log = ProgressLog()
     Topics(bootstrap, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
@@ -76,7 +111,12 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
 @json_option
 @report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
-    """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV."""
+    """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV.
+
+    \b
+    Example:
+      raftwerk pipeline demo --seconds 60
+    """
     from .demo import run_demo
 
     raise SystemExit(run_demo(seconds=seconds, report=report, as_json=as_json))

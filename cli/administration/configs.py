@@ -54,10 +54,10 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
     for option in (
         click.option("--client-metrics", metavar="NAME", help="A subscription to metrics of clients."),
         click.option("--loggers", "logger", type=click.IntRange(0), metavar="ID", help="The log levels of a broker."),
-        click.option("--group", metavar="ID", help="A consumer group."),
+        click.option("-g", "--group", metavar="ID", help="A consumer group."),
         click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
         click.option("--broker", type=click.IntRange(0), metavar="ID", help="A broker."),
-        click.option("--topic", metavar="NAME", help="A topic."),
+        click.option("-t", "--topic", metavar="NAME", help="A topic."),
     ):
         function = option(function)
     return function
@@ -69,7 +69,12 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
 @bootstrap_option
 @json_option
 def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
-    """Show the values that were set at run time; with --all every value and its source."""
+    """Show the values that were set at run time; with --all every value and its source.
+
+    \b
+    Example:
+      raftwerk configs show --topic flights --all
+    """
     resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
@@ -95,7 +100,13 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
 def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
-    """Set values of one resource."""
+    """Set values of one resource.
+
+    \b
+    Examples:
+      raftwerk configs set --topic flights retention.ms=3600000
+      raftwerk configs set --all-brokers log.retention.ms=86400000
+    """
     _alter(_resource(given), parse_pairs(pairs, "KEY=VALUE"), (), bootstrap)
 
 
@@ -104,7 +115,12 @@ def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
 def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
-    """Remove values, so that the defaults apply again."""
+    """Remove values, so that the defaults apply again.
+
+    \b
+    Example:
+      raftwerk configs unset --topic flights retention.ms
+    """
     _alter(_resource(given), {}, keys, bootstrap)
 
 
@@ -136,7 +152,12 @@ def brokers() -> None:
 @bootstrap_option
 @json_option
 def list_brokers(bootstrap: str, as_json: bool) -> None:
-    """List the live brokers, with the number of replicas that each leads and has."""
+    """List the live brokers, with the number of replicas that each leads and has.
+
+    \b
+    Example:
+      raftwerk brokers list
+    """
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -167,7 +188,12 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
-    """Show the log directories of brokers (default: all): their space and replicas, and which have failed."""
+    """Show the log directories of brokers (default: all): their space and replicas, and which have failed.
+
+    \b
+    Example:
+      raftwerk brokers log-dirs 1
+    """
 
     async def run() -> list[dict[str, object]]:
         from dataclasses import asdict
@@ -205,7 +231,12 @@ def _print_log_dir(row: dict[str, Any]) -> None:
 @click.argument("broker", type=click.IntRange(0))
 @bootstrap_option
 def unregister(broker: int, bootstrap: str) -> None:
-    """Unregister BROKER, which will not come back. Move its replicas to other brokers first."""
+    """Unregister BROKER, which will not come back. Move its replicas to other brokers first.
+
+    \b
+    Example:
+      raftwerk brokers unregister 4
+    """
 
     async def run() -> None:
         from ...cluster.client.admin_client import AdminClient

@@ -11,7 +11,14 @@ _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("F
 
 
 @click.command(cls=Command)
-@click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False), help="server.properties")
+@click.option(
+    "-c",
+    "--config",
+    "files",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="A server.properties to examine; repeatable.",
+)
 @cluster_options
 @json_option
 @click.pass_context

@@ -24,7 +24,12 @@ def features() -> None:
 @bootstrap_option
 @json_option
 def list_features(bootstrap: str, as_json: bool) -> None:
-    """List the features with their supported levels and the finalized level."""
+    """List the features with their supported levels and the finalized level.
+
+    \b
+    Example:
+      raftwerk features list
+    """
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -62,6 +67,10 @@ def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_j
     \b
     Do this when every node runs the new software. It is refused while a node does not; the message names the node.
     Without names it raises all features but kraft.version, which changes how controllers are added and removed.
+
+    \b
+    Example:
+      raftwerk features upgrade --dry-run
     """
 
     async def run() -> list[dict[str, object]]:
@@ -91,7 +100,12 @@ def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_j
 @click.option("--dry-run", is_flag=True, help="Only say whether it is possible.")
 @bootstrap_option
 def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, bootstrap: str) -> None:
-    """Set the levels of features: all of them, or none."""
+    """Set the levels of features: all of them, or none.
+
+    \b
+    Example:
+      raftwerk features set eligible.leader.replicas.version=0 --downgrade --dry-run
+    """
     given = parse_pairs(pairs, "FEATURE=LEVEL")
     wrong = [f"{name}={level}" for name, level in given.items() if not level.isdigit()]
     if wrong:

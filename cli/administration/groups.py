@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Group, bootstrap_option, json_option, milliseconds, print_json, run_client
+from ..options import Group, Option, bootstrap_option, group_argument, json_option, milliseconds, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView
@@ -35,7 +35,12 @@ def groups() -> None:
 @bootstrap_option
 @json_option
 def list_groups(bootstrap: str, as_json: bool) -> None:
-    """List the groups with state, type and coordinator."""
+    """List the groups with state, type and coordinator.
+
+    \b
+    Example:
+      raftwerk groups list
+    """
 
     async def run() -> list[dict[str, Any]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -56,11 +61,16 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 
 
 @groups.command()
-@click.argument("group")
+@group_argument()
 @bootstrap_option
 @json_option
 def describe(group: str, bootstrap: str, as_json: bool) -> None:
-    """Show the state, the members and the lag of GROUP."""
+    """Show the state, the members and the lag of GROUP.
+
+    \b
+    Example:
+      raftwerk groups describe reports
+    """
 
     async def run() -> dict[str, Any]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -88,12 +98,17 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 
 
 @groups.command()
-@click.argument("group")
+@group_argument()
 @click.option("-w", "--watch", is_flag=True, help="Repeat every second until Ctrl-C.")
 @bootstrap_option
 @json_option
 def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show by how many records GROUP is behind in each partition."""
+    """Show by how many records GROUP is behind in each partition.
+
+    \b
+    Example:
+      raftwerk groups lag reports --watch
+    """
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
@@ -118,14 +133,35 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
 
 
 @groups.command()
-@click.argument("group")
-@click.option("--topic", help="The topic whose offsets are set.")
-@click.option("--to", help="earliest, latest, or an offset.")
-@click.option("--shift", type=int, metavar="N", help="Move forward by N records, back if N is negative.")
+@group_argument()
+@click.option("-t", "--topic", metavar="TOPIC", help="The topic whose offsets are set.")
 @click.option(
-    "--time", "at_time", metavar="TIME", help="Go to the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms."
+    "--to", cls=Option, aliases=["--to-offset"], metavar="WHERE", help="Go to earliest, latest, or an offset."
 )
-@click.option("--file", "file", type=click.File(), help='JSON: {"topic": {"0": 17, "1": 4}}')
+@click.option(
+    "--shift",
+    cls=Option,
+    aliases=["--shift-by"],
+    type=int,
+    metavar="N",
+    help="Move forward by N records, back if N is negative.",
+)
+@click.option(
+    "--time",
+    "at_time",
+    cls=Option,
+    aliases=["--to-datetime"],
+    metavar="TIME",
+    help="Go to the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms.",
+)
+@click.option(
+    "--file",
+    "file",
+    cls=Option,
+    aliases=["--from-file"],
+    type=click.File(),
+    help='A file of JSON with the offsets: {"topic": {"0": 17, "1": 4}}.',
+)
 @click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
 @bootstrap_option
 @json_option
@@ -140,7 +176,14 @@ def reset(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Set the offsets of GROUP, which must have no members. Without --execute, only show the new offsets."""
+    """Set the offsets of GROUP, which must have no members. Without --execute, only show the new offsets.
+
+    \b
+    Examples:
+      raftwerk groups reset reports --topic flights --to earliest              shows what would be done
+      raftwerk groups reset reports --topic flights --to earliest --execute
+      raftwerk groups reset reports --topic flights --time 2h --execute        two hours ago
+    """
     if sum(choice is not None for choice in (to, shift, at_time, file)) != 1:
         raise click.UsageError("give one of --to, --shift, --time and --file")
     if file is None and topic is None:
@@ -175,10 +218,15 @@ def reset(
 
 
 @groups.command()
-@click.argument("group")
+@group_argument()
 @bootstrap_option
 def delete(group: str, bootstrap: str) -> None:
-    """Delete GROUP, which must have no members, with its offsets."""
+    """Delete GROUP, which must have no members, with its offsets.
+
+    \b
+    Example:
+      raftwerk groups delete reports
+    """
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient

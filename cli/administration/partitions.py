@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
-from ..options import Group, bootstrap_option, json_option, print_json, run_client
+from ..options import Group, Option, bootstrap_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
@@ -33,7 +33,13 @@ def partitions() -> None:
 
 @partitions.command()
 @click.argument("moves", nargs=-1, metavar="[TOPIC-PARTITION=BROKER,BROKER,...]...")
-@click.option("--file", type=click.File(), help="A plan in the form of kafka-reassign-partitions.")
+@click.option(
+    "--file",
+    cls=Option,
+    aliases=["--reassignment-json-file"],
+    type=click.File(),
+    help="A plan in the form of kafka-reassign-partitions.",
+)
 @click.option("--wait", is_flag=True, help="Show the progress; return when all partitions have moved.")
 @click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that a broker may send or receive for it.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
@@ -50,6 +56,11 @@ def reassign(
 
     A plan in a --file may name, as log_dirs, a directory for each replica, or "any". A --throttle stays until the moves
     that --wait waits for have ended, or until `partitions unthrottle`. Replicas in sync are not throttled.
+
+    \b
+    Examples:
+      raftwerk partitions reassign flights-0=2,3 flights-1=3,1 --wait
+      raftwerk partitions reassign --file plan.json --throttle 20000000 --wait
     """
     wanted = [_parse_move(text) for text in moves]
     if file is not None:
@@ -103,7 +114,12 @@ async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *,
 @partitions.command()
 @bootstrap_option
 def unthrottle(bootstrap: str) -> None:
-    """Remove all replication throttles of topics and brokers."""
+    """Remove all replication throttles of topics and brokers.
+
+    \b
+    Example:
+      raftwerk partitions unthrottle
+    """
 
     async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -120,7 +136,12 @@ def unthrottle(bootstrap: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @bootstrap_option
 def cancel(names: tuple[str, ...], bootstrap: str) -> None:
-    """Cancel moves: the partitions keep the replicas that they had."""
+    """Cancel moves: the partitions keep the replicas that they had.
+
+    \b
+    Example:
+      raftwerk partitions cancel flights-0 flights-1
+    """
     wanted = [Move(*_parse_partition(name), None) for name in names]
 
     async def run() -> None:
@@ -138,7 +159,12 @@ def cancel(names: tuple[str, ...], bootstrap: str) -> None:
 @bootstrap_option
 @json_option
 def reassignments(bootstrap: str, as_json: bool) -> None:
-    """List the moves that are under way."""
+    """List the moves that are under way.
+
+    \b
+    Example:
+      raftwerk partitions reassignments
+    """
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -172,7 +198,13 @@ def reassignments(bootstrap: str, as_json: bool) -> None:
 @click.option("--unclean", is_flag=True, help="If there is no leader, let any live replica lead. Loses records.")
 @bootstrap_option
 def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str) -> None:
-    """Elect the preferred leaders (the first replicas) of partitions."""
+    """Elect the preferred leaders (the first replicas) of partitions.
+
+    \b
+    Examples:
+      raftwerk partitions elect flights-0
+      raftwerk partitions elect --all
+    """
     if bool(names) == everything:
         raise click.UsageError("name partitions, for example flights-0, or give --all")
     wanted = None if everything else [_parse_partition(name) for name in names]

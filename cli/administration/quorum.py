@@ -68,7 +68,12 @@ def quorum(ctx: click.Context, address: ClusterAddress, as_json: bool) -> None:
 @_where
 @json_option
 def describe(address: ClusterAddress, as_json: bool) -> None:
-    """Show the leader of the quorum, its voters and observers; the same as `raftwerk quorum` alone."""
+    """Show the leader of the quorum, its voters and observers; the same as `raftwerk quorum` alone.
+
+    \b
+    Example:
+      raftwerk quorum describe --json
+    """
     _describe(address, as_json)
 
 
@@ -98,7 +103,7 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
 
 @quorum.command("add-controller")
 @_where
-@click.option("-c", "--config", "file", type=click.Path(dir_okay=False), help="server.properties of the new voter.")
+@click.option("-c", "--config", "file", type=click.Path(dir_okay=False), help="The server.properties of the new voter.")
 @click.option("--controller", metavar="ID@HOST:PORT:DIRECTORY-ID", help="The new voter, if its files are not here.")
 @click.option("--listener", default="CONTROLLER", show_default=True, help="The quorum's listener, with --controller.")
 def add_controller(address: ClusterAddress, file: str | None, controller: str | None, listener: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import Command, bootstrap_option, json_option, milliseconds, print_json, run_client
+from ..options import Command, bootstrap_option, json_option, milliseconds, print_json, run_client, topic_argument
 
 _partition_option = click.option(
     "-p",
@@ -17,7 +17,7 @@ _partition_option = click.option(
 
 
 @click.command(cls=Command)
-@click.argument("topic")
+@topic_argument()
 @_partition_option
 @click.option(
     "--time", "at_time", metavar="TIME", help="Look up a time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds."
@@ -64,7 +64,7 @@ def offsets(topic: str, partitions: tuple[int, ...], at_time: str | None, bootst
 
 
 @click.command("delete-records", cls=Command)
-@click.argument("topic")
+@topic_argument()
 @_partition_option
 @click.option("--offset", type=click.IntRange(0), help="Delete the records below this offset.")
 @click.option(

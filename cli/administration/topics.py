@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, Option, bootstrap_option, json_option, parse_pairs, print_json, run_client, topic_argument
 from .topic_offsets import delete_records, offsets
 
 
@@ -29,9 +29,16 @@ topics.add_command(delete_records)
 
 
 @topics.command()
-@click.argument("name")
+@topic_argument("name", metavar="TOPIC")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the cluster's.")
-@click.option("-r", "--replicas", type=click.IntRange(1, 32767), help="Replication factor; default: the cluster's.")
+@click.option(
+    "-r",
+    "--replicas",
+    cls=Option,
+    aliases=["--replication-factor"],
+    type=click.IntRange(1, 32767),
+    help="Replication factor; default: the cluster's.",
+)
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @bootstrap_option
@@ -43,7 +50,13 @@ def create(
     if_not_exists: bool,
     bootstrap: str,
 ) -> None:
-    """Create topic NAME and wait until every partition has a leader."""
+    """Create TOPIC and wait until every partition has a leader.
+
+    \b
+    Examples:
+      raftwerk topics create flights -p 6 -r 3 -c min.insync.replicas=2
+      raftwerk topics create --topic flights --partitions 6 --replication-factor 3
+    """
     pairs = parse_pairs(configs, "--config")
 
     async def run() -> None:
@@ -68,7 +81,12 @@ def create(
 @bootstrap_option
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
-    """List the names of the topics."""
+    """List the names of the topics.
+
+    \b
+    Example:
+      raftwerk topics list --internal
+    """
 
     async def run() -> list[tuple[str, int]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -85,11 +103,16 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 
 
 @topics.command()
-@click.argument("names", nargs=-1)
+@topic_argument("names", nargs=-1, metavar="[TOPIC]...")
 @bootstrap_option
 @json_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Show leaders, replicas and in-sync replicas of the topics NAMES (default: all)."""
+    """Show leaders, replicas and in-sync replicas of the topics (default: all).
+
+    \b
+    Example:
+      raftwerk topics describe flights
+    """
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -137,13 +160,13 @@ def _print_topic(topic: dict[str, object]) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@topic_argument("name", metavar="TOPIC")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Add partitions until there are this many.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="A setting that gets its default again; repeatable.")
 @bootstrap_option
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
-    """Add partitions to topic NAME, and set or unset its settings.
+    """Add partitions to TOPIC, and set or unset its settings.
 
     A topic cannot have fewer partitions than it has. When partitions are added, the records that are there stay where
     they are, but producers send a key to another partition than before.
@@ -177,11 +200,16 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 
 
 @topics.command()
-@click.argument("name")
+@topic_argument("name", metavar="TOPIC")
 @click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
 @bootstrap_option
 def delete(name: str, if_exists: bool, bootstrap: str) -> None:
-    """Delete topic NAME with all its records."""
+    """Delete TOPIC with all its records.
+
+    \b
+    Example:
+      raftwerk topics delete flights
+    """
 
     async def run() -> None:
         from ...cluster.client.admin_client import AdminClient

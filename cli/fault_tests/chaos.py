@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import Group, is_reader_gone, json_option
+from ..options import Group, Option, is_reader_gone, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
@@ -36,7 +36,12 @@ def chaos() -> None:
 @chaos.command()
 @json_option
 def faults(as_json: bool) -> None:
-    """List the faults, and the reasons why this machine cannot cause some of them."""
+    """List the faults, and the reasons why this machine cannot cause some of them.
+
+    \b
+    Example:
+      raftwerk chaos faults
+    """
     from ...chaos.live.nemesis.faults import FAULTS
     from ...chaos.live.nemesis.machine_capabilities import unmet_needs
 
@@ -56,13 +61,33 @@ def _fault_rows() -> list[tuple[str, str]]:
 
 
 @chaos.command(tables={"Faults": _fault_rows})
-@click.option("--minutes", type=click.FloatRange(0.05, 10_000), default=3.0, show_default=True)
-@click.option("--nemesis", default="kill,pause", show_default=True, help="Faults by name; `all`, or `none`.")
-@click.option("-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True)
-@click.option("--partitions", type=click.IntRange(1, 1000), default=6, show_default=True)
-@click.option("--producers", type=click.IntRange(0, 50), default=2, show_default=True)
-@click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True)
-@click.option("--rate", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Records/s a producer.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.05, 10_000), default=3.0, show_default=True, help="How long to inject faults."
+)
+@click.option(
+    "--nemesis",
+    metavar="NAME,...",
+    default="kill,pause",
+    show_default=True,
+    help="Faults of the list below; `all`, or `none`.",
+)
+@click.option(
+    "-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Nodes of the cluster to start."
+)
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."
+)
+@click.option("--producers", type=click.IntRange(0, 50), default=2, show_default=True, help="Producers that load it.")
+@click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True, help="Consumers that read it.")
+@click.option(
+    "--rate",
+    cls=Option,
+    aliases=["--throughput"],
+    type=click.IntRange(1, 100_000),
+    default=500,
+    show_default=True,
+    help="Records/s a producer.",
+)
 @click.option(
     "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1 the run finds losses."
 )
@@ -94,6 +119,11 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 when nothing is wrong, 1 otherwise.
+
+    \b
+    Examples:
+      raftwerk chaos run --minutes 3 --nemesis kill,pause
+      raftwerk chaos run --name orders --nemesis kill-leader
     """
     from ...chaos.live.nemesis.faults import FAULTS
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
@@ -142,6 +172,10 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
     """Judge histories: files, directories of files, or the directory of a run.
 
     Exit code 0 when the history is valid, 1 when it is not, or when it says too little for a verdict.
+
+    \b
+    Example:
+      raftwerk chaos check chaos-20260131-120000
     """
     from ...chaos.live.checker.checker import check_paths
     from ...chaos.live.checker.jepsen_edn import write_edn
@@ -162,7 +196,12 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: report.html in the directory.")
 def report(directory: str, output: str | None) -> None:
-    """Write the report of a run again, from its history."""
+    """Write the report of a run again, from its history.
+
+    \b
+    Example:
+      raftwerk chaos report chaos-20260131-120000 -o report.html
+    """
     from ...chaos.live.checker.checker import check_paths
     from ...chaos.live.history import HistoryError
 

@@ -9,7 +9,7 @@ import click
 
 from ...chaos.sim.scenarios import SCENARIOS
 from ...chaos.sim.seed_runs import DEFAULT_SEEDS, SeedOptions, run_seeds
-from ..options import Command
+from ..options import Command, json_option
 
 
 @click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
@@ -25,7 +25,7 @@ from ..options import Command
 )
 @click.option("--resume", type=int, default=0, show_default=True, metavar="S", help="The seed at which to begin.")
 @click.option("--minutes", type=float, metavar="M", help="Begin no run after so long.")
-@click.option("--json", "as_json", is_flag=True, help="Print the totals only, as JSON.")
+@json_option
 @click.option("--jobs", type=int, default=os.cpu_count() or 1, help="Processes; default: one for each core.")
 @click.option("--timeline", type=int, default=60, show_default=True, metavar="N", help="Events shown of a failure.")
 @click.option("--shrink", is_flag=True, help="Leave out faults that a failure does not need.")

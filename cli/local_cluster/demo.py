@@ -18,6 +18,10 @@ def demo(ctx: click.Context, seconds: int, keep: bool, as_json: bool) -> None:
     Starts a new cluster on free ports, streams 336,776 flights of 2013 keyed by aircraft into a topic of six
     partitions with three replicas each, sends SIGKILL to the leader of a partition and later to the active
     controller, starts them again, reads everything back, and gives a verdict. Exit code 1 unless it is clean.
+
+    \b
+    Example:
+      raftwerk demo --seconds 60
     """
     from ...cluster.local.demo import run_demo
 

@@ -56,7 +56,13 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("node_id", type=int, metavar="NODE")
 @click.option(
-    "-s", "--signal", "name", default="KILL", show_default=True, type=click.Choice(_SIGNALS, case_sensitive=False)
+    "-s",
+    "--signal",
+    "name",
+    default="KILL",
+    show_default=True,
+    type=click.Choice(_SIGNALS, case_sensitive=False),
+    help="The signal.",
 )
 @directory_option
 def kill(node_id: int, name: str, directory: str) -> None:

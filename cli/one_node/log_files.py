@@ -38,6 +38,10 @@ def log() -> None:
 def dump(path: str, records: bool, as_json: bool) -> None:
     """Show the batches, indexes, checkpoints and snapshots in PATH: a log directory, a partition's directory, or a
     file.
+
+    \b
+    Example:
+      raftwerk log dump raftwerk-data/node-1/flights-0 --records
     """
     from ...log.tools.inspection import describe
     from ...runtime.files.real_disk import RealDisk
@@ -62,6 +66,10 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
     """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 when records are damaged.
 
     The open segments of a running node may look unfinished.
+
+    \b
+    Example:
+      raftwerk log verify raftwerk-data/node-1
     """
     from ...log.tools.inspection import partition_dirs
     from ...log.tools.verification import verify_dir, verify_partition
@@ -93,6 +101,11 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
 
     What is cut off is lost on this node. If other replicas have it, remove the partition's directory instead: the node
     then fetches all records from them. The node must not run.
+
+    \b
+    Examples:
+      raftwerk log repair raftwerk-data/node-1               shows what would be cut off
+      raftwerk log repair raftwerk-data/node-1 --execute
     """
     from ...log.tools.inspection import partition_dirs
     from ...log.tools.repair import plan_repair, repair_partition

@@ -75,7 +75,9 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
 
 @click.command("format", cls=Command)
 @click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
-@click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
+@click.option(
+    "-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="The node's server.properties."
+)
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
 @click.option("-s", "--standalone", is_flag=True, help="Dynamic voters: this controller is the only first voter.")
 @click.option(
@@ -147,7 +149,12 @@ def format_dirs(
 @click.command(cls=Command)
 @click.option("--markdown", is_flag=True, help="Print the page docs/configuration.md, with the settings of topics.")
 def settings(markdown: bool) -> None:
-    """List all settings of a node: name, type, default, meaning."""
+    """List all settings of a node: name, type, default, meaning.
+
+    \b
+    Example:
+      raftwerk settings | grep retention
+    """
     from ...cluster.settings.configuration_page import configuration_page, describe_broker_configs
 
     click.echo(configuration_page() if markdown else describe_broker_configs(), nl=not markdown)

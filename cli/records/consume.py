@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Command, bootstrap_option, json_option, milliseconds, run_client
+from ..options import Command, Option, bootstrap_option, json_option, milliseconds, run_client, topic_argument
 from .decoding import DECODERS, RAW, as_json, decode, line_of
 from .formats import FormatError, Formatter, key_and_value, parse
 
@@ -61,7 +61,7 @@ class _Request:
 
 
 @click.command(cls=Command)
-@click.argument("topic")
+@topic_argument()
 @click.option(
     "-p",
     "--partition",
@@ -70,7 +70,17 @@ class _Request:
     type=click.IntRange(0),
     help="A partition, repeatable; default: all.",
 )
-@click.option("-n", "--max-records", type=click.IntRange(1), help="Stop after this many records.")
+@click.option(
+    "-n",
+    "--max-records",
+    cls=Option,
+    aliases=["--max-messages", "--records"],
+    type=click.IntRange(1),
+    help="Stop after this many records.",
+)
+@click.option(
+    "--from-beginning", is_flag=True, hidden=True, expose_value=False, help="The default, as in Kafka's tools."
+)
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
 @click.option("--latest", is_flag=True, help="Only records that arrive from now on; default: from the beginning.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of each partition.")

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Group, bootstrap_option, json_option, print_json, run_client
+from ..options import (
+    ACKS,
+    Group,
+    Option,
+    bootstrap_option,
+    json_option,
+    print_json,
+    producer_options,
+    run_client,
+    topic_argument,
+)
 
 if TYPE_CHECKING:
     from ...cluster.client.perf import PerfResult
 
-_ACKS = {"all": -1, "1": 1}
+
+def _max_records(minimum: int = 0, **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    names = ("-n", "--max-records", "records")
+    aliases = ("--records", "--num-records", "--messages")
+    return click.option(*names, cls=Option, aliases=aliases, type=click.IntRange(minimum), **attributes)
 
 
 @click.group(cls=Group)
@@ -21,22 +36,30 @@ def perf() -> None:
     \b
     Examples:
       raftwerk perf produce load --seconds 10
-      raftwerk perf produce load --throughput 1000 --records 0       a steady load until Ctrl-C
+      raftwerk perf produce load --rate 1000       a steady load until Ctrl-C
       raftwerk perf consume load
-      raftwerk perf e2e load --records 1000
+      raftwerk perf e2e load -n 1000
     """
 
 
 @perf.command()
-@click.argument("topic")
-@click.option("--records", type=click.IntRange(0), default=0, help="Stop after this many records; 0: no limit.")
+@topic_argument()
+@_max_records(default=0, help="Stop after this many records; 0: no limit.")
 @click.option("--seconds", type=click.FloatRange(0), default=0.0, help="Stop after this time; 0: no limit.")
 @click.option(
     "--record-size", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="Bytes of a value."
 )
 @click.option("--batch-records", type=click.IntRange(0), default=0, help="Records in a batch; default: 64 KB of them.")
-@click.option("--throughput", type=click.IntRange(0), default=0, help="Records/s; 0: no limit.")
-@click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
+@click.option(
+    "--rate",
+    "throughput",
+    cls=Option,
+    aliases=["--throughput"],
+    type=click.IntRange(0),
+    default=0,
+    help="Records/s; 0: no limit.",
+)
+@producer_options
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 100),
@@ -44,24 +67,38 @@ def perf() -> None:
     show_default=True,
     help="Requests under way for each partition.",
 )
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
 @click.option("-p", "--partitions", type=click.IntRange(1), default=6, show_default=True, help="If TOPIC is created.")
-@click.option("--replicas", type=click.IntRange(-1), default=-1, help="If TOPIC is created; -1: the cluster's default.")
 @click.option(
-    "--report", "report_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds between reports."
+    "-r",
+    "--replicas",
+    cls=Option,
+    aliases=["--replication-factor"],
+    type=click.IntRange(-1),
+    default=-1,
+    help="If TOPIC is created; -1: the cluster's default.",
+)
+@click.option(
+    "--report-interval",
+    "report_s",
+    cls=Option,
+    aliases=["--report"],
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="Seconds between reports.",
 )
 @bootstrap_option
 @json_option
 def produce(
     topic: str, acks: str, compression: str, partitions: int, replicas: int, report_s: float, **rest: Any
 ) -> None:
-    """Send prepared batches to TOPIC, which is created if it does not exist. Without a limit, until Ctrl-C."""
+    """Send prepared batches to TOPIC, which is created if it does not exist. Without a limit, until Ctrl-C.
+
+    \b
+    Examples:
+      raftwerk perf produce load --seconds 10
+      raftwerk perf produce load --rate 1000               a steady load until Ctrl-C
+    """
     bootstrap, as_json = rest.pop("bootstrap"), rest.pop("as_json")
 
     async def run() -> PerfResult:
@@ -69,7 +106,7 @@ def produce(
         from ...cluster.client.perf import ProduceLoad, ProducePerf, ensure_topic, reported
         from ...wire.compression import Compression
 
-        load = ProduceLoad(topic, acks=_ACKS[acks], compression=Compression[compression.upper()], **rest)
+        load = ProduceLoad(topic, acks=ACKS[acks], compression=Compression[compression.upper()], **rest)
         async with ClusterClient(bootstrap) as client:
             await ensure_topic(client, topic, partitions, replicas)
             return await reported(ProducePerf(client, load), report_s, lambda result: _print(result, as_json))
@@ -78,12 +115,17 @@ def produce(
 
 
 @perf.command()
-@click.argument("topic")
-@click.option("--records", type=click.IntRange(0), default=0, help="Stop after this many records; 0: at the end.")
+@topic_argument()
+@_max_records(default=0, help="Stop after this many records; 0: at the end.")
 @bootstrap_option
 @json_option
 def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
-    """Read TOPIC from its beginning to its end as fast as possible."""
+    """Read TOPIC from its beginning to its end as fast as possible.
+
+    \b
+    Example:
+      raftwerk perf consume load
+    """
 
     async def run() -> PerfResult:
         from ...cluster.client.cluster_client import ClusterClient
@@ -96,15 +138,20 @@ def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
 
 
 @perf.command()
-@click.argument("topic")
-@click.option("--records", type=click.IntRange(1), default=1000, show_default=True)
+@topic_argument()
+@_max_records(minimum=1, default=1000, show_default=True, help="Stop after this many records.")
 @click.option(
     "--record-size", type=click.IntRange(8, 1_000_000), default=100, show_default=True, help="Bytes of a value."
 )
 @bootstrap_option
 @json_option
 def e2e(topic: str, records: int, record_size: int, bootstrap: str, as_json: bool) -> None:
-    """Send one record after the other with acks=all, and time each until a consumer has it."""
+    """Send one record after the other with acks=all, and time each until a consumer has it.
+
+    \b
+    Example:
+      raftwerk perf e2e load -n 1000
+    """
 
     async def run() -> PerfResult:
         from ...cluster.client.cluster_client import ClusterClient

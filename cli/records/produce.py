@@ -11,10 +11,20 @@ from typing import Any, TypeAlias, cast
 
 import click
 
-from ..options import Command, bootstrap_option, json_option, milliseconds, parse_pairs, print_json, run_client
+from ..options import (
+    ACKS,
+    Command,
+    bootstrap_option,
+    json_option,
+    milliseconds,
+    parse_pairs,
+    print_json,
+    producer_options,
+    run_client,
+    topic_argument,
+)
 
 _READ_BYTES = 256 * 1024
-_ACKS = {"all": -1, "1": 1}
 _KeyAndValue: TypeAlias = tuple[bytes | None, bytes | None]
 
 
@@ -47,7 +57,7 @@ class _Request:
 
 
 @click.command(cls=Command)
-@click.argument("topic")
+@topic_argument()
 @click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
 @click.option("--key", metavar="TEXT", help="The key of all records.")
 @click.option("-m", "--message", "messages", multiple=True, help="A record, instead of standard input; repeatable.")
@@ -64,14 +74,7 @@ class _Request:
     metavar="TIME",
     help="The records' time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds; default: now.",
 )
-@click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
+@producer_options
 @bootstrap_option
 @json_option
 def produce(**options: Any) -> None:
@@ -102,7 +105,7 @@ def produce(**options: Any) -> None:
         counts: dict[int, int] = {}
         async with ClusterClient(request.bootstrap) as client:
             compression = Compression[request.compression.upper()]
-            producer = Producer(client, request.topic, acks=_ACKS[request.acks], compression=compression)
+            producer = Producer(client, request.topic, acks=ACKS[request.acks], compression=compression)
             await producer.start()
             if request.partition is not None:
                 producer.check_partition(request.partition)

@@ -45,7 +45,8 @@ class Argument(click.Argument):
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Called by click: the parser takes the option too."""
         action = "append" if self.nargs == -1 else "store"
-        parser.add_option(obj=self, opts=list(self.names), dest=self._dest, action=action)
+        twin = click.Option([*self.names, self._dest])
+        parser.add_option(obj=twin, opts=list(self.names), dest=self._dest, action=action)
         super().add_to_parser(parser, ctx)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
@@ -56,12 +57,9 @@ class Argument(click.Argument):
         if isinstance(named, list):
             return (*(placed if isinstance(placed, tuple) else ()), *named), ParameterSource.COMMANDLINE
         if isinstance(placed, str):
-            raise click.UsageError(f"{self.make_metavar_name()} is given twice, as {placed!r} and as {named!r}.", ctx)
+            name = (self.metavar or self.name or "").upper()
+            raise click.UsageError(f"{name} is given twice, as {placed!r} and as {named!r}.", ctx)
         return named, ParameterSource.COMMANDLINE
-
-    def make_metavar_name(self) -> str:
-        """The name of the argument in messages."""
-        return (self.metavar or self.name or "").upper()
 
 
 def topic_argument(name: str = "topic", **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:

@@ -30,7 +30,9 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 @click.argument("paths", nargs=-1, required=True)
 @bootstrap_option
 @click.option("-t", "--topic", help="Read this topic too, as the final read.")
-@click.option("--source", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
+@click.option(
+    "--source", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True, help="How that topic is read."
+)
 @click.option("--evidence", default=20, show_default=True, type=click.IntRange(min=0), help="Cases told of each kind.")
 @click.option("--report", help="Write a page with plots here at the end.")
 @spark_options
@@ -39,6 +41,10 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     """Judge histories in PATHS: files, or directories of chaos runs.
 
     Exit codes: 0 valid; 1 an anomaly was found, too little was seen to say, or the audit could not be done.
+
+    \b
+    Example:
+      raftwerk pipeline run audit chaos-20260131-120000 --report audit.html
     """
     source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"))
     run_settings = take_run_settings(given)

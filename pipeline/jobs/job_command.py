@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address
-from ...cluster.command_line.commands import json_option
+from ...cluster.command_line.commands import Option, json_option
 from ..errors import PipelineError, UnreachableClusterError, explain
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import spark_session
@@ -121,7 +121,15 @@ def source_options(command: F) -> F:
                 help="Where a new output begins: earliest, latest, or JSON as Spark's connector takes it.",
             ),
             click.option("--max-offsets", type=click.IntRange(min=1), help="Records in a batch at most."),
-            click.option("--once", is_flag=True, help="Read what is there now, then end."),
+            click.option(
+                "-e",
+                "--exit-at-end",
+                "once",
+                cls=Option,
+                aliases=["--once"],
+                is_flag=True,
+                help="Stop at the end that the topics had at the start.",
+            ),
             click.option(
                 "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a batch."
             ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.command_line.commands import Command
+from ...cluster.command_line.commands import Command, Option
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -183,8 +183,21 @@ def _visible(rows: DataFrame) -> list[str]:
 
 @click.command(JOB, cls=Command)
 @source_options
-@click.option("--out", required=True, help="The lake's directory: a path or any URL that Hadoop knows.")
-@click.option("--value-format", type=click.Choice(VALUE_FORMATS), default="binary", show_default=True)
+@click.option(
+    "--output",
+    "out",
+    cls=Option,
+    aliases=["--out"],
+    required=True,
+    help="The lake's directory: a path or any URL that Hadoop knows.",
+)
+@click.option(
+    "--value-format",
+    type=click.Choice(VALUE_FORMATS),
+    default="binary",
+    show_default=True,
+    help="What values are: bytes as they are, text, or rows of a schema.",
+)
 @click.option("--schema", help="Fields of json or csv values, such as 'carrier STRING, dep_delay DOUBLE'.")
 @click.option("--partition-by", default="topic,date", show_default=True, help="Columns that become directories.")
 @click.option("--compact-every", default=20, show_default=True, help="Merge small files after so many batches.")
@@ -197,8 +210,8 @@ def command(**given: Any) -> None:
 
     \b
     Examples:
-      raftwerk pipeline run lake -t flights --out lake --once
-      raftwerk pipeline run lake -t flights --out lake2 --value-format json --schema 'carrier STRING, dep_delay DOUBLE'
+      raftwerk pipeline run lake -t flights --output lake -e
+      raftwerk pipeline run lake -t flights --output lake2 --value-format json --schema 'carrier STRING'
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)

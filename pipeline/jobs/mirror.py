@@ -212,7 +212,7 @@ def command(**given: Any) -> None:
 
     \b
     Examples:
-      raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state mirror --once
+      raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state mirror -e
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.command_line.commands import Command
+from ...cluster.command_line.commands import Command, Option
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable, read_table
 from ..flights import SCHEMA, data_file
@@ -227,7 +227,14 @@ def _names(names: Sequence[str]) -> str:
 
 @click.command(JOB, cls=Command)
 @source_options
-@click.option("--out", required=True, help="The table's directory: a path or any URL that Hadoop knows.")
+@click.option(
+    "--output",
+    "out",
+    cls=Option,
+    aliases=["--out"],
+    required=True,
+    help="The table's directory: a path or any URL that Hadoop knows.",
+)
 @click.option("--to", "to_topic", help="A compacted topic for the results, made when it is not there.")
 @click.option("--window", default="1 day", show_default=True, help="How long a window is.")
 @click.option("--late", default="2 days", show_default=True, help="How much later than the latest a flight may come.")
@@ -240,7 +247,7 @@ def command(**given: Any) -> None:
     \b
     Examples:
       raftwerk pipeline feed
-      raftwerk pipeline run windows -t flights --out windows --once --report windows.html
+      raftwerk pipeline run windows -t flights --output windows -e --report windows.html
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)

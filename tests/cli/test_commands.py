@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.cli import cli
-from raftwerk.cluster.command_line.commands import Command, Group
+from raftwerk.cluster.command_line.commands import Argument, Command, Group
 
 pytest.importorskip("pyspark", reason="the jobs' options need PySpark: the commands are NOT tested")
 
@@ -48,6 +48,71 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 def test_every_command_has_the_style(path: str) -> None:
     assert isinstance(ALL[path], Command | Group)
     assert _run(f"{path} --help")[0] == _run(f"{path} -h")[0] == 0
+
+
+def _shown_options(path: str) -> list[click.Option]:
+    return [one for one in ALL[path].params if isinstance(one, click.Option) and not one.hidden]
+
+
+@pytest.mark.parametrize("path", list(ALL)[1:])
+def test_every_help_page_has_one_style(path: str) -> None:
+    text = ALL[path].help or ""
+    first, _, rest = text.partition("\n\n")
+    assert first[0].isupper()
+    assert first.endswith(".")
+    assert "Example" in rest
+    examples = rest.partition("Example")[2].splitlines()[1:]
+    assert any(path in line or path.removesuffix(" describe") in line for line in examples), text
+    for option in _shown_options(path):
+        told = option.help or ""
+        assert told, f"{path} {option.opts}"
+        assert told[0].isupper() or told[0].isdigit(), f"{path} {option.opts}: {told}"
+        assert told.endswith("."), f"{path} {option.opts}: {told}"
+
+
+def test_one_flag_has_one_name_everywhere() -> None:
+    letters: dict[str, dict[tuple[str, ...], str]] = {}
+    kinds: dict[str, dict[bool, str]] = {}
+    for path in ALL:
+        for option in _shown_options(path):
+            for name in (one for one in option.opts if one.startswith("--")):
+                short = tuple(one for one in option.opts if not one.startswith("--"))
+                letters.setdefault(name, {})[short] = path
+                kinds.setdefault(name, {})[option.is_flag] = path
+    # In jobs -o is an option of the source, as it is a setting in `up`. consume -f is as in kcat, and
+    # node --format formats directories, as kafka-storage.sh format does.
+    exceptions = ("--output", "--format")
+    assert {name: found for name, found in letters.items() if len(found) > 1 and name not in exceptions} == {}
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_a_topic_or_group_may_be_an_option_everywhere(path: str) -> None:
+    names = {"topic": "--topic", "group": "--group"}
+    for one in LEAVES[path].params:
+        metavar = (one.metavar or one.name or "").strip("[].").lower()
+        if isinstance(one, click.Argument) and metavar in names:
+            assert isinstance(one, Argument)
+            assert names[metavar] in one.names
+
+
+def test_a_topic_as_an_option() -> None:
+    at = "-b 127.0.0.1:1"
+    for line in (
+        "topics create --topic x --partitions 3 --replication-factor 1",
+        "topics describe --topic x --topic y",
+        "topics delete -t x",
+        "produce --topic x -m 1",
+        "consume --topic x --from-beginning --max-messages 3",
+        "perf produce --topic x --num-records 1 --throughput 3",
+        "groups describe --group x",
+        "groups reset -g x -t y --to-offset 3 --execute",
+    ):
+        code, told = _run(f"raftwerk {line} {at}")
+        assert (code, "refuses the connection" in told) == (1, True), f"{line}: {told}"
+    assert "Missing argument 'TOPIC'" in _run("raftwerk consume")[1]
+    assert "Missing argument 'TOPIC'" in _run("raftwerk topics create")[1]
+    assert "TOPIC is given twice" in _run("raftwerk consume x --topic y")[1]
 
 
 @pytest.mark.parametrize("path", LEAVES)
