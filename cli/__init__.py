@@ -24,6 +24,7 @@ from .options import is_reader_gone
 _COMMANDS = {
     "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
     "down": ("local_cluster.up:down", "Stop a cluster that was started with up --detach."),
+    "run": ("local_cluster.run:run", "Run a command beside a cluster that lives as long as it, such as npm test."),
     "status": ("local_cluster.nodes:status", "Show the nodes of a local cluster."),
     "kill": ("local_cluster.nodes:kill", "Send a signal to a node of a local cluster."),
     "start": ("local_cluster.nodes:start", "Start nodes of a local cluster again."),

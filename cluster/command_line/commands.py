@@ -149,7 +149,7 @@ class Group(click.Group):
 
 def _format_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-    for parameter in command.get_params(ctx):
+    for parameter in (one for one in command.get_params(ctx) if isinstance(one, click.Option)):
         row = parameter.get_help_record(ctx)
         if row is not None:
             sections.setdefault(getattr(parameter, "section", None) or "Options", []).append(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import shutil
 import signal
@@ -50,20 +51,13 @@ class TestCluster:
         removed with the cluster. Raises `LocalNodeError` with the last line of its log when a node does not start.
         """
         where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
-        reason: LocalNodeError | None = None
-        for _ in range(_START_ATTEMPTS):  # another process may take a port after it was chosen
-            shape = ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {}))
-            supervisor = Supervisor(plan_cluster(where, shape), cuttable=True)
-            try:
-                supervisor.start(START_TIMEOUT_S)
-                return cls(supervisor, throw_away=directory is None)
-            except LocalNodeError as error:
-                reason = error
-                if "in use" not in str(error):
-                    break
-        if directory is None:
-            shutil.rmtree(where, ignore_errors=True)
-        raise reason or LocalNodeError("the cluster was not started")
+        try:
+            supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {})))
+        except BaseException:
+            if directory is None:
+                shutil.rmtree(where, ignore_errors=True)
+            raise
+        return cls(supervisor, throw_away=directory is None)
 
     def __enter__(self) -> TestCluster:
         return self
@@ -197,6 +191,21 @@ class TestCluster:
                 return await question(client)
 
         return _run_apart(run())
+
+
+def _started(directory: str, shape: ClusterShape) -> Supervisor:
+    for attempt in itertools.count(1):
+        supervisor = Supervisor(plan_cluster(directory, shape), cuttable=True)
+        try:
+            supervisor.start(START_TIMEOUT_S)
+            break
+        except LocalNodeError as error:  # another process may take a port after it was chosen
+            if "in use" not in str(error) or attempt == _START_ATTEMPTS:
+                raise
+        except BaseException:
+            supervisor.stop()
+            raise
+    return supervisor
 
 
 def unique_topic(hint: str = "topic") -> str:

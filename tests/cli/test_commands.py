@@ -29,7 +29,7 @@ def _commands(command: click.Command, path: str = "raftwerk") -> Iterator[tuple[
 ALL = dict(_commands(cli))
 LEAVES = {path: one for path, one in ALL.items() if not isinstance(one, click.Group) or one.invoke_without_command}
 WITHOUT_CLUSTER = (
-    *("node", "format", "settings", "log", "completion", "sim", "demo", "clusters", "profile"),
+    *("node", "format", "settings", "log", "completion", "sim", "demo", "run", "clusters", "profile"),
     *("chaos faults", "chaos check", "chaos report", "pipeline demo"),
 )
 """These work on files, on all clusters, or on one that they start for themselves."""
@@ -47,7 +47,10 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 @pytest.mark.parametrize("path", ALL)
 def test_every_command_has_the_style(path: str) -> None:
     assert isinstance(ALL[path], Command | Group)
-    assert _run(f"{path} --help")[0] == _run(f"{path} -h")[0] == 0
+    code, page = _run(f"{path} --help")
+    assert (code, _run(f"{path} -h")) == (0, (0, page))
+    options = page.partition("\nOptions:\n")[2].partition("\n\n")[0].splitlines()
+    assert all(line.startswith(("  -", "    ")) for line in options), page  # arguments stand in the usage line
 
 
 def _shown_options(path: str) -> list[click.Option]:
