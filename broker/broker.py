@@ -35,8 +35,10 @@ from .to_controller.broker_lifecycle_manager import BrokerLifecycleManager
 from .to_controller.controller_channel import ControllerAddress, ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdBlockSource, ProducerIdManager
 from .topic_view import endpoint_of
+from .transactions.partition_verifier import PartitionVerifier, VerifierConfig
 from .transactions.transaction_config import TRANSACTION_TOPIC
 from .transactions.transaction_coordinator import TransactionCoordinator
+from .transactions.transactional_appends import TransactionalAppends
 
 REPLICA_CONNECT_TIMEOUT_S = 2.0
 
@@ -80,6 +82,7 @@ class Broker:
         )
         self._broker_channels = BrokerChannels(self.connect, runtime.rng)
         self.groups: GroupCoordinator | None = None
+        self._verifier: PartitionVerifier | None = None
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
@@ -117,6 +120,12 @@ class Broker:
         self._loader.subscribe(self.groups.on_metadata)
         transactions = TransactionCoordinator(self.config.transactions, self._loader)
         self._loader.subscribe(transactions.on_metadata)
+        verifier = self._verifier = PartitionVerifier(
+            VerifierConfig(self.config.request_timeout_ms),
+            replicas,
+            self._broker_channels,
+            transactions.topic.coordinator_of,
+        )
         registry = broker_registry()
         services = BrokerServices(
             config=self.config,
@@ -132,6 +141,8 @@ class Broker:
             groups=self.groups,
             transactions=transactions,
             broker_channels=self._broker_channels,
+            verifier=verifier,
+            transactional_appends=TransactionalAppends(verifier, replicas),
         )
         return Dispatcher(registry, services, self._on_fatal)
 
@@ -153,6 +164,8 @@ class Broker:
         """End heartbeats and every request to the controller."""
         if self.groups is not None:
             self.groups.stop()
+        if self._verifier is not None:
+            self._verifier.close()
         self._broker_channels.close()
         self._topic_creator.close()
         self.producer_ids.close()

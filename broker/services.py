@@ -20,7 +20,9 @@ from .to_brokers.broker_channels import BrokerChannels
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
+from .transactions.partition_verifier import PartitionVerifier
 from .transactions.transaction_coordinator import TransactionCoordinator
+from .transactions.transactional_appends import TransactionalAppends
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class BrokerServices:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     broker_channels: BrokerChannels
+    verifier: PartitionVerifier
+    transactional_appends: TransactionalAppends
 
 
 @dataclass(slots=True)

@@ -56,7 +56,13 @@ from .records import (
     offset_for_leader_epoch,
     produce,
 )
-from .transactions import describe_transactions, init_producer_id, list_transactions, write_txn_markers
+from .transactions import (
+    describe_transactions,
+    init_producer_id,
+    list_transactions,
+    txn_offset_commit,
+    write_txn_markers,
+)
 
 
 def _on_broker(key: ApiKey, versions: tuple[int, int], error: ErrorFields, handler: Handler[BrokerServices]) -> ApiSpec:
@@ -112,6 +118,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.DELETE_GROUPS, (0, 2), delete_groups.error, delete_groups.handle),
     # Transactions
     _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
+    _on_broker(ApiKey.TXN_OFFSET_COMMIT, (0, 5), txn_offset_commit.error, txn_offset_commit.handle),
     _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level, list_transactions.handle),
     _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
     # Settings, directories and quotas

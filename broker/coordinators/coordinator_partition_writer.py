@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ...isr.replica_manager import ReplicaManager
+from ...log.state.transaction_verification import VerificationGuard
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.records import NewRecord, encode_batch
@@ -24,6 +26,14 @@ _NOT_COORDINATOR = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
 )
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
+
+
+class ProducerTransaction(NamedTuple):
+    """The transaction that records are written in: its producer, and the guard with which they may open it."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None = None
 
 
 def coordinator_error(code: int, too_large: ErrorCode) -> ErrorCode:
@@ -46,15 +56,24 @@ def write_records(
     records: Sequence[CoordinatorRecord],
     times: tuple[int, int],
     done: Callable[[ErrorCode], None],
+    transaction: ProducerTransaction | None = None,
 ) -> None:
     """Append one batch. `done` is called once, when every in-sync replica has it or the append failed.
 
     `times` are the records' timestamp and the time-out, in milliseconds. The error code is that of the append.
     """
     wall_ms, timeout_ms = times
-    batch = encode_batch([NewRecord(key, value, (), wall_ms) for key, value in records])
+    new_records = [NewRecord(key, value, (), wall_ms) for key, value in records]
 
     def finished(results: list[ProducePartitionResponse]) -> None:
         done(ErrorCode(results[0].error_code))
 
-    replicas.append(ACKS_ALL, timeout_ms, ((topic_partition, memoryview(batch)),), finished)
+    if transaction is None:
+        entry = topic_partition, memoryview(encode_batch(new_records))
+        replicas.append(ACKS_ALL, timeout_ms, (entry,), finished)
+        return
+    producer_id, producer_epoch, guard = transaction
+    batch = encode_batch(new_records, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
+    guards = {} if guard is None else {topic_partition: guard}
+    entry = topic_partition, memoryview(batch)
+    replicas.append(ACKS_ALL, timeout_ms, (entry,), finished, guards=guards, internal=True)

@@ -52,6 +52,12 @@ class CoordinatorTopic:
         topic = self.image
         return None if topic is None else topic.partitions.get(self.partition_of(key))
 
+    def coordinator_of(self, key: str) -> int | None:
+        """The broker that coordinates the key, None while there is none."""
+        registration = self.registration_of(key)
+        broker = None if registration is None else self.metadata.image.brokers.get(registration.leader)
+        return None if broker is None or broker.fenced else broker.broker_id
+
     async def wait(self, timeout_s: float) -> None:
         """Return when this node knows the topic, or after the time-out."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ from ...isr.replica_manager import ReplicaManager
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .coordinator_loader import CoordinatorLoader, Shard
-from .coordinator_partition_writer import write_records
+from .coordinator_partition_writer import ProducerTransaction, write_records
 from .coordinator_topic import CoordinatorTopic
 from .record_fields import CoordinatorRecord
 
@@ -187,6 +187,7 @@ class LedPartitions(Generic[S]):
         records: Sequence[CoordinatorRecord],
         times: tuple[int, int],
         done: Callable[[ErrorCode], None],
+        transaction: ProducerTransaction | None = None,
     ) -> None:
         """Write to the shard's partition, as `write_records`.
 
@@ -198,6 +199,6 @@ class LedPartitions(Generic[S]):
 
         if self.is_current(shard):
             topic_partition = TopicPartition(self._topic.name, shard.partition)
-            write_records(self._replicas, topic_partition, records, times, finished)
+            write_records(self._replicas, topic_partition, records, times, finished, transaction)
         else:
             done(ErrorCode.NOT_COORDINATOR)

@@ -16,13 +16,14 @@ from uuid import UUID
 
 from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
+from ...isr.leader.transaction_markers import TransactionMarker
 from ...isr.replica_manager import ReplicaManager
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..coordinators.coordinator_loader import CoordinatorLoader
-from ..coordinators.coordinator_partition_writer import coordinator_error
+from ..coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
 from ..coordinators.led_partitions import LedPartitions
 from ..coordinators.record_fields import CoordinatorRecord
@@ -34,12 +35,13 @@ from .consumer.topics import ImageTopics
 from .effects import CancelTimer, Effect, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
 from .group_config import OFFSETS_TOPIC, GroupConfig, with_own_values
 from .group_coordinator_shard import Group, GroupCoordinatorShard, expired_offsets
-from .records.offset_and_classic_records import OffsetKey, offset_record
+from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
 
-_LOAD_RETRY_MS = 1_000
+_IN_THE_LOG = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""With these codes of an append, the records are in the log, and will be committed if the leader does not change."""
 
 
 class GroupCoordinator:
@@ -56,6 +58,7 @@ class GroupCoordinator:
         )
         self._topics = ImageTopics(lambda: metadata.image)
         self._runtime = runtime
+        self._replicas = replicas
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
         self._expiry: TimerHandle | None = None
         self._refused_upgrades = LogLimiter()
@@ -220,6 +223,46 @@ class GroupCoordinator:
 
         times = self.wall_ms(), self.config.offsets.commit_timeout_ms
         self.partitions.append(shard, records, times, finished)
+
+    def commit_in_transaction(
+        self,
+        shard: GroupCoordinatorShard,
+        transaction: ProducerTransaction,
+        group_id: str,
+        offsets: Sequence[tuple[TopicPartition, OffsetAndMetadata]],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write offsets in a transaction: they are pending until its marker. `done` as in `append`."""
+
+        def finished(error: ErrorCode) -> None:
+            if error in _IN_THE_LOG:
+                shard.store_pending(transaction.producer_id, group_id, offsets)
+            done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+
+        records = [offset_record(group_id, key, value) for key, value in offsets]
+        times = self.wall_ms(), self.config.offsets.commit_timeout_ms
+        self.partitions.append(shard, records, times, finished, transaction)
+
+    def write_marker(
+        self, partition: int, marker: TransactionMarker, timeout_ms: int, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write the marker of a transaction to a partition of `__consumer_offsets`.
+
+        The offsets of the transaction take effect when the marker is committed, and then `done` is called. Its codes
+        are those of `ReplicaManager.write_markers`; NOT_LEADER_OR_FOLLOWER also while the partition is loading.
+        """
+        shard = self.partitions.shards.get(partition)
+        if shard is None or shard.is_loading:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+
+        def written(codes: list[ErrorCode]) -> None:
+            if not codes[0] and self.partitions.is_current(shard):
+                shard.end_transaction(marker.producer_id, is_committed=marker.is_commit)
+            done(codes[0])
+
+        entry = TopicPartition(OFFSETS_TOPIC, partition), marker
+        self._replicas.write_markers(timeout_ms, [entry], written)
 
     def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Carry out the group's effects in order, and the effects that these cause."""

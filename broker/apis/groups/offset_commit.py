@@ -26,7 +26,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     groups = services.groups
     shard = groups.shard_of(check_group_id(message.group_id))
     _check_member(services, shard, request.api_version, message)
-    values, response = _offsets_to_write(services, message)
+    values, response = offsets_to_write(services, message)
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     if not values:
         return response
@@ -40,7 +40,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
 
     groups.append(shard, [offset_record(group_id, key, value) for key, value in values], appended)
     groups.watch_expiry()
-    return answer(future, lambda code: _with_code(response, code))
+    return answer(future, lambda code: with_code(response, code))
 
 
 def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, version: int, message: Struct) -> None:
@@ -63,7 +63,7 @@ def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, versio
         raise ProtocolError(code)
 
 
-def _offsets_to_write(
+def offsets_to_write(
     services: BrokerServices, message: Struct
 ) -> tuple[list[tuple[TopicPartition, OffsetAndMetadata]], Fields]:
     """The offsets to write, and the response, with the error codes of those that are not written."""
@@ -102,7 +102,8 @@ def _offsets_to_write(
     return values, {"topics": topics}
 
 
-def _with_code(response: Fields, code: ErrorCode) -> Fields:
+def with_code(response: Fields, code: ErrorCode) -> Fields:
+    """The response with the error code of the write, for the partitions that have no other."""
     if code:
         for topic in response["topics"]:  # type: ignore[index]
             for row in topic["partitions"]:

@@ -24,6 +24,8 @@ from ....wire.types import TopicPartition
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, node_endpoints
+from ...transactions.partition_verifier import produce_operation
+from ...transactions.transactional_appends import AppendRequest
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -103,10 +105,8 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     if attributes & _CODEC_MASK == _ZSTD and version < FIRST_VERSION_WITH_ZSTD:
         text = f"Produce requests with version {version} are not allowed to use ZStandard compression"
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text
-    if attributes & _TRANSACTIONAL:
-        if transactional_id is None:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "no transaction coordinator knows this transactional id"
+    if attributes & _TRANSACTIONAL and transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
     return None
 
 
@@ -155,7 +155,15 @@ def handle(services: BrokerServices, request: Request) -> None:
         pending.answer()
         return
     try:
-        services.replicas.append(message.acks, message.timeout_ms, entries, pending.done)
+        if message.transactional_id is None:
+            services.replicas.append(message.acks, message.timeout_ms, entries, pending.done)
+        else:
+            operation = produce_operation(request.api_version)
+            services.transactional_appends.append(
+                AppendRequest(
+                    message.transactional_id, operation, message.acks, message.timeout_ms, entries, pending.done
+                )
+            )
     except InvariantViolation:
         raise
     except Exception:

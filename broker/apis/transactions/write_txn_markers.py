@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields, Result
+from ...groups.group_config import OFFSETS_TOPIC
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -70,6 +72,7 @@ async def _answer(writing: list[asyncio.Future[None]], codes: _Codes) -> Fields:
 def _write(services: BrokerServices, entries: list[_Entry], codes: _Codes) -> asyncio.Future[None]:
     """Append markers, and put their codes into `codes` before the future ends.
 
+    Those of `__consumer_offsets` go through the group coordinator, since committed offsets take effect with them.
     UNKNOWN_TOPIC_OR_PARTITION stands for a partition of which no usable replica is here; the coordinator then looks up
     the leader again. Source: KafkaApis.handleWriteTxnMarkersRequest.
     """
@@ -81,14 +84,27 @@ def _write(services: BrokerServices, entries: list[_Entry], codes: _Codes) -> as
         if replica is not None and not replica.offline:
             here.append(entry)
     written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    left = len(here)
 
-    def done(results: list[ErrorCode]) -> None:
-        for (key, marker), code in zip(here, results, strict=True):
+    def done(done_entries: list[_Entry], results: list[ErrorCode]) -> None:
+        nonlocal left
+        left -= len(done_entries)
+        for (key, marker), code in zip(done_entries, results, strict=True):
             codes[marker.producer_id][key] = code
-        if not written.done():  # else the connection is gone
+        if not left and not written.done():  # else the connection is gone
             written.set_result(None)
 
-    services.replicas.write_markers(services.config.request_timeout_ms, here, done)
+    def done_one(entry: _Entry, code: ErrorCode) -> None:
+        done([entry], [code])
+
+    timeout_ms = services.config.request_timeout_ms
+    records = [entry for entry in here if entry[0].topic != OFFSETS_TOPIC]
+    if records or not here:
+        services.replicas.write_markers(timeout_ms, records, partial(done, records))
+    for key, marker in here:
+        if key.topic == OFFSETS_TOPIC:
+            one = partial(done_one, (key, marker))
+            services.groups.write_marker(key.partition, marker, timeout_ms, one)
     return written
 
 

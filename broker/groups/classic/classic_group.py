@@ -362,11 +362,9 @@ class ClassicGroup:
     def _refuse_sync(self, request: SyncRequest) -> ErrorCode:
         if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self.members.check(request.member_id, request.instance_id)
+        error = self._check_member(request.member_id, request.instance_id, request.generation)
         if error:
             return error
-        if request.generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         if (request.protocol_type is not None and request.protocol_type != self.protocol_type) or (
             request.protocol_name is not None and request.protocol_name != self.protocol
         ):
@@ -429,11 +427,9 @@ class ClassicGroup:
         """Heartbeat: NONE, or REBALANCE_IN_PROGRESS when the member must join again, or why it is refused."""
         if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self.members.check(member_id, instance_id)
+        error = self._check_member(member_id, instance_id, generation)
         if error:
             return error
-        if generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         if self.state is ClassicGroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._extend_session(self.members.members[member_id], now_ms)
@@ -510,15 +506,31 @@ class ClassicGroup:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = self.members.check(member_id, instance_id)
+        error = self._check_member(member_id, instance_id, generation)
         if error:
             return error
-        if generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._extend_session(self.members.members[member_id], now_ms)
         return ErrorCode.NONE
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """NONE where a transaction may commit for this member and generation (KIP-447).
+
+        Producers that do not send the group's metadata name no member; they are fenced by their epoch alone.
+        """
+        if self.state is ClassicGroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        names_no_member = not member_id and instance_id is None
+        if generation < 0 and (names_no_member or self.state is ClassicGroupState.EMPTY):
+            return ErrorCode.NONE
+        return self._check_member(member_id, instance_id, generation)
+
+    def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        is_current = generation == self.generation
+        return self.members.check(member_id, instance_id) or ErrorCode(
+            0 if is_current else ErrorCode.ILLEGAL_GENERATION
+        )
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether OffsetFetch is allowed: always, while the group exists."""

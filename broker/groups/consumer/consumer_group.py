@@ -448,6 +448,18 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return self.check_fetch(member_id, epoch)
 
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
+        """NONE where a transaction may commit for a member with this epoch (KIP-447).
+
+        Producers that do not send the group's metadata name no member; they are fenced by their epoch alone.
+        """
+        names_no_member = epoch == -1 and not member_id and instance_id is None
+        if names_no_member or (epoch < 0 and not self.members):
+            return ErrorCode.NONE
+        error = self.check_fetch(member_id, epoch)
+        # Clients of this API know no STALE_MEMBER_EPOCH.
+        return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
+
     def uses_consumer_protocol(self, member_id: str) -> bool:
         """Whether the member exists and uses the consumer protocol."""
         member = self.members.get(member_id)

@@ -19,7 +19,9 @@ from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.services import BrokerServices
+from raftwerk.broker.transactions.partition_verifier import PartitionVerifier, VerifierConfig
 from raftwerk.broker.transactions.transaction_coordinator import TransactionCoordinator
+from raftwerk.broker.transactions.transactional_appends import TransactionalAppends
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
@@ -40,7 +42,7 @@ from raftwerk.isr.results import FetchParams
 from raftwerk.isr.throttling.throttles import Throttles
 from raftwerk.log.segment.batch_scan import Damage
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct, decode_response, encode_request, encode_response
+from raftwerk.wire.codec import Struct, decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchPartitionResponse, FetchRequest, FetchResponse
 from raftwerk.wire.frames import RequestHeader, parse_response_header
@@ -159,6 +161,8 @@ class FakeReplicas:
     records: dict[str, bytes] = field(default_factory=dict)
     high_watermark: int = 10
     partitions: dict[Any, Any] = field(default_factory=dict)
+    verifies_transactions: bool = True
+    write_markers: Any = None
     image: MetadataImage = field(default_factory=MetadataImage)
     reported: list[Damage] = field(default_factory=list)
     is_mending: bool = False
@@ -301,6 +305,11 @@ class Harness:
         runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
         self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, replicas)
         self.transactions = TransactionCoordinator(self.config.transactions, metadata)
+        self.coordinator_answers: Callable[[Struct], dict[str, Any]] | None = None
+        """Answers AddPartitionsToTxn for the transaction coordinator; None: the coordinator is not reached."""
+        self.verifications: list[Struct] = []
+        channels: Any = SimpleNamespace(request=self.ask_coordinator)
+        self.verifier = PartitionVerifier(VerifierConfig(), replicas, channels, lambda _: 1)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
@@ -314,7 +323,9 @@ class Harness:
             version_rows=registry.version_rows,
             groups=self.groups,
             transactions=self.transactions,
-            broker_channels=SimpleNamespace(),  # type: ignore[arg-type]
+            broker_channels=channels,
+            verifier=self.verifier,
+            transactional_appends=TransactionalAppends(self.verifier, replicas),
         )
         self.services = services
         self.registry = registry
@@ -322,6 +333,14 @@ class Harness:
         config = ServerConfig(LISTENER, "127.0.0.1", 0, limits or ConnectionLimits())
         self.server = Server(config, self.dispatcher)
         self.correlation_id = 0
+
+    async def ask_coordinator(self, broker_id: int, key: ApiKey, version: int, fields: Any, **_: Any) -> Struct:
+        """The transaction coordinator's answer to this broker."""
+        request = decode_request(key, version, encode_request(key, version, fields))
+        self.verifications.append(request)
+        if self.coordinator_answers is None:
+            raise ConnectionRefusedError("nobody listens")
+        return decode_response(key, version, encode_response(key, version, self.coordinator_answers(request)))
 
     def connect(self, peer: str = "192.0.2.1") -> FakeTransport:
         transport = FakeTransport(peer)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +19,14 @@ from raftwerk.controller.metadata.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from raftwerk.isr.leader.transaction_markers import encode_marker
 from raftwerk.log.recovery.log_replay import PIECE_BYTES
+from raftwerk.log.state.transaction_verification import VerificationGuard
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.produce import ProducePartitionResponse
-from raftwerk.wire.records import Record, iter_records, set_base_offset
+from raftwerk.wire.records import Record, iter_records, read_header, set_base_offset
 from raftwerk.wire.types import TopicPartition
 
 OFFSETS_TOPIC_ID = UUID(int=0x0FF5)
@@ -78,6 +80,26 @@ class FakeLog:
         return [record for _, batch in self.batches for record in iter_records(batch)]
 
 
+class FakeLeader:
+    """A leader that knows which producers have a transaction open."""
+
+    is_leader = True
+    offline = False
+
+    def __init__(self, key: TopicPartition, log: FakeLog) -> None:
+        self.topic_partition = key
+        self.log = log
+        self.open: set[int] = set()
+        self.guard = VerificationGuard()
+
+    def begin_verification(self, producer_id: int, *_: Any, **__: Any) -> VerificationGuard | None:
+        return None if producer_id in self.open else self.guard
+
+
+AFTER_APPEND = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""With these errors, an append has taken place."""
+
+
 class GroupHarness(Harness):
     """`logs` outlive coordinators: a second harness may be made with the first one's."""
 
@@ -93,8 +115,9 @@ class GroupHarness(Harness):
         self.held_appends: list[Callable[[], None]] = []
         self.hold = False
         for key in keys:
-            self.replicas.partitions[key] = SimpleNamespace(is_leader=True, log=self.logs[key], topic_partition=key)
+            self.replicas.partitions[key] = FakeLeader(key, self.logs[key])
         self.replicas.append = self.append  # type: ignore[method-assign]
+        self.replicas.write_markers = self.write_markers
         self.groups.start()
 
     def replay(self, record: Any) -> MetadataDelta:
@@ -114,15 +137,42 @@ class GroupHarness(Harness):
     def remove_topic(self, topic_id: UUID) -> None:
         self.tell(RemoveTopicRecord(topic_id))
 
-    def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Sequence[Any],
+        done: Callable[[Any], None],
+        guards: Mapping[TopicPartition, VerificationGuard] | None = None,
+        internal: bool = False,
+    ) -> None:
         assert acks == -1
         ((key, batch),) = entries
-        base = -1 if self.append_error else self.logs[key].append(batch)
+        header = read_header(batch)
+        if header.is_transactional:
+            leader = self.replicas.partitions[key]
+            assert internal
+            assert header.base_sequence == -1
+            assert header.producer_id in leader.open or (guards or {})[key] is leader.guard
+            leader.open.add(header.producer_id)
+        is_refused = self.append_error and self.append_error not in AFTER_APPEND
+        base = -1 if is_refused else self.logs[key].append(batch)
         result = [ProducePartitionResponse(key.partition, self.append_error, base)]
         if self.hold:
             self.held_appends.append(lambda: done(result))
         else:
             done(result)
+
+    def write_markers(self, timeout_ms: int, entries: Sequence[Any], done: Callable[[list[ErrorCode]], None]) -> None:
+        ((key, marker),) = entries
+        if not self.append_error:
+            self.replicas.partitions[key].open.discard(marker.producer_id)
+            self.logs[key].append(memoryview(encode_marker(marker, 1_000)))
+        code = ErrorCode(self.append_error)
+        if self.hold:
+            self.held_appends.append(lambda: done([code]))
+        else:
+            done([code])
 
     def release(self) -> None:
         self.hold = False

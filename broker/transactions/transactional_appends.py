@@ -1,0 +1,166 @@
+"""Appends the batches of transactional producers, once their partitions are verified.
+
+The requests of one producer are appended in their order: while one of them waits for the coordinator, later ones wait
+behind it, although they may be for other partitions. Most of them find the transaction open, and do not wait.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from ...isr.results import AppendDone
+from ...log.state.transaction_verification import VerificationGuard
+from ...wire.errors import ErrorCode
+from ...wire.produce import ProducePartitionResponse
+from ...wire.types import TopicPartition
+from .partition_verifier import Operation, PartitionVerifier, TransactionalProducer, Verified
+
+Entries = Sequence[tuple[TopicPartition, memoryview | None]]
+_BATCH_HEADER_BYTES = 61
+_ATTRIBUTES_AND_PRODUCER = struct.Struct(">22xB20xqhi")
+"""The low byte of the attributes, producer id, epoch and base sequence of a batch."""
+_TRANSACTIONAL = 0x10
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Log(Protocol):
+    """Appends to the partitions of this broker (`ReplicaManager`)."""
+
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Entries,
+        done: AppendDone,
+        guards: Mapping[TopicPartition, VerificationGuard] = ...,
+    ) -> None:
+        """See `ReplicaManager.append`."""
+        ...
+
+
+class AppendRequest(NamedTuple):
+    """A Produce request with a transactional id."""
+
+    transactional_id: str
+    operation: Operation
+    acks: int
+    timeout_ms: int
+    entries: Entries
+    done: AppendDone
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request that waits for the coordinator, or behind one that does. Its entries are copies."""
+
+    request: AppendRequest
+    producer: TransactionalProducer
+    sequences: Mapping[TopicPartition, int]
+
+
+class TransactionalAppends:
+    """Owns the order of the requests of each producer."""
+
+    def __init__(self, verifier: PartitionVerifier, log: Log) -> None:
+        self._verifier = verifier
+        self._log = log
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        """By producer id; the first one waits for the coordinator."""
+
+    def append(self, request: AppendRequest) -> None:
+        """As `ReplicaManager.append`. The memory of the entries is needed until the call returns."""
+        producers, sequences = _producers(request)
+        if not producers:
+            self._log.append(request.acks, request.timeout_ms, request.entries, request.done)
+            return
+        if len(producers) > 1:
+            text = "the transactional batches of one request are of several producers"
+            code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            rows = [ProducePartitionResponse(key.partition, code, error_message=text) for key, _ in request.entries]
+            request.done(rows)
+            return
+        producer = producers[0]
+        queue = self._waiting.get(producer.producer_id)
+        if queue is None and not self._verifier.guards(producer, request.operation, sequences):
+            self._log.append(request.acks, request.timeout_ms, request.entries, request.done)
+            return
+        entries = [
+            (key, None if records is None else memoryview(bytearray(records))) for key, records in request.entries
+        ]
+        waiting = _Waiting(request._replace(entries=entries), producer, sequences)
+        if queue is None:
+            self._waiting[producer.producer_id] = deque([waiting])
+            self._verify(waiting)
+        else:
+            queue.append(waiting)
+
+    def _verify(self, waiting: _Waiting) -> None:
+        request = waiting.request
+        self._verifier.verify(waiting.producer, request.operation, waiting.sequences, partial(self._verified, waiting))
+
+    def _verified(self, waiting: _Waiting, verified: Verified) -> None:
+        queue = self._waiting[waiting.producer.producer_id]
+        queue.popleft()
+        try:
+            self._append_verified(waiting.request, verified)
+            while queue and not self._must_ask(queue[0]):
+                self._append_verified(queue.popleft().request, Verified({}, {}))
+        finally:  # whatever happened to these requests, the others go on
+            if queue:
+                self._verify(queue[0])
+            else:
+                del self._waiting[waiting.producer.producer_id]
+
+    def _must_ask(self, waiting: _Waiting) -> bool:
+        return bool(self._verifier.guards(waiting.producer, waiting.request.operation, waiting.sequences))
+
+    def _append_verified(self, request: AppendRequest, verified: Verified) -> None:
+        errors = verified.errors
+        rows = [_refused(key, errors[key], request.operation) if key in errors else None for key, _ in request.entries]
+        entries = [entry for entry in request.entries if entry[0] not in errors]
+
+        def done(responses: list[ProducePartitionResponse]) -> None:
+            appended = iter(responses)
+            request.done([next(appended) if row is None else row for row in rows])
+
+        if entries:
+            self._log.append(request.acks, request.timeout_ms, entries, done, guards=verified.guards)
+        else:
+            done([])
+
+
+def _producers(request: AppendRequest) -> tuple[list[TransactionalProducer], dict[TopicPartition, int]]:
+    """Who wrote the transactional batches, and the base sequence of the batch for each partition."""
+    producers: dict[TransactionalProducer, None] = {}
+    sequences: dict[TopicPartition, int] = {}
+    for key, records in request.entries:
+        if records is None or len(records) < _BATCH_HEADER_BYTES:
+            continue
+        attributes, producer_id, producer_epoch, sequence = _ATTRIBUTES_AND_PRODUCER.unpack_from(records)
+        if attributes & _TRANSACTIONAL and producer_id >= 0:
+            producers[TransactionalProducer(request.transactional_id, producer_id, producer_epoch)] = None
+            sequences.setdefault(key, sequence)
+    return list(producers), sequences
+
+
+def _refused(key: TopicPartition, code: ErrorCode, operation: Operation) -> ProducePartitionResponse:
+    """The response for a partition that the coordinator did not verify, in codes that the client can handle.
+
+    NOT_ENOUGH_REPLICAS makes every client send the batch again, without asking for metadata first.
+    """
+    text = f"the transaction coordinator did not confirm the partition: {code.name}"
+    if code in _RETRIABLE or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not operation.adds):
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    return ProducePartitionResponse(key.partition, int(code), error_message=text)

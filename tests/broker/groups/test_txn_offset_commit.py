@@ -1,0 +1,333 @@
+"""TxnOffsetCommit: verification, fencing by member and generation, pending offsets, and markers that end them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.broker.broker_harness import TOPIC, settle
+from support.broker.group_harness import (
+    GroupHarness,
+    consumer_heartbeat,
+    join_consumer_group,
+    play,
+    played,
+    stable_group,
+)
+
+from raftwerk.broker.coordinators.partition_for import partition_for
+from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
+from raftwerk.isr.leader.transaction_markers import TransactionMarker
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import read_header
+from raftwerk.wire.types import TopicPartition
+
+PRODUCER = 77
+PARTITION = partition_for("g", 3)
+KEY = TopicPartition(OFFSETS_TOPIC, PARTITION)
+VERSIONS = range(6)
+
+
+def confirm(code: ErrorCode = ErrorCode.NONE) -> Any:
+    """A coordinator that answers with `code` for each partition."""
+
+    def answer(request: Struct) -> dict[str, Any]:
+        results = []
+        for row in request.transactions:
+            topics = [
+                {
+                    "name": topic.name,
+                    "results_by_partition": [
+                        {"partition_index": index, "partition_error_code": int(code)} for index in topic.partitions
+                    ],
+                }
+                for topic in row.topics
+            ]
+            results.append({"transactional_id": row.transactional_id, "topic_results": topics})
+        return {"error_code": 0, "results_by_transaction": results}
+
+    return answer
+
+
+async def commit(harness: GroupHarness, version: int = 5, *, offset: int = 42, **fields: Any) -> list[int]:
+    """Commit `offset` of flights-0 in a transaction; the codes of all partitions."""
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
+    asked = {
+        "transactional_id": "t",
+        "group_id": "g",
+        "producer_id": PRODUCER,
+        "producer_epoch": 3,
+        "topics": [{"name": TOPIC, "partitions": [partition]}],
+        **fields,
+    }
+    answer = await harness.call(ApiKey.TXN_OFFSET_COMMIT, version, asked)
+    return [one.error_code for topic in answer.topics for one in topic.partitions]
+
+
+async def fetched(harness: GroupHarness, *, stable: bool = True) -> tuple[int, int]:
+    topics = [{"name": TOPIC, "partition_indexes": [0]}]
+    group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": topics}
+    answer = await harness.call(ApiKey.OFFSET_FETCH, 9, {"groups": [group], "require_stable": stable})
+    row = answer.groups[0].topics[0].partitions[0]
+    return row.committed_offset, row.error_code
+
+
+UNSTABLE = (-1, int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+
+
+def end(harness: GroupHarness, *, commits: bool) -> list[ErrorCode]:
+    """Write the marker; the list gets the code."""
+    found: list[ErrorCode] = []
+    harness.groups.write_marker(PARTITION, TransactionMarker(PRODUCER, 4, 0, commits, 2), 1_000, found.append)
+    return found
+
+
+async def loaded_again(harness: GroupHarness) -> GroupHarness:
+    other = GroupHarness(harness.logs)
+    await settle(30)
+    return other
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_offset_takes_effect_with_the_marker(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm()
+        assert await commit(harness, version) == [0]
+        (request,) = harness.verifications
+        (row,) = request.transactions
+        assert (row.transactional_id, row.producer_id, row.producer_epoch) == ("t", PRODUCER, 3)
+        assert row.verify_only == (version < 5)
+        assert [(topic.name, topic.partitions) for topic in row.topics] == [(OFFSETS_TOPIC, [PARTITION])]
+        assert await fetched(harness) == UNSTABLE
+        assert await fetched(harness, stable=False) == (-1, 0)
+        assert await fetched(await loaded_again(harness)) == UNSTABLE
+        assert end(harness, commits=True) == [ErrorCode.NONE]
+        assert await fetched(harness) == (42, 0)
+        assert await fetched(await loaded_again(harness)) == (42, 0)
+
+    play(test)
+
+
+@played
+async def test_an_aborted_offset_leaves_the_former_one(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await harness.commit("g", offset=5) == 0
+    assert await commit(harness) == [0]
+    assert await commit(harness, offset=43) == [0]
+    assert len(harness.verifications) == 1
+    assert end(harness, commits=False) == [ErrorCode.NONE]
+    assert await fetched(harness) == (5, 0)
+    assert await fetched(await loaded_again(harness)) == (5, 0)
+
+
+@played
+async def test_the_records_are_a_transactional_batch_without_sequence_numbers(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    _, batch = harness.logs[KEY].batches[-1]
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (PRODUCER, 3, -1)
+    assert header.is_transactional
+    assert not header.is_control
+
+
+@played
+async def test_a_marker_takes_effect_when_it_is_committed(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    harness.hold = True
+    written = end(harness, commits=True)
+    assert not written
+    assert await fetched(harness) == UNSTABLE
+    harness.release()
+    assert written == [ErrorCode.NONE]
+    assert await fetched(harness) == (42, 0)
+
+
+@played
+async def test_a_marker_that_was_not_written_is_written_again(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    harness.append_error = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert end(harness, commits=True) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert await fetched(harness) == UNSTABLE
+    harness.append_error = 0
+    assert end(harness, commits=True) == [ErrorCode.NONE]
+    assert await fetched(harness) == (42, 0)
+
+
+@played
+async def test_the_marker_of_a_partition_that_is_not_loaded_is_to_be_sent_again(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    harness.lead(2)
+    assert end(harness, commits=True) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    harness.lead(1)
+    assert end(harness, commits=True) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]  # the load has begun
+    await settle(30)
+    assert end(harness, commits=True) == [ErrorCode.NONE]
+    assert await fetched(harness) == (42, 0)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+def test_offsets_in_the_log_are_pending_though_their_commit_timed_out(code: ErrorCode) -> None:
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm()
+        harness.append_error = int(code)
+        assert await commit(harness) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        harness.append_error = 0
+        assert await fetched(harness) == UNSTABLE
+        assert end(harness, commits=True) == [ErrorCode.NONE]
+        assert await fetched(harness) == (42, 0)
+        assert await fetched(await loaded_again(harness)) == (42, 0)
+
+    play(test)
+
+
+@played
+async def test_offsets_that_are_not_in_the_log_are_not_pending(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    harness.append_error = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert await commit(harness) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert await fetched(harness) == (-1, 0)
+
+
+REFUSED = [
+    (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+    (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("code", "expected"), REFUSED)
+def test_a_transaction_that_is_not_confirmed_commits_nothing(
+    version: int, code: ErrorCode, expected: ErrorCode
+) -> None:
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm(code)
+        assert await commit(harness, version) == [expected]
+        assert await fetched(harness) == (-1, 0)
+        assert not harness.records()
+
+    play(test)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_errors_that_old_clients_do_not_know_are_said_in_others(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm(ErrorCode.TRANSACTION_ABORTABLE)
+        abortable = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
+        assert await commit(harness, version) == [abortable]
+        harness.coordinator_answers = None
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await commit(harness, version) == [loading]  # the transaction coordinator is not reached
+        harness.lead(2)
+        assert await commit(harness, version) == [ErrorCode.NOT_COORDINATOR]
+        assert await commit(harness, version, group_id="") == [ErrorCode.INVALID_GROUP_ID]
+
+    play(test)
+
+
+@played
+async def test_a_load_is_said_in_the_codes_of_the_version(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    harness.groups.shard_of("g").is_loading = True
+    assert await commit(harness, 1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert await commit(harness, 2) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+@played
+async def test_a_classic_group_is_fenced_by_member_and_generation(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness, generation_id=1, member_id="m") == [ErrorCode.ILLEGAL_GENERATION]  # no such group
+    joined = await stable_group(harness)
+    me = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+    assert await commit(harness, **me) == [0]
+    assert await commit(harness) == [0]  # without the group's metadata, as before KIP-447
+    assert await commit(harness, 2) == [0]
+    assert await commit(harness, **{**me, "generation_id": 0}) == [ErrorCode.ILLEGAL_GENERATION]
+    assert await commit(harness, **{**me, "generation_id": -1}) == [ErrorCode.ILLEGAL_GENERATION]
+    assert await commit(harness, **{**me, "member_id": "zombie"}) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert await commit(harness, **me, group_instance_id="i") == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+@played
+async def test_a_static_member_that_was_replaced_is_fenced(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    joined = await stable_group(harness, group_instance_id="i")
+    me = {"member_id": joined.member_id, "generation_id": joined.generation_id, "group_instance_id": "i"}
+    assert await commit(harness, **me) == [0]
+    assert await commit(harness, **{**me, "member_id": "former"}) == [ErrorCode.FENCED_INSTANCE_ID]
+
+
+@played
+async def test_a_consumer_group_is_fenced_by_member_and_epoch(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    joined = await join_consumer_group(harness)
+    me = {"member_id": joined.member_id, "generation_id": joined.member_epoch}
+    assert await commit(harness, **me) == [0]
+    assert await commit(harness) == [0]
+    assert await commit(harness, **{**me, "generation_id": joined.member_epoch - 1}) == [ErrorCode.ILLEGAL_GENERATION]
+    assert await commit(harness, **{**me, "member_id": "zombie"}) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert await commit(harness, generation_id=-2) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    await consumer_heartbeat(harness, member_id=joined.member_id, member_epoch=-1)
+    assert await commit(harness, generation_id=-2) == [0]  # there is no member any more
+
+
+@played
+async def test_a_member_that_is_fenced_meanwhile_commits_nothing(harness: GroupHarness) -> None:
+    """The group is looked at when the transaction is verified, not when the request comes."""
+    joined = await stable_group(harness)
+
+    def answer(request: Struct) -> dict[str, Any]:
+        shard = harness.groups.shard_of("g")
+        group: Any = shard.groups["g"]
+        group.generation += 1
+        found: dict[str, Any] = confirm()(request)
+        return found
+
+    harness.coordinator_answers = answer
+    me = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+    assert await commit(harness, **me) == [ErrorCode.ILLEGAL_GENERATION]
+    assert await fetched(harness) == (-1, 0)
+
+
+@played
+async def test_unknown_partitions_and_long_metadata_are_refused_one_by_one(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    rows = [
+        {"partition_index": 0, "committed_offset": 1, "committed_metadata": "m"},
+        {"partition_index": 1, "committed_offset": 1, "committed_metadata": "m" * 5000},
+        {"partition_index": 9, "committed_offset": 1, "committed_metadata": None},
+    ]
+    topics = [{"name": TOPIC, "partitions": rows}, {"name": "nowhere", "partitions": rows[:1]}]
+    codes = [0, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await commit(harness, topics=topics) == [*codes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await commit(harness, topics=topics[1:]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await commit(harness, topics=[]) == []
+
+
+@played
+async def test_without_verification_an_impossible_producer_is_refused_all_the_same(harness: GroupHarness) -> None:
+    harness.replicas.verifies_transactions = False
+    assert await commit(harness, 3, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert await commit(harness, 3, producer_epoch=-1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+@played
+async def test_write_txn_markers_reaches_the_group_coordinator(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness) == [0]
+    topic = {"name": OFFSETS_TOPIC, "partition_indexes": [PARTITION]}
+    marker = {"producer_id": PRODUCER, "producer_epoch": 4, "transaction_result": True, "topics": [topic]}
+    answer = await harness.call(
+        ApiKey.WRITE_TXN_MARKERS, 2, {"markers": [{**marker, "coordinator_epoch": 0, "transaction_version": 2}]}
+    )
+    assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    assert await fetched(harness) == (42, 0)
