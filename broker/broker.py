@@ -35,7 +35,7 @@ from .to_controller.broker_lifecycle_manager import BrokerLifecycleManager
 from .to_controller.controller_channel import ControllerAddress, ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdBlockSource, ProducerIdManager
 from .topic_view import endpoint_of
-from .transactions.partition_verifier import PartitionVerifier, VerifierConfig
+from .transactions.partition_verifier import PartitionVerifier
 from .transactions.transaction_config import TRANSACTION_TOPIC
 from .transactions.transaction_coordinator import TransactionCoordinator
 from .transactions.transactional_appends import TransactionalAppends
@@ -121,7 +121,7 @@ class Broker:
         transactions = TransactionCoordinator(self.config.transactions, self._loader)
         self._loader.subscribe(transactions.on_metadata)
         verifier = self._verifier = PartitionVerifier(
-            VerifierConfig(self.config.request_timeout_ms),
+            self.config.verifier,
             replicas,
             self._broker_channels,
             transactions.topic.coordinator_of,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from .groups.group_config import GroupConfig
+from .transactions.partition_verifier import VerifierConfig
 from .transactions.transaction_config import TransactionConfig
 
 
@@ -49,6 +50,7 @@ class BrokerConfig:
     """The epoch in which this broker last stopped cleanly; -1 when it did not stop cleanly (KIP-966)."""
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
     heartbeat_interval_ms: int = 2_000
     registration_heartbeat_interval_ms: int = 50
     request_timeout_ms: int = 30_000

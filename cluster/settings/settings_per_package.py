@@ -18,6 +18,7 @@ from ...broker.groups.group_config import (
 from ...broker.network.connection import ConnectionLimits
 from ...broker.network.request_memory import RequestMemory, default_limit_bytes
 from ...broker.network.server import ServerConfig
+from ...broker.transactions.partition_verifier import VerifierConfig
 from ...broker.transactions.transaction_config import TransactionConfig, TransactionTopicConfig
 from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.effective_configs import broker_value
@@ -236,6 +237,10 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         log_dirs=config.log_dirs,
         groups=group_config(config),
         transactions=transaction_config(config),
+        verifier=VerifierConfig(
+            retry_backoff_ms=config["add.partitions.to.txn.retry.backoff.ms"],
+            retry_backoff_max_ms=config["add.partitions.to.txn.retry.backoff.max.ms"],
+        ),
         heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
         log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,

@@ -53,6 +53,21 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state.", POSITIVE
     ),
     ConfigKey(
+        "add.partitions.to.txn.retry.backoff.ms",
+        INT,
+        "20",
+        "Wait of a partition's leader before it asks again to add the partition to a transaction, while the "
+        "producer's former transaction is ending.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        INT,
+        "100",
+        "How long a partition's leader asks again in all; then the client does.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey(
         "transaction.partition.verification.enable",
         BOOLEAN,
         "true",
