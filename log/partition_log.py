@@ -513,7 +513,9 @@ class PartitionLog:
             self._log_start_offset = min(self._log_start_offset, end)
             self.epoch_cache.truncate_from_end(end)
             self.durability.truncated(end)
+            unstable = self.producers.unstable_transactions
             run_at_once(log_recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
+            self.producers.keep_unstable(unstable, end)
         except OSError as error:
             raise self._availability.fail("it could not be truncated", error) from error
 

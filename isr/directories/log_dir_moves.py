@@ -137,7 +137,9 @@ class LogDirMoves:
         logs, topic_partition = self._logs, replica.topic_partition
         target = logs.future_logs.target_id(topic_partition)
         try:
-            replica.log = logs.future_logs.finish(topic_partition)
+            moved = logs.future_logs.finish(topic_partition)
+            moved.producers.take_over(replica.log.producers)
+            replica.log = moved
         except (ProtocolError, OSError) as error:
             if logs.get(topic_partition) is replica.log:
                 raise  # The log is still in use.

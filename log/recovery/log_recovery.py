@@ -100,7 +100,9 @@ def load(
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
         trusted = -1 if clean_shutdown else snapshots.latest_at_or_below(recovery_point)
         epochs = yield from _recover(segments, first, trusted, epochs, config, has_gaps, keeps_gaps)
-        snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
+        durable_offset = min(recovery_point, segments[-1].next_offset)
+        # What it says of deleted batches is written nowhere else; those were committed when they were deleted.
+        snapshot_max = max(durable_offset, segments[0].base_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
     end = segments[-1].next_offset
@@ -108,10 +110,14 @@ def load(
     epochs = [entry for entry in epochs if entry.start_offset < end] if end > segments[0].base_offset else []
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
-    wrong = next((one for one in segments if not _is_transaction_index_right(one, segments)), None)
+    wrong = next((at for at, one in enumerate(segments) if not _is_transaction_index_right(one, segments)), None)
     if wrong is not None:
-        _logger.warning("the transaction index of %s does not agree with it; it is made again", wrong.file.path)
-        snapshots.remove_after(wrong.base_offset)
+        _logger.warning(
+            "the transaction index of %s does not agree with it; it is made again", segments[wrong].file.path
+        )
+        snapshots.remove_after(segments[wrong].base_offset)
+        for segment in segments[wrong:]:
+            segment.transaction_index.cut(0)
     has_removed = len(segments) < len(files.log_bases) or len(snapshots.offsets) < len(files.snapshots)
     if has_removed or files.has_removed:
         disk.fsync_dir(directory)  # a removed file that comes back would look like a later part of the log
@@ -146,13 +152,15 @@ def load_producers(
     """
     start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
     for segment in segments:
-        if segment.next_offset <= start or segment.base_offset >= end:
+        if segment.next_offset < start:
+            continue
+        segment.transaction_index.cut(start)  # also where no batch follows: it may have been truncated
+        if segment.next_offset <= start:
             continue
         try:
             position = segment.locate(max(start, segment.base_offset))
         except CorruptBatchError:
             position = 0
-        segment.transaction_index.cut(start)
         yield from _load_producers_of(producers, segment, position, start, end)
 
 

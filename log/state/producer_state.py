@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -32,6 +32,7 @@ from ...wire.records import (
     control_record_type,
     iter_records,
 )
+from ..config import MAX_INT64
 from .transaction_verification import PendingVerifications, VerificationGuard
 
 REMEMBERED_BATCHES = 5
@@ -288,11 +289,14 @@ class ProducerStateManager:
         entry.transaction_first_offset = -1
         self._open_transactions.pop(header.producer_id, None)
         completed = CompletedTransaction(header.producer_id, first_offset, header.last_offset, marker.is_abort)
+        self._add_completed(completed)
+        return completed
+
+    def _add_completed(self, completed: CompletedTransaction) -> None:
         unstable = self._completed
-        while unstable and unstable[-1].first_offset >= first_offset:
+        while unstable and unstable[-1].first_offset >= completed.first_offset:
             unstable.pop()
         unstable.append(completed)
-        return completed
 
     def _touch(self, header: BatchHeader) -> ProducerStateEntry:
         entry = self._entries.get(header.producer_id)
@@ -333,6 +337,27 @@ class ProducerStateManager:
         first_offset = completed[0].first_offset
         return first_offset if open_offset is None else min(first_offset, open_offset)
 
+    @property
+    def unstable_transactions(self) -> tuple[CompletedTransaction, ...]:
+        """Transactions whose marker may not be committed yet: all that count for the last stable offset."""
+        return tuple(self._completed)
+
+    def keep_unstable(self, completed: Iterable[CompletedTransaction], end_offset: int = MAX_INT64) -> None:
+        """Remember those below `end_offset`, since this state was made again from a snapshot, which has none of them.
+
+        Otherwise, records of a transaction would be shown whose marker is not committed yet.
+        """
+        known = {one.last_offset: one for one in completed if one.last_offset < end_offset}
+        known |= {one.last_offset: one for one in self._completed}
+        self._completed.clear()
+        for _, one in sorted(known.items()):
+            self._add_completed(one)
+
+    def take_over(self, former: ProducerStateManager) -> None:
+        """This is the state of a copy of the log, which takes its place."""
+        self.keep_unstable(former.unstable_transactions)
+        self.verifications = former.verifications
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that have no open transaction and wrote nothing for so long; returns how many.
 
@@ -362,12 +387,14 @@ class ProducerStateManager:
         rows = []
         for producer_id, entry in self._entries.items():
             tail = (entry.coordinator_epoch, entry.transaction_first_offset)
-            for batch in entry.batches:
+            for batch in entry.batches[:-1]:
                 row = (batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp)
                 rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
-            if not entry.batches:
-                row = (NO_SEQUENCE, -1, 0, entry.last_timestamp)
-                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
+            row = (NO_SEQUENCE, -1, 0, entry.last_timestamp)
+            if entry.batches:
+                batch = entry.batches[-1]
+                row = (batch.last_sequence, batch.last_offset, batch.offset_delta, entry.last_timestamp)
+            rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
         body = struct.pack(">i", len(rows)) + b"".join(rows)
         return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
 

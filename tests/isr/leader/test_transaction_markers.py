@@ -179,3 +179,27 @@ def test_without_verification_a_batch_needs_no_guard(cluster: Cluster) -> None:
     answer = Answer()
     cluster.on_loop(cluster.managers[1].append, 1, 1000, [(TP, memoryview(data))], answer)
     assert answer.error == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_move_to_another_directory_keeps_what_is_open_and_what_is_asked() -> None:
+    cluster, _ = replicated_topic(dirs=("n", "m"))
+    write(cluster, 7)
+    cluster.sleep(0.7)
+    cluster.mute = {(2, 1): None, (3, 1): None}
+    guard = begin(cluster, 8)
+    answers = end(cluster, 7)
+    manager = cluster.managers[1]
+    replica = manager.partitions[TP]
+    before = replica.log.directory
+    cluster.on_loop(manager.move_to_dir, TP, "/m1" if before.startswith("/n1") else "/n1")
+    cluster.sleep(0.7)
+    assert replica.log.directory != before
+    assert (replica.last_stable_offset, replica.high_watermark) == (0, 1), "the marker is not committed yet"
+    assert begin(cluster, 8) is guard
+    write(cluster, 9)
+    cluster.mute.clear()
+    cluster.kill_links(2)
+    cluster.kill_links(3)
+    cluster.sleep(2.0)
+    assert answers == [ErrorCode.NONE]
+    assert replica.last_stable_offset == 2, "producer 9 has a transaction open there"

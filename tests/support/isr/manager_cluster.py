@@ -116,7 +116,8 @@ class Link:
 class Cluster:
     """Metadata is a list of records that every manager replays when told to."""
 
-    def __init__(self, nodes: Sequence[int] = (1, 2, 3), **config: Any) -> None:
+    def __init__(self, nodes: Sequence[int] = (1, 2, 3), dirs: Sequence[str] = ("n",), **config: Any) -> None:
+        self.dirs = dirs
         self.scheduler = Scheduler()
         self.process = ProcessLoop(self.scheduler, "cluster")
         self.loop = self.process.as_asyncio
@@ -150,8 +151,9 @@ class Cluster:
     def boot(self, node: int) -> ReplicaManager:
         async def start() -> ReplicaManager:
             runtime = Runtime(self.disks[node], FixedClock(), random.Random(node))
-            logs = LogManager(runtime, LogManagerConfig((f"/n{node}",), "cluster", node))
-            format_dirs(runtime, [f"/n{node}"], "cluster", node)
+            paths = tuple(f"/{name}{node}" for name in self.dirs)
+            logs = LogManager(runtime, LogManagerConfig(paths, "cluster", node))
+            format_dirs(runtime, list(paths), "cluster", node)
             logs.acquire()
             logs.load()
             config = ReplicaManagerConfig(node, cluster_id="cluster", **self.config)

@@ -1,0 +1,71 @@
+"""The index of aborted transactions after truncations and losses of power: no entry of what is not there any more."""
+
+from __future__ import annotations
+
+import struct
+
+from support.log.damaged_files import marker
+from support.log.logs import DIRECTORY, NOW_MS, batch, make_runtime, open_log
+
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+
+
+def abort(log: PartitionLog, sequence: int) -> None:
+    """An aborted transaction of producer 8 of two records, and its marker."""
+    data = batch(2, producer_id=8, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+    log.append_as_leader(marker(8, 1000), 0, NOW_MS, internal=True)
+
+
+def aborted(log: PartitionLog) -> list[tuple[int, int]]:
+    return [(one.first_offset, one.last_offset) for one in log.aborted_transactions(0, log.log_end_offset + 100)]
+
+
+def test_truncation_to_the_start_of_a_segment_takes_its_aborted_transactions_away() -> None:
+    log = open_log(make_runtime()[0])
+    abort(log, 0)
+    log.roll()
+    abort(log, 2)
+    log.truncate_to(3)
+    assert aborted(log) == [(0, 2)]
+    log.append_as_leader(batch(5), 0, NOW_MS)
+    assert aborted(log) == [(0, 2)]
+
+
+def test_truncation_to_a_snapshot_takes_the_aborted_transactions_after_it_away() -> None:
+    runtime = make_runtime()[0]
+    log = open_log(runtime)
+    abort(log, 0)
+    log.close()
+    log = open_log(runtime, recovery_point=3, clean_shutdown=True)
+    abort(log, 2)
+    log.truncate_to(3)
+    assert aborted(log) == [(0, 2)]
+
+
+def test_an_entry_of_zeros_is_none() -> None:
+    """A power cut may leave zeros where the last entry was to be."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    abort(log, 0)
+    log.roll()
+    log.append_as_leader(batch(2), 0, NOW_MS)
+    log.flush()
+    log.close()
+    index = disk.open(f"{DIRECTORY}/{3:020d}.txnindex", create=True)
+    index.append((struct.pack(">hqqqq", 0, 0, 0, 0, 0),))
+    index.close()
+    log = open_log(runtime)
+    assert aborted(log) == [(0, 2)]
+
+
+def test_markers_above_the_high_watermark_count_after_a_truncation() -> None:
+    log = open_log(make_runtime()[0])
+    abort(log, 0)
+    log.roll()
+    log.append_as_leader(batch(2), 0, NOW_MS)
+    log.truncate_to(4)
+    assert log.log_end_offset == 3
+    assert log.producers.first_unstable_offset(2) == 0
+    assert log.producers.first_unstable_offset(3) is None
