@@ -81,13 +81,16 @@ class Broker:
             {OFFSETS_TOPIC: config.groups.topic, TRANSACTION_TOPIC: config.transactions.topic},
         )
         self._broker_channels = BrokerChannels(self.connect, runtime.rng)
+        self._marker_channels = BrokerChannels(self.connect, runtime.rng)
         self.groups: GroupCoordinator | None = None
         self._verifier: PartitionVerifier | None = None
+        self.transactions: TransactionCoordinator | None = None
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
         loader.subscribe(self._on_metadata)
         loader.subscribe(self._broker_channels.on_metadata)
+        loader.subscribe(self._marker_channels.on_metadata)
         loader.subscribe_leader(self._on_leader_change)
 
     @property
@@ -118,13 +121,21 @@ class Broker:
         self._replicas = replicas
         self.groups = GroupCoordinator(self.config.node_id, self.config.groups, self._runtime, self._loader, replicas)
         self._loader.subscribe(self.groups.on_metadata)
-        transactions = TransactionCoordinator(self.config.transactions, self._loader)
-        self._loader.subscribe(transactions.on_metadata)
+        self.transactions = TransactionCoordinator(
+            self.config.node_id,
+            self.config.transactions,
+            self._runtime,
+            self._loader,
+            replicas,
+            self.producer_ids.next_id,
+            self._marker_channels,
+        )
+        self._loader.subscribe(self.transactions.on_metadata)
         verifier = self._verifier = PartitionVerifier(
             self.config.verifier,
             replicas,
             self._broker_channels,
-            transactions.topic.coordinator_of,
+            self.transactions.topic.coordinator_of,
         )
         registry = broker_registry()
         services = BrokerServices(
@@ -139,7 +150,7 @@ class Broker:
             suspected_brokers=self._suspected_brokers,
             version_rows=registry.version_rows,
             groups=self.groups,
-            transactions=transactions,
+            transactions=self.transactions,
             broker_channels=self._broker_channels,
             verifier=verifier,
             transactional_appends=TransactionalAppends(verifier, replicas),
@@ -155,18 +166,23 @@ class Broker:
         self.lifecycle_manager.start()
 
     def begin_serving(self) -> None:
-        """Replicas and listeners are up: coordinate groups, and ask to be unfenced."""
+        """Replicas and listeners are up: coordinate groups and transactions, and ask to be unfenced."""
         if self.groups is not None:
             self.groups.start()
+        if self.transactions is not None:
+            self.transactions.start()
         self.lifecycle_manager.begin_serving()
 
     async def stop(self) -> None:
         """End heartbeats and every request to the controller."""
         if self.groups is not None:
             self.groups.stop()
+        if self.transactions is not None:
+            self.transactions.stop()
         if self._verifier is not None:
             self._verifier.close()
         self._broker_channels.close()
+        self._marker_channels.close()
         self._topic_creator.close()
         self.producer_ids.close()
         self.controller_channel.close()

@@ -21,6 +21,7 @@ from ..log.state.transaction_verification import VERIFICATION_OFF
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
+from ..wire.produce import ProducePartitionResponse
 from ..wire.types import TopicPartition
 from .directories.directory_assignments import DirectoryAssignments
 from .directories.log_dir_moves import LogDirMoves
@@ -43,7 +44,7 @@ from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionM
 from .ports import ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
-from .purgatory.purgatory import DelayedFetch, Purgatory
+from .purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory, UncommittedAppend
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles.local_replicas import LocalReplicas
@@ -170,6 +171,26 @@ class ReplicaManager:
         those of an append, INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED.
         """
         self._markers.write(timeout_ms, entries, done)
+
+    def when_committed(
+        self, topic_partition: TopicPartition, offset: int, timeout_ms: int, done: Callable[[bool], None]
+    ) -> None:
+        """Call `done` once: with true when all below `offset` is committed in a partition that this broker leads.
+
+        It is false after `timeout_ms`, or when this broker does not lead the partition.
+        """
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is None or not replica.is_leader or replica.high_watermark >= offset:
+            done(replica is not None and replica.is_leader)
+            return
+        response = ProducePartitionResponse(topic_partition.partition)
+
+        def settled(_: list[ProducePartitionResponse]) -> None:
+            current = self._hosted.replicas.get(topic_partition)
+            done(current is replica and replica.is_leader and replica.high_watermark >= offset)
+
+        waiting = UncommittedAppend(topic_partition, offset, response)
+        self.purgatory.park_produce(DelayedProduce([response], settled), [waiting], timeout_ms)
 
     @property
     def verifies_transactions(self) -> bool:

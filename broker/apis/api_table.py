@@ -57,7 +57,10 @@ from .records import (
     produce,
 )
 from .transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     describe_transactions,
+    end_txn,
     init_producer_id,
     list_transactions,
     txn_offset_commit,
@@ -90,7 +93,6 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), offset_for_leader_epoch.error, offset_for_leader_epoch.handle),
     _on_broker(ApiKey.DELETE_RECORDS, (0, 2), delete_records.error, delete_records.handle),
     _on_broker(ApiKey.DESCRIBE_PRODUCERS, (0, 0), describe_producers.error, describe_producers.handle),
-    _on_broker(ApiKey.WRITE_TXN_MARKERS, (1, 2), write_txn_markers.error, write_txn_markers.handle),
     # Metadata
     ApiSpec(ApiKey.API_VERSIONS, (0, 4), top_level, broker=api_versions.handle, controller=versions_of_controller),
     ApiSpec(
@@ -118,8 +120,18 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.DELETE_GROUPS, (0, 2), delete_groups.error, delete_groups.handle),
     # Transactions
     _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
+    ApiSpec(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        (0, 5),
+        add_partitions_to_txn.error,
+        broker=add_partitions_to_txn.handle,
+        overlaps=True,
+    ),
+    _on_broker(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), add_offsets_to_txn.error, add_offsets_to_txn.handle),
+    _on_broker(ApiKey.END_TXN, (0, 5), end_txn.error, end_txn.handle),
+    ApiSpec(ApiKey.WRITE_TXN_MARKERS, (1, 2), write_txn_markers.error, broker=write_txn_markers.handle, overlaps=True),
     _on_broker(ApiKey.TXN_OFFSET_COMMIT, (0, 5), txn_offset_commit.error, txn_offset_commit.handle),
-    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level, list_transactions.handle),
+    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 2), top_level, list_transactions.handle),
     _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
     # Settings, directories and quotas
     ApiSpec(

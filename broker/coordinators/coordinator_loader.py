@@ -87,6 +87,7 @@ class CoordinatorLoader(Generic[S]):
     ) -> None:
         self._shard = shard
         self._log = replica.log.replay()
+        self.end_offset = replica.log.log_end_offset
         self._call_again = call_again
         self._finished = finished
         self._mend = mend

@@ -1,7 +1,8 @@
 """The partitions of a coordinator's topic that this broker leads, with a shard for each.
 
 A shard is loaded by replay when the broker becomes the leader; until then its keys answer COORDINATOR_LOAD_IN_PROGRESS.
-It is dropped when the leadership ends. A shard belongs to one leader epoch: a write that began in one epoch never
+It is active when all that was replayed is committed, too: else it could act on a record that a later leader does not
+have. It is dropped when the leadership ends. A shard belongs to one leader epoch: a write that began in one epoch never
 changes the shard of another.
 """
 
@@ -26,6 +27,8 @@ from .record_fields import CoordinatorRecord
 S = TypeVar("S", bound=Shard)
 
 _LOAD_RETRY_MS = 1_000
+_COMMIT_RETRY_MS = 100
+_COMMIT_TIMEOUT_MS = 10_000
 
 
 class ShardOwner(Protocol[S]):
@@ -128,12 +131,30 @@ class LedPartitions(Generic[S]):
             call_soon(loader.step)
 
     def _on_loaded(self, shard: S, is_complete: bool) -> None:
-        loader = self.loaders.pop(shard.partition)
         if is_complete:
-            self._owner.on_loaded(shard, loader)
+            self._wait_until_committed(shard)
         else:
             self._resign(shard.partition)
             self.timers.add(_LOAD_RETRY_MS, self._retry_loads)
+
+    def _wait_until_committed(self, shard: S) -> None:
+        loader = self.loaders[shard.partition]
+        topic_partition = TopicPartition(self._topic.name, shard.partition)
+
+        def done(is_committed: bool) -> None:
+            if not self.is_current(shard):
+                return
+            if is_committed:
+                del self.loaders[shard.partition]
+                self._owner.on_loaded(shard, loader)
+            else:
+                self.timers.add(_COMMIT_RETRY_MS, lambda: self._wait_again(shard))
+
+        self._replicas.when_committed(topic_partition, loader.end_offset, _COMMIT_TIMEOUT_MS, done)
+
+    def _wait_again(self, shard: S) -> None:
+        if self.is_current(shard):
+            self._wait_until_committed(shard)
 
     def _retry_loads(self) -> None:
         if self._is_started:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -176,16 +176,20 @@ class FieldWriter:
             self.int32(count)
         return self
 
-    def tags(self) -> FieldWriter:
-        """An empty section of tagged fields."""
-        if self.compact:
-            self.data.append(0)
-        return self
+    def null_array(self) -> FieldWriter:
+        """An array that is null."""
+        return self.count(-1)
 
-    def tagged(self, tag: int, raw: bytes) -> FieldWriter:
-        """A section with one tagged field."""
-        write_uvarint(self.data, 1)
-        write_uvarint(self.data, tag)
-        write_uvarint(self.data, len(raw))
-        self.data += raw
+    def tags(self) -> FieldWriter:
+        """An empty section of tagged fields; nothing in the plain encoding."""
+        return self.tagged({})
+
+    def tagged(self, fields: Mapping[int, bytes]) -> FieldWriter:
+        """A section of tagged fields, in ascending order; nothing in the plain encoding."""
+        if self.compact:
+            write_uvarint(self.data, len(fields))
+            for tag, raw in fields.items():
+                write_uvarint(self.data, tag)
+                write_uvarint(self.data, len(raw))
+                self.data += raw
         return self

@@ -66,14 +66,28 @@ class ProducerIdManager:
             self._prefetch()
         return producer_id
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an id to give out."""
+        return self._used < self._current.length or self._spare is not None
+
     async def wait_for_id(self) -> int:
-        """Wait for an id. Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in 5 seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WAIT_S
+        """Wait for an id. Raises as `wait_until_ready`."""
         while True:
+            await self.wait_until_ready()
             producer_id = self.next_id()
             if producer_id is not None:
                 return producer_id
+
+    async def wait_until_ready(self) -> None:
+        """Wait until there is an id.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in 5 seconds.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_S
+        while not self.is_ready:
+            self._prefetch()
             fetching = self._fetching
             left_s = deadline - loop.time()
             if fetching is None or left_s <= 0:

@@ -291,7 +291,11 @@ def transaction_config(config: NodeConfig) -> TransactionConfig:
             replication_factor=config["transaction.state.log.replication.factor"],
             min_isr=config["transaction.state.log.min.isr"],
             segment_bytes=config["transaction.state.log.segment.bytes"],
-        )
+        ),
+        max_timeout_ms=config["transaction.max.timeout.ms"],
+        abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+        id_expiration_ms=config["transactional.id.expiration.ms"],
+        expiration_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
     )
 
 

@@ -50,6 +50,30 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
     ),
     ConfigKey("transaction.state.log.min.isr", INT, "2", "min.insync.replicas of __transaction_state.", POSITIVE),
     ConfigKey(
+        "transaction.max.timeout.ms", INT, "900000", "The longest time-out that a transaction may have.", POSITIVE
+    ),
+    ConfigKey(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        "10000",
+        "How often transactions that are open for longer than their time-outs are looked for, and aborted.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "transactional.id.expiration.ms",
+        INT,
+        "604800000",
+        "A transactional id that has not been used for this time is removed.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        "3600000",
+        "How often expired transactional ids are looked for.",
+        POSITIVE,
+    ),
+    ConfigKey(
         "transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state.", POSITIVE
     ),
     ConfigKey(

@@ -39,8 +39,13 @@ def test_forwarded_apis_are_served_on_both_listeners() -> None:
         assert spec.is_forwarded or not isinstance(spec.broker, Forwarded)
 
 
-def test_only_produce_and_fetch_overlap() -> None:
-    assert [spec.key for spec in API_TABLE if spec.overlaps] == [ApiKey.PRODUCE, ApiKey.FETCH]
+def test_what_brokers_and_clients_pipeline_overlaps() -> None:
+    assert [spec.key for spec in API_TABLE if spec.overlaps] == [
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+    ]
 
 
 @pytest.mark.parametrize(("spec", "version"), VERSIONS)

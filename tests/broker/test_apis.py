@@ -444,7 +444,7 @@ def test_init_producer_id(version: int) -> None:
     answer = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 101, 0)
     refused = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": "t", "transaction_timeout": 1000})
-    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_without_producer_ids_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,29 +1,53 @@
-"""DescribeTransactions: no id is found, since transactions are not served yet (KIP-664)."""
+"""DescribeTransactions: the states of transactional ids that this broker coordinates (KIP-664)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....wire.errors import ErrorCode
+from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
+from ...transactions.transaction_metadata import TransactionMetadata
 
 if TYPE_CHECKING:
     from ....wire.message_types.transactions import DescribeTransactionsRequest
 
 
 def handle(services: BrokerServices, request: Request, message: DescribeTransactionsRequest) -> Fields:
-    """Every id is not found; an empty id is an invalid request."""
+    """Each id by itself; an empty id is an invalid request."""
+    return {"transaction_states": [_describe(services, one) for one in message.transactional_ids]}
+
+
+def _describe(services: BrokerServices, transactional_id: str) -> dict[str, Any]:
+    if not transactional_id:
+        return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
+    try:
+        value = services.transactions.shard_of(transactional_id).current(transactional_id)
+    except ProtocolError as error:
+        return _failed(transactional_id, error.code)
+    if value is None:
+        return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     return {
-        "transaction_states": [
-            _row(one, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if one else ErrorCode.INVALID_REQUEST)
-            for one in message.transactional_ids
-        ]
+        "error_code": 0,
+        "transactional_id": transactional_id,
+        "transaction_state": value.state.label,
+        "transaction_timeout": value.timeout_ms,
+        "transaction_start_time": value.start_ms,
+        "producer_id": value.producer_id,
+        "producer_epoch": value.producer_epoch,
+        "topics": _topics(value),
     }
 
 
-def _row(transactional_id: str, code: int) -> dict[str, Any]:
+def _topics(value: TransactionMetadata) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(value.partitions):
+        topics.setdefault(topic, []).append(index)
+    return [{"topic": name, "partitions": indexes} for name, indexes in topics.items()]
+
+
+def _failed(transactional_id: str, code: int) -> dict[str, Any]:
     return {
         "error_code": int(code),
         "transactional_id": transactional_id,
@@ -38,4 +62,4 @@ def _row(transactional_id: str, code: int) -> dict[str, Any]:
 
 def error(message: DescribeTransactionsRequest, code: int, text: str) -> Fields:
     """Every id gets the error."""
-    return {"transaction_states": [_row(one, code) for one in message.transactional_ids]}
+    return {"transaction_states": [_failed(one, code) for one in message.transactional_ids]}

@@ -1,4 +1,8 @@
-"""InitProducerId: a producer id that is unique in the cluster, for an idempotent producer (KIP-98, KIP-360)."""
+"""InitProducerId: the producer id and epoch of a producer (KIP-98, KIP-360).
+
+Without a transactional id the producer is idempotent only, and gets a new id of this broker's block. With one, it gets
+the id's producer id with a higher epoch, which fences all producers before it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,13 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
+from ...transactions.transaction_decisions import Answer, InitRequest, Producer
+from .transaction_requests import TRANSACTIONAL_ID_BYTES_MAX, for_version
 
 if TYPE_CHECKING:
     from ....wire.message_types.transactions import InitProducerIdRequest
+
+PRODUCER_FENCED_SINCE = 4
 
 
 def _granted(producer_id: int) -> Fields:
@@ -32,14 +40,46 @@ async def _granted_later(services: BrokerServices, request: Request) -> Fields:
 
 
 def handle(services: BrokerServices, request: Request, message: InitProducerIdRequest) -> Fields | Awaitable[Fields]:
-    """A producer id of this broker's block; transactional ids are refused."""
-    if (message.get("producer_id", -1) == -1) != (message.get("producer_epoch", -1) == -1):
+    """A producer id, with an epoch that fences the former producers of the transactional id."""
+    expected = Producer(message.get("producer_id", -1), message.get("producer_epoch", -1))
+    if (expected.producer_id == -1) != (expected.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if message.transactional_id is not None:
-        # An empty id is invalid; other ids need a transaction coordinator, which does not exist yet.
-        return _refused(ErrorCode.UNSUPPORTED_VERSION if message.transactional_id else ErrorCode.INVALID_REQUEST)
-    producer_id = services.producer_ids.next_id()
-    return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
+    if message.transactional_id is None:
+        producer_id = services.producer_ids.next_id()
+        return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
+    refusal = _refusal(services, message)
+    if refusal:
+        return _refused(refusal)
+    init = InitRequest(message.transaction_timeout, None if expected.producer_id == -1 else expected)
+    return _transactional(services, request, message.transactional_id, init)
+
+
+def _refusal(services: BrokerServices, message: InitProducerIdRequest) -> ErrorCode:
+    """Why no transactional producer can have these settings; NONE where one can."""
+    transactional_id = message.transactional_id or ""
+    if not transactional_id or len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+        return ErrorCode.INVALID_REQUEST
+    if message.get("enable2_pc", False):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if message.get("keep_prepared_txn", False):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not 0 < message.transaction_timeout <= services.transactions.config.max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+async def _transactional(
+    services: BrokerServices, request: Request, transactional_id: str, init: InitRequest
+) -> Fields:
+    transactions = services.transactions
+    if transactions.shard_of(transactional_id).current(transactional_id) is None:
+        await services.producer_ids.wait_until_ready()
+    answer: Answer = await transactions.init_producer_id(transactional_id, init)
+    return {
+        "error_code": int(for_version(answer.error, request.api_version, PRODUCER_FENCED_SINCE)),
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+    }
 
 
 def error(message: InitProducerIdRequest, code: int, text: str) -> Fields:

@@ -100,7 +100,7 @@ def epoch_record(key: ConsumerGroupKey, value: EpochValue) -> CoordinatorRecord:
     """The record of a group epoch (GROUP) or of the epoch of a target assignment (TARGET)."""
     writer = _value().int32(value.epoch)
     if key.kind is RecordType.GROUP and value.metadata_hash:
-        writer.tagged(_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True))
+        writer.tagged({_HASH_TAG: value.metadata_hash.to_bytes(8, "big", signed=True)})
     else:
         writer.tags()
     return CoordinatorRecord(_encode_key(key), bytes(writer.data))
@@ -120,7 +120,7 @@ def member_metadata_record(group_id: str, member_id: str, value: MemberMetadataV
         inner.count(len(value.classic.protocols))
         for name, metadata in value.classic.protocols:
             inner.string(name).blob(metadata).tags()
-        writer.tagged(_CLASSIC_TAG, bytes(inner.tags().data))
+        writer.tagged({_CLASSIC_TAG: bytes(inner.tags().data)})
     return CoordinatorRecord(_encode_key(ConsumerGroupKey(RecordType.MEMBER, group_id, member_id)), bytes(writer.data))
 
 

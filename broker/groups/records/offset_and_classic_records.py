@@ -163,7 +163,7 @@ def _encode_offset(value: OffsetAndMetadata) -> bytes:
         if value.topic_id is None:
             writer.tags()
         else:
-            writer.tagged(_TOPIC_ID_TAG, value.topic_id.bytes)
+            writer.tagged({_TOPIC_ID_TAG: value.topic_id.bytes})
     return bytes(writer.data)
 
 

@@ -54,19 +54,6 @@ def test_describe_client_quotas(version: int) -> None:
     play(test)
 
 
-@pytest.mark.parametrize("version", range(2))
-def test_transactions_are_empty(version: int) -> None:
-    async def test(harness: GroupHarness) -> None:
-        fields = {"state_filters": ["Ongoing", "Odd"], "producer_id_filters": [], "duration_filter": -1}
-        answer = await harness.call(ApiKey.LIST_TRANSACTIONS, version, fields)
-        assert (answer.error_code, answer.unknown_state_filters, answer.transaction_states) == (0, ["Odd"], [])
-        described = await harness.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x", ""]})
-        codes = [row.error_code for row in described.transaction_states]
-        assert codes == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST]
-
-    play(test)
-
-
 def test_client_telemetry_is_not_served() -> None:
     """As in Apache Kafka without a metrics reporter that receives them: the APIs are not listed."""
     served = {int(api.key) for api in broker_registry()}

@@ -18,6 +18,7 @@ TOPIC_ID = UUID(int=0x7A)
 
 
 def create_topic(harness: GroupHarness, leaders: tuple[int, ...]) -> None:
+    harness.transactions.start()
     harness.replay(TopicRecord(TRANSACTION_TOPIC, TOPIC_ID))
     for index, leader in enumerate(leaders):
         delta = harness.replay(PartitionRecord(TOPIC_ID, index, (leader,), (leader,), leader))

@@ -201,6 +201,9 @@ class FakeReplicas:
         params.max_wait_ms = 0
         self.fetches.fetch(params, request, lambda response: self._later(lambda: done(response)))
 
+    def when_committed(self, key: Any, offset: int, timeout_ms: int, done: Callable[[bool], None]) -> None:
+        done(True)
+
     def _later(self, callback: Callable[[], None]) -> None:
         if self.hold:
             self.held.append(callback)
@@ -241,6 +244,9 @@ class FakeController:
 
     async def wait_for_id(self) -> int:
         return 7
+
+    async def wait_until_ready(self) -> None:
+        pass
 
     def request_topics(self, names: Sequence[str]) -> None:
         self.created += names
@@ -283,6 +289,7 @@ class Harness:
         self.replicas = FakeReplicas(image=self.image)
         self.controller = FakeController()
         self.fatal: list[BaseException] = []
+        self.wall_ms = 1_000_000
         self.recently_fenced: list[int] = []
         self.suspected_brokers = SuspectedBrokers()
         rng = random.Random(1)
@@ -302,9 +309,12 @@ class Harness:
         replicas: Any = self.replicas
         controller: Any = self.controller
         recently_fenced: Any = SimpleNamespace(ids=lambda now: self.recently_fenced)
-        runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
+        runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: self.wall_ms))
+        self.marker_channels: Any = SimpleNamespace()
         self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, replicas)
-        self.transactions = TransactionCoordinator(self.config.transactions, metadata)
+        self.transactions = TransactionCoordinator(
+            1, self.config.transactions, runtime, metadata, replicas, controller.next_id, self.marker_channels
+        )
         self.coordinator_answers: Callable[[Struct], dict[str, Any]] | None = None
         """Answers AddPartitionsToTxn for the transaction coordinator; None: the coordinator is not reached."""
         self.verifications: list[Struct] = []

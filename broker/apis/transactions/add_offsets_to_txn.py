@@ -1,0 +1,38 @@
+"""AddOffsetsToTxn: add the partition of `__consumer_offsets` that holds a group's offsets to the transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Fields
+from ...groups.group_config import OFFSETS_TOPIC
+from ...network.request import Request
+from ...services import BrokerServices
+from ...transactions.transaction_decisions import Producer
+from .transaction_requests import for_version
+
+if TYPE_CHECKING:
+    from ....wire.message_types.transactions import AddOffsetsToTxnRequest
+
+_PRODUCER_FENCED_SINCE = 2
+
+
+async def handle(services: BrokerServices, request: Request, message: AddOffsetsToTxnRequest) -> Fields:
+    """Answered when it is durable that the partition belongs to the transaction."""
+    if not message.transactional_id:
+        return error(message, ErrorCode.INVALID_REQUEST, "")
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(message.group_id))
+    answer = await services.transactions.add_partitions(
+        message.transactional_id,
+        Producer(message.producer_id, message.producer_epoch),
+        frozenset((partition,)),
+        client_version=0,
+    )
+    return {"error_code": int(for_version(answer.error, request.api_version, _PRODUCER_FENCED_SINCE))}
+
+
+def error(message: AddOffsetsToTxnRequest, code: int, text: str) -> Fields:
+    """The response has the error."""
+    return {"error_code": int(code)}

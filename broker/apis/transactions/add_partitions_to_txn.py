@@ -1,0 +1,118 @@
+"""AddPartitionsToTxn: add partitions to a transaction before they are written to (KIP-98).
+
+Versions 0 to 3 come from clients, with one transaction. From version 4 on, leaders of partitions send them for all
+transactions of which they have a first batch (KIP-890): to verify that a partition belongs to the transaction, or, for
+clients of `transaction.version` 2, to add it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import TopicPartition
+from ...api import Fields, Result
+from ...network.request import Request
+from ...services import BrokerServices
+from ...transactions.transaction_coordinator import Waiter
+from ...transactions.transaction_decisions import Producer
+from .transaction_requests import for_version
+
+if TYPE_CHECKING:
+    from ....wire.message_types.transactions import AddPartitionsToTxnRequest
+
+FIRST_BATCHED_VERSION = 4
+_PRODUCER_FENCED_SINCE = 2
+_Codes: TypeAlias = dict[TopicPartition, ErrorCode]
+_Begun: TypeAlias = "_Codes | Waiter"
+
+
+class _Asked(NamedTuple):
+    """What a request asks for one transaction. `client_version` is the `transaction.version` of the client."""
+
+    transactional_id: str
+    producer: Producer
+    is_verification: bool
+    client_version: int
+    topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+
+
+def _transactions(version: int, message: AddPartitionsToTxnRequest) -> Iterator[_Asked]:
+    if version < FIRST_BATCHED_VERSION:
+        producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+        yield _Asked(message.v3_and_below_transactional_id, producer, False, 0, message.v3_and_below_topics)
+        return
+    for one in message.transactions:
+        producer = Producer(one.producer_id, one.producer_epoch)
+        yield _Asked(one.transactional_id, producer, one.verify_only, 2, one.topics)
+
+
+def handle(services: BrokerServices, request: Request, message: AddPartitionsToTxnRequest) -> Work[Result]:
+    """Each transaction is handled by itself: all of its partitions are added, or none."""
+    begun: list[tuple[str, list[TopicPartition], _Begun]] = []
+    for asked in _transactions(request.api_version, message):
+        partitions: list[TopicPartition] = []
+        for topic in asked.topics:
+            partitions += [TopicPartition(topic.name, index) for index in topic.partitions]
+            yield PLAIN_STEP
+        begun.append((asked.transactional_id, partitions, _begin(services, asked, partitions)))
+    return _answer(request.api_version, begun)
+
+
+def _begin(services: BrokerServices, asked: _Asked, partitions: list[TopicPartition]) -> _Begun:
+    """The error codes, or the write that decides them."""
+    if not asked.transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    topics = services.metadata.image.topics_by_name
+    missing = [
+        one for one in partitions if (topic := topics.get(one.topic)) is None or one.partition not in topic.partitions
+    ]
+    if missing:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return codes | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    wanted = frozenset(partitions)
+    try:
+        if asked.is_verification:
+            return services.transactions.verify_partitions(asked.transactional_id, asked.producer, wanted)
+        return services.transactions.add_partitions(
+            asked.transactional_id, asked.producer, wanted, asked.client_version
+        )
+    except ProtocolError as error:
+        return dict.fromkeys(partitions, error.code)
+
+
+async def _answer(version: int, begun: Sequence[tuple[str, list[TopicPartition], _Begun]]) -> Fields:
+    results: list[tuple[str, list[dict[str, Any]]]] = []
+    for transactional_id, partitions, codes in begun:
+        if isinstance(codes, asyncio.Future):
+            answer = await codes
+            codes = dict.fromkeys(partitions, for_version(answer.error, version, _PRODUCER_FENCED_SINCE))
+        results.append((transactional_id, _rows(codes)))
+    return _response(version, results)
+
+
+def _rows(codes: _Codes) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, index), code in codes.items():
+        topics.setdefault(topic, []).append({"partition_index": index, "partition_error_code": int(code)})
+    return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]
+
+
+def _response(version: int, results: Sequence[tuple[str, list[dict[str, Any]]]]) -> Fields:
+    if version < FIRST_BATCHED_VERSION:
+        return {"results_by_topic_v3_and_below": results[0][1]}
+    rows = [{"transactional_id": transactional_id, "topic_results": topics} for transactional_id, topics in results]
+    return {"error_code": 0, "results_by_transaction": rows}
+
+
+def error(message: AddPartitionsToTxnRequest, code: int, text: str) -> Fields:
+    """From version 4 on the response as a whole has the error; below, every partition has it."""
+    codes = {
+        TopicPartition(topic.name, index): ErrorCode(code)
+        for topic in message.get("v3_and_below_topics", ())
+        for index in topic.partitions
+    }
+    return {"error_code": code, "results_by_transaction": [], "results_by_topic_v3_and_below": _rows(codes)}

@@ -1,0 +1,261 @@
+"""What the coordinator answers to a request about a transactional id, and to which state the id goes. All pure.
+
+A decision is an answer, or a transition: the answer is then given when the new state is durable. `current` is the last
+durable state of the id. An id is busy while its next state is being written, and while the markers of its transaction
+are being written. The order of the checks is that of Apache Kafka 4.2, since clients see which error comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from ...wire.errors import ErrorCode
+from ...wire.types import TopicPartition
+from .transaction_metadata import (
+    EPOCH_BUMP_VERSION,
+    EPOCH_MAX,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    TransactionMetadata,
+    TransactionState,
+)
+
+
+class Producer(NamedTuple):
+    """A producer id and an epoch, as a client names them."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Answer(NamedTuple):
+    """The answer to a request: an error, or the producer id and epoch that the client goes on with."""
+
+    error: ErrorCode = ErrorCode.NONE
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+class Transition(NamedTuple):
+    """The next state of the id, and the answer when it is durable."""
+
+    value: TransactionMetadata
+    answer: Answer = Answer()
+
+
+Decision: TypeAlias = "Answer | Transition"
+ProducerIds: TypeAlias = Callable[[], int | None]
+"""Gives a new producer id; None while this broker has none left."""
+
+_NO_IDS = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""Clients retry it."""
+_BUSY = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+_FENCED = Answer(ErrorCode.PRODUCER_FENCED)
+_UNKNOWN = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_INVALID_STATE = Answer(ErrorCode.INVALID_TXN_STATE)
+
+
+def _granted(value: TransactionMetadata) -> Transition:
+    return Transition(value, Answer(ErrorCode.NONE, value.producer_id, value.producer_epoch))
+
+
+# -- InitProducerId
+
+
+class InitRequest(NamedTuple):
+    """InitProducerId: the time-out of transactions, and the producer that the client was before (KIP-360)."""
+
+    timeout_ms: int
+    expected: Producer | None = None
+
+
+def init_producer_id(
+    current: TransactionMetadata | None,
+    request: InitRequest,
+    *,
+    is_busy: bool,
+    producer_ids: ProducerIds,
+    transaction_version: int,
+    now_ms: int,
+) -> Decision:
+    """A producer id and an epoch that fence all producers of the id before.
+
+    A transaction that is open is aborted first; the client is answered CONCURRENT_TRANSACTIONS and asks again.
+    """
+    if is_busy:
+        return _BUSY
+    if current is None:
+        producer_id = producer_ids()
+        if producer_id is None:
+            return _NO_IDS
+        first = TransactionMetadata(producer_id, 0, request.timeout_ms, last_update_ms=now_ms)
+        return _granted(first)
+    expected = request.expected
+    if expected is not None and not _may_continue(current, expected):
+        return _FENCED
+    if current.state is TransactionState.ONGOING:
+        return Transition(current.fenced(transaction_version, now_ms), _BUSY)
+    return _next_epoch(current, request, producer_ids, now_ms)
+
+
+def _may_continue(current: TransactionMetadata, expected: Producer) -> bool:
+    """Whether the client may be the id's last producer.
+
+    Its producer id is the current one, or the previous one: then its last epoch was the highest, and it has missed the
+    answer that gave it another producer id.
+    """
+    is_previous = expected.producer_id == current.previous_producer_id and expected.producer_epoch >= EPOCH_MAX - 1
+    return expected.producer_id == current.producer_id or is_previous
+
+
+def _next_epoch(current: TransactionMetadata, request: InitRequest, producer_ids: ProducerIds, now_ms: int) -> Decision:
+    timeout_ms, expected = request
+    epoch, last_epoch = current.producer_epoch, current.last_producer_epoch
+    is_last = expected is None or expected.producer_epoch == epoch
+    if current.is_epoch_exhausted and (is_last or epoch == EPOCH_MAX):
+        producer_id = producer_ids()
+        if producer_id is None:
+            return _NO_IDS
+        keeps = expected is not None
+        return _granted(current.with_producer_id(producer_id, timeout_ms, now_ms, keeps_last_epoch=keeps))
+    if expected is None:
+        return _granted(current.with_epoch(epoch + 1, NO_EPOCH, timeout_ms, now_ms))
+    if is_last:
+        return _granted(current.with_epoch(epoch + 1, epoch, timeout_ms, now_ms))
+    if expected.producer_epoch == last_epoch:
+        # The client asks again: it has not got the answer. Nobody else can have the epoch, else there was no last one.
+        return _granted(current.with_epoch(epoch, last_epoch, timeout_ms, now_ms))
+    return _FENCED
+
+
+# -- AddPartitionsToTxn, AddOffsetsToTxn
+
+
+def _refusal(current: TransactionMetadata, producer: Producer) -> Answer | None:
+    """The refusal of a producer that is not the current one. The highest epoch belongs to no producer."""
+    if current.producer_id != producer.producer_id:
+        return _UNKNOWN
+    is_current = current.producer_epoch == producer.producer_epoch < EPOCH_MAX
+    return None if is_current else _FENCED
+
+
+def add_partitions(
+    current: TransactionMetadata | None,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+    *,
+    is_busy: bool,
+    client_version: int,
+    now_ms: int,
+) -> Decision:
+    """Add partitions to the transaction, which begins with the first of them."""
+    if is_busy:
+        return _BUSY
+    if current is None:
+        return _UNKNOWN
+    refusal = _refusal(current, producer)
+    if refusal is not None:
+        return refusal
+    if current.state is TransactionState.ONGOING and partitions <= current.partitions:
+        return Answer()
+    return Transition(current.with_partitions(partitions, client_version, now_ms))
+
+
+def verify_partitions(
+    current: TransactionMetadata | None, producer: Producer, partitions: frozenset[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Whether each partition belongs to the transaction that is open: TRANSACTION_ABORTABLE where it does not."""
+    refusal = _UNKNOWN if current is None else _refusal(current, producer)
+    if current is not None and refusal is None and current.state.is_ending:
+        refusal = _BUSY
+    if current is None or refusal is not None:
+        error = _UNKNOWN.error if refusal is None else refusal.error
+        return dict.fromkeys(sorted(partitions), error)
+    return {
+        one: ErrorCode.NONE if one in current.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        for one in sorted(partitions)
+    }
+
+
+# -- EndTxn and time-outs
+
+
+def end_transaction(
+    current: TransactionMetadata | None,
+    producer: Producer,
+    *,
+    is_commit: bool,
+    is_busy: bool,
+    client_version: int,
+    producer_ids: ProducerIds,
+    now_ms: int,
+) -> Decision:
+    """Decide the end of the transaction. The answer says that it is final; markers are written afterwards."""
+    if current is None:
+        return _BUSY if is_busy else _UNKNOWN
+    if client_version >= EPOCH_BUMP_VERSION:
+        return _end_with_bump(current, producer, is_commit, is_busy, client_version, producer_ids, now_ms)
+    return _end(current, producer, is_commit, is_busy, client_version, now_ms)
+
+
+def _end(
+    current: TransactionMetadata, producer: Producer, is_commit: bool, is_busy: bool, client_version: int, now_ms: int
+) -> Decision:
+    """The end by a client that keeps its epoch."""
+    refusal = _refusal(current, producer)
+    if refusal is not None:
+        return refusal
+    if is_busy:
+        return _BUSY
+    if current.state is TransactionState.ONGOING:
+        return Transition(current.ending(_prepare(is_commit), client_version, now_ms))
+    return Answer() if current.state is _complete(is_commit) else _INVALID_STATE
+
+
+def _end_with_bump(
+    current: TransactionMetadata,
+    producer: Producer,
+    is_commit: bool,
+    is_busy: bool,
+    client_version: int,
+    producer_ids: ProducerIds,
+    now_ms: int,
+) -> Decision:
+    """The end by a client whose epoch is bumped by it.
+
+    When the client asks again, its epoch is one behind, or it has another producer id meanwhile. With the current epoch
+    the request belongs to the next transaction, which may have no partitions yet: then there is nothing to commit, and
+    an abort bumps the epoch all the same.
+    """
+    if is_busy:
+        return _BUSY
+    has_next_id = (
+        producer.producer_id == current.previous_producer_id
+        and producer.producer_epoch == EPOCH_MAX - 1
+        and current.producer_epoch == 0
+    )
+    if current.producer_id != producer.producer_id and not has_next_id:
+        return _UNKNOWN
+    is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    if is_complete and (has_next_id or current.producer_epoch == producer.producer_epoch + 1):
+        answer = Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch)
+        return answer if current.state is _complete(is_commit) else _INVALID_STATE
+    if not producer.producer_epoch == current.producer_epoch < EPOCH_MAX:
+        return _FENCED
+    if is_commit and current.state is not TransactionState.ONGOING:
+        return _INVALID_STATE
+    next_producer_id = producer_ids() if current.is_epoch_exhausted else NO_PRODUCER_ID
+    if next_producer_id is None:
+        return _NO_IDS
+    value = current.ending(_prepare(is_commit), client_version, now_ms, next_producer_id=next_producer_id)
+    after = value.completed(now_ms)
+    return Transition(value, Answer(ErrorCode.NONE, after.producer_id, after.producer_epoch))
+
+
+def _prepare(is_commit: bool) -> TransactionState:
+    return TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+
+
+def _complete(is_commit: bool) -> TransactionState:
+    return TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
