@@ -29,7 +29,7 @@ class ControllerSettings:
     inter_broker_listener_name: str = "PLAINTEXT"
     """The listener at which brokers are probed; a broker without it is probed at its first listener."""
     leader_imbalance_check_interval_ms: int = 5_000
-    """How long after a change preferred leaders lead again. Kafka checks every 300 s; see `quorum_controller.py`."""
+    """How long after a change preferred leaders lead again (`leader.imbalance.check.interval.seconds`)."""
     group_limits: GroupLimits = field(default_factory=GroupLimits)
     policies: Policies = field(default_factory=Policies)
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)

@@ -174,6 +174,7 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         topic_defaults=topic_defaults(config),
         inter_broker_listener_name=config.inter_broker_listener_name or "PLAINTEXT",
         auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
+        leader_imbalance_check_interval_ms=config["leader.imbalance.check.interval.seconds"] * 1_000,
         group_limits=group_limits(config),
         delete_topic_enable=config["delete.topic.enable"],
         policies=load_policies(config.values, config.properties),

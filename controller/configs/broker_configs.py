@@ -228,7 +228,12 @@ _OWN: tuple[ConfigKey, ...] = (
         NOT_NEGATIVE,
     ),
     # directories and log
-    ConfigKey("log.dirs", LIST, "", "Directories of the partitions, joined by commas; default: log.dir."),
+    ConfigKey(
+        "log.dirs",
+        LIST,
+        "",
+        "Directories of the partitions; commas part them, so no path can have one. Default: log.dir.",
+    ),
     ConfigKey("log.dir", STRING, "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     ConfigKey("metadata.log.dir", STRING, "", "The directory of the metadata log; default: the first of log.dirs."),
     ConfigKey(
@@ -353,10 +358,9 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey(
         "leader.imbalance.check.interval.seconds",
         LONG,
-        "300",
-        "In Apache Kafka, how often preferred leaders are checked; here they lead again some seconds after a change.",
+        "5",
+        "How long after a change preferred replicas lead again. Apache Kafka looks every 300 seconds.",
         POSITIVE,
-        is_served=False,
     ),
     # brokers
     ConfigKey("broker.rack", STRING, "", "The rack of the broker; the replicas of a partition are spread over racks."),
@@ -370,7 +374,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "initial.broker.registration.timeout.ms",
         INT,
         "60000",
-        "How long the registration of a broker may take.",
+        "How long the registration of a broker may take. It has no effect here: a broker waits as long as it takes.",
         POSITIVE,
         is_served=False,
     ),

@@ -7,7 +7,7 @@ import pytest
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
 from raftwerk.cluster.settings.setting_names import misspelt_names
-from raftwerk.cluster.settings.settings_per_package import log_manager_config
+from raftwerk.cluster.settings.settings_per_package import controller_settings, log_manager_config
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 
 COMBINED = {
@@ -266,3 +266,10 @@ def test_a_double_is_parsed() -> None:
     config = NodeConfig.from_properties(COMBINED | {"log.cleaner.io.max.bytes.per.second": "1000000"})
     assert config["log.cleaner.io.max.bytes.per.second"] == 1_000_000.0
     assert log_manager_config(config, "c", lambda _path, _error: None).cleaner.io_bytes_per_s == 1_000_000.0
+
+
+def test_the_delay_of_preferred_leaders_is_served() -> None:
+    assert controller_settings(NodeConfig.from_properties(COMBINED)).leader_imbalance_check_interval_ms == 5_000
+    config = NodeConfig.from_properties(COMBINED | {"leader.imbalance.check.interval.seconds": "3600"})
+    assert controller_settings(config).leader_imbalance_check_interval_ms == 3_600_000
+    assert not [line for line in config.warnings if "imbalance" in line]
