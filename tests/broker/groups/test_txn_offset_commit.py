@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, settle
 from support.broker.group_harness import (
     GroupHarness,
@@ -33,9 +35,9 @@ VERSIONS = range(6)
 def confirm(code: ErrorCode = ErrorCode.NONE) -> Any:
     """A coordinator that answers with `code` for each partition."""
 
-    def answer(request: Struct) -> dict[str, Any]:
+    def answer(question: Struct) -> dict[str, Any]:
         results = []
-        for row in request.transactions:
+        for row in question.transactions:
             topics = [
                 {
                     "name": topic.name,
@@ -51,10 +53,10 @@ def confirm(code: ErrorCode = ErrorCode.NONE) -> Any:
     return answer
 
 
-async def commit(harness: GroupHarness, version: int = 5, *, offset: int = 42, **fields: Any) -> list[int]:
-    """Commit `offset` of flights-0 in a transaction; the codes of all partitions."""
+def request(offset: int = 42, **fields: Any) -> dict[str, Any]:
+    """Commit `offset` of flights-0 in a transaction."""
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
-    asked = {
+    return {
         "transactional_id": "t",
         "group_id": "g",
         "producer_id": PRODUCER,
@@ -62,7 +64,11 @@ async def commit(harness: GroupHarness, version: int = 5, *, offset: int = 42, *
         "topics": [{"name": TOPIC, "partitions": [partition]}],
         **fields,
     }
-    answer = await harness.call(ApiKey.TXN_OFFSET_COMMIT, version, asked)
+
+
+async def commit(harness: GroupHarness, version: int = 5, **fields: Any) -> list[int]:
+    """The codes of all partitions."""
+    answer = await harness.call(ApiKey.TXN_OFFSET_COMMIT, version, request(**fields))
     return [one.error_code for topic in answer.topics for one in topic.partitions]
 
 
@@ -95,8 +101,8 @@ def test_an_offset_takes_effect_with_the_marker(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
         harness.coordinator_answers = confirm()
         assert await commit(harness, version) == [0]
-        (request,) = harness.verifications
-        (row,) = request.transactions
+        (question,) = harness.verifications
+        (row,) = question.transactions
         assert (row.transactional_id, row.producer_id, row.producer_epoch) == ("t", PRODUCER, 3)
         assert row.verify_only == (version < 5)
         assert [(topic.name, topic.partitions) for topic in row.topics] == [(OFFSETS_TOPIC, [PARTITION])]
@@ -285,11 +291,11 @@ async def test_a_member_that_is_fenced_meanwhile_commits_nothing(harness: GroupH
     """The group is looked at when the transaction is verified, not when the request comes."""
     joined = await stable_group(harness)
 
-    def answer(request: Struct) -> dict[str, Any]:
+    def answer(question: Struct) -> dict[str, Any]:
         shard = harness.groups.shard_of("g")
         group: Any = shard.groups["g"]
         group.generation += 1
-        found: dict[str, Any] = confirm()(request)
+        found: dict[str, Any] = confirm()(question)
         return found
 
     harness.coordinator_answers = answer
@@ -331,3 +337,53 @@ async def test_write_txn_markers_reaches_the_group_coordinator(harness: GroupHar
     )
     assert answer.markers[0].topics[0].partitions[0].error_code == 0
     assert await fetched(harness) == (42, 0)
+
+
+KINDS = st.sampled_from(["plain", "transactional", "timed_out", "commit", "abort", "delete_offset", "delete_group"])
+
+
+def view(harness: GroupHarness) -> dict[str, Any]:
+    """What OffsetFetch can tell of all groups."""
+    shard = harness.groups.shard_of("g")
+    return {
+        "offsets": {group: {key: one.offset for key, one in them.items()} for group, them in shard.offsets.items()},
+        "unstable": {group: sorted(shard.pending.partitions_of(group)) for group in shard.pending.groups},
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KINDS, st.integers(1, 2), st.booleans()), max_size=12))
+def test_another_coordinator_loads_what_this_one_knows(events: list[tuple[str, int, bool]]) -> None:
+    """Also when answers are late, and come after later requests were written."""
+
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm()
+        for number, (kind, producer, holds) in enumerate(events):
+            if not kind.startswith("delete"):
+                harness.hold = harness.hold or holds
+            else:
+                harness.release()
+            if kind == "plain":
+                row = {"partition_index": 0, "committed_offset": number, "committed_metadata": "m"}
+                topics = [{"name": TOPIC, "partitions": [row]}]
+                asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+                harness.parked(ApiKey.OFFSET_COMMIT, 9, asked)
+            elif kind in ("transactional", "timed_out"):
+                harness.append_error = int(ErrorCode.REQUEST_TIMED_OUT) if kind == "timed_out" else 0
+                harness.parked(ApiKey.TXN_OFFSET_COMMIT, 5, request(number, producer_id=producer))
+                await settle()
+                harness.append_error = 0
+            elif kind in ("commit", "abort"):
+                marker = TransactionMarker(producer, 4, 0, kind == "commit", 2)
+                harness.groups.write_marker(PARTITION, marker, 1_000, lambda code: None)
+            elif kind == "delete_offset":
+                asked = {"group_id": "g", "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
+                await harness.call(ApiKey.OFFSET_DELETE, 0, asked)
+            else:
+                await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
+            await settle()
+        harness.release()
+        await settle()
+        assert view(await loaded_again(harness)) == view(harness)
+
+    play(test)

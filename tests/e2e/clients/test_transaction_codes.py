@@ -1,0 +1,21 @@
+"""Right and wrong transactional requests get the error codes of Apache Kafka 4.2, from which they were recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from support.e2e.transaction_conversation import Conversation
+from support.transcripts import check_transcript
+
+from raftwerk.cluster.client.cluster_client import ClusterClient
+
+TRANSCRIPT = Path(__file__).parent / "transcripts" / "transaction_codes.txt"
+
+
+def test_error_codes_of_transactions(bootstrap: str, topic: str) -> None:
+    async def play(transcript: str) -> str:
+        async with ClusterClient(bootstrap) as client:
+            return await Conversation(client, topic).play(transcript)
+
+    check_transcript(TRANSCRIPT, lambda transcript: asyncio.run(play(transcript)))
