@@ -24,7 +24,10 @@ class CleanedTransactions:
         self.retained: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Visit a data batch; returns whether its transaction was aborted."""
+        """Visit a data batch, which may be empty; returns whether its transaction was aborted.
+
+        Without its marker, an empty batch would open a transaction when the log is read again.
+        """
         if not header.is_transactional:
             return False
         self._begin(header.base_offset)
@@ -36,19 +39,18 @@ class CleanedTransactions:
         return True
 
     def on_marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Visit a control batch; returns whether no batch of its transaction was visited."""
+        """Visit a control batch; returns whether no batch of its transaction was visited, not even an empty one."""
         self._begin(header.last_offset)
         if marker is None:
             return False
-        if not marker.is_abort:
-            met_records = header.producer_id in self._committed
-            self._committed.pop(header.producer_id, None)
-            return not met_records
-        known = self._aborted.pop(header.producer_id, None)
-        if known is None or not known[1]:
-            return True
-        self.retained.append(known[0])
-        return False
+        is_visited = header.producer_id in self._committed
+        self._committed.pop(header.producer_id, None)
+        if marker.is_abort:
+            known = self._aborted.pop(header.producer_id, None)
+            if known is not None and known[1]:
+                self.retained.append(known[0])
+                return False
+        return not is_visited
 
     def _begin(self, offset: int) -> None:
         while self._to_come and self._to_come[-1].first_offset <= offset:

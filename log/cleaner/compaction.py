@@ -272,7 +272,7 @@ class _GroupCopy:
             has_idle_marker = header.has_producer_id and self._transactions.on_marker(header, read_marker(batch))
             horizon = delete_horizon_ms(header)
             is_stale = has_idle_marker and horizon is not None and horizon <= self._plan.now_ms
-        elif header.record_count:
+        else:
             is_stale = self._transactions.on_data(header)
         if not header.record_count or is_stale:
             self._keep_empty(header, batch)
@@ -312,7 +312,11 @@ class _GroupCopy:
         return offset >= self._offsets.get(record.key) and (record.has_value or tombstones_stay)
 
     def _keep_empty(self, header: BatchHeader, batch: memoryview) -> None:
-        """Keep a producer's last batch without records. Source: checkBatchRetention in Cleaner.cleanInto."""
+        """Keep a producer's last batch without records, or its last marker as it is: they tell the producer's epoch.
+
+        Source: checkBatchRetention in Cleaner.cleanInto. Apache Kafka empties the marker; what replays the log then
+        does not learn the epoch from it, which from transaction.version 2 on is in no other batch.
+        """
         if header.producer_id < 0:
             return
         entry = self._watch.log.producers.get(header.producer_id)
@@ -323,4 +327,4 @@ class _GroupCopy:
         else:
             is_last = header.is_control and entry.epoch == header.producer_epoch
         if is_last:
-            self._add((header, batch) if not header.record_count else emptied(header))
+            self._add((header, batch) if header.is_control or not header.record_count else emptied(header))

@@ -80,7 +80,12 @@ def check_after_reopening(log: PartitionLog, disk: SimDisk) -> None:
             type(runtime)(disk, runtime.clock, runtime.rng), DIRECTORY, COMPACT, recovery_point=recovery_point
         )
         assert read_all(reopened) == content
-        assert reopened.aborted_transactions(0, reopened.log_end_offset) == aborted
+        again = reopened.aborted_transactions(0, reopened.log_end_offset)
+        assert [(one.producer_id, one.last_offset) for one in again] == [
+            (one.producer_id, one.last_offset) for one in aborted
+        ]
+        # The index that is made again knows the batches that are left.
+        assert all(new.first_offset >= old.first_offset for new, old in zip(again, aborted, strict=True))
         for offset, *_ in records:
             assert headers_of(reopened.read(offset, 1, end_offset=reopened.log_end_offset))[0].last_offset >= offset
 
