@@ -23,6 +23,7 @@ from ..cluster.command_line.commands import Option as Option
 from ..cluster.command_line.commands import group_argument as group_argument
 from ..cluster.command_line.commands import json_option as json_option
 from ..cluster.command_line.commands import topic_argument as topic_argument
+from ..runtime.os_errors import os_reason
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,8 +85,8 @@ def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        way_out = _way_out(error)
-        raise click.ClickException(f"{error}{f'; {way_out}' if way_out else ''}") from None
+        told = os_reason(error) if isinstance(error, OSError) else str(error)
+        raise click.ClickException(f"{told}{_where_asked(error)}") from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
@@ -100,25 +101,20 @@ def is_reader_gone() -> bool:
     return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
-def _way_out(error: Exception) -> str:
-    """What the user can do about the error; empty when the error says it."""
+def _where_asked(error: Exception) -> str:
+    """Where the address came from, if that may be why; empty otherwise."""
     from ..cluster.client.client_errors import RefusedError, UnreachableError
     from ..wire.errors import ErrorCode
 
     address = chosen_address()
-    if isinstance(error, UnreachableError) and address is not None:
-        return address.advice
-    if not isinstance(error, RefusedError):
+    if address is None:
         return ""
-    ways = {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "raftwerk topics list shows the topics, topics create creates one",
-        ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that, raftwerk topics delete removes it",
-        ErrorCode.INVALID_REPLICATION_FACTOR: "raftwerk brokers list shows how many brokers there are",
-        ErrorCode.NOT_ENOUGH_REPLICAS: "raftwerk doctor shows which brokers are missing",
-        ErrorCode.NOT_CONTROLLER: "no controller is active: raftwerk doctor shows why",
-        ErrorCode.OFFSET_OUT_OF_RANGE: "raftwerk topics offsets shows where each log begins and ends",
-    }
-    return next((way for code, way in ways.items() if error.code == code), "")
+    if isinstance(error, UnreachableError):
+        return f"; {address.advice}"
+    elsewhere = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
+    if isinstance(error, RefusedError) and error.code in elsewhere and not address.is_explicit:
+        return f" (asked {address.bootstrap}, the address is from {address.origin})"
+    return ""
 
 
 def print_json(value: object) -> None:

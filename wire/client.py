@@ -19,7 +19,7 @@ from ..runtime.ports import Buffer
 from . import codec
 from .api_keys import ApiKey
 from .errors import WireFormatError
-from .frames import RequestHeader, encode_request, parse_response_header
+from .frames import RequestHeader, encode_request, other_protocol, parse_response_header
 
 DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 64 * 1024
@@ -34,6 +34,14 @@ class ConnectionLostError(ConnectionError):
 
 class RequestTimedOutError(ConnectionLostError):
     """A response did not come in time. The connection is closed."""
+
+
+class OtherProtocolError(WireFormatError):
+    """The peer speaks another protocol, which `protocol` names."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        super().__init__(f"it speaks {protocol}, not Kafka's protocol")
 
 
 class FrameReader:
@@ -73,6 +81,9 @@ class FrameReader:
         while filled - position >= 4:
             (size,) = _SIZE.unpack_from(scratch, position)
             if size < 0 or size > self._max_frame_bytes:
+                protocol = other_protocol(bytes(scratch[position : position + 4]))
+                if protocol is not None:
+                    raise OtherProtocolError(protocol)
                 raise WireFormatError(f"frame of {size} bytes, at most {self._max_frame_bytes} are taken")
             start, stop = position + 4, position + 4 + size
             if stop <= filled:

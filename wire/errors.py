@@ -150,6 +150,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+def error_name(code: int) -> str:
+    """The name of an error code: `TOPIC_ALREADY_EXISTS` for 36."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class ProtocolError(Exception):
     """A valid request that is refused. The client gets `code`, and `message` where its version has a field for it."""
 

@@ -17,6 +17,14 @@ from .api_keys import ApiKey
 from .errors import WireFormatError
 
 _NEVER = 1 << 15
+_OTHER_PROTOCOLS = {
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "), "HTTP"),
+    **dict.fromkeys((b"HTTP", b"<!DO", b"<htm", b"<HTM"), "HTTP"),
+    b"\x16\x03": "TLS",
+    b"\x15\x03": "TLS",
+    b"SSH-": "SSH",
+}
+"""First bytes of a stream, and the protocol that begins so: requests and responses, handshakes and alerts."""
 
 FIRST_FLEXIBLE_VERSION: dict[int, int] = {
     ApiKey.PRODUCE: 9,
@@ -77,6 +85,11 @@ _FLEXIBLE_RESPONSE_FROM: dict[int, int] = {**_FLEXIBLE_FROM, int(ApiKey.API_VERS
 _HEADER = struct.Struct(">hhih")
 _REQUEST_PREFIX = struct.Struct(">ihhih")
 _INT32 = struct.Struct(">i")
+
+
+def other_protocol(start: bytes) -> str | None:
+    """The protocol whose streams begin with these four bytes, if it is HTTP, TLS or SSH."""
+    return _OTHER_PROTOCOLS.get(start[:4]) or _OTHER_PROTOCOLS.get(start[:2])
 
 
 class RequestHeader(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from ...wire.frames import other_protocol
 from .request_memory import Claim, ClaimOwner, RequestMemory
 
 SCRATCH_BYTES = 128 * 1024
@@ -21,13 +22,6 @@ STARVED_READ_BYTES = 16 * 1024
 SIZE_BYTES = 4
 
 _SIZE = struct.Struct(">i")
-_NOT_KAFKA = (
-    (b"GET ", "an HTTP request; this port speaks the Kafka protocol"),
-    (b"HEAD", "an HTTP request; this port speaks the Kafka protocol"),
-    (b"POST", "an HTTP request; this port speaks the Kafka protocol"),
-    (b"PUT ", "an HTTP request; this port speaks the Kafka protocol"),
-    (b"\x16\x03", "a TLS handshake on a listener without TLS"),
-)
 
 
 class BadFrameError(Exception):
@@ -150,10 +144,9 @@ class FrameReader:
     def _check_size(self, size: int, prefix: memoryview) -> None:
         if not self._seen_first:
             self._seen_first = True
-            start = bytes(prefix)
-            for signature, what in _NOT_KAFKA:
-                if start.startswith(signature):
-                    raise BadFrameError(what)
+            protocol = other_protocol(bytes(prefix))
+            if protocol is not None:
+                raise BadFrameError(f"the client speaks {protocol}; this listener speaks Kafka's protocol without TLS")
         if size <= 0:
             raise BadFrameError(f"a frame of {size} bytes; a request has at least a header")
         if size > self._max_frame_bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...runtime.os_errors import os_reason
 from ..options import Group, Option, is_reader_gone, json_option
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
             click.echo(f"{time.monotonic() - began:7.1f} s  {text}")
             sys.stdout.flush()
 
+    if os.path.exists(os.path.join(where, "history")):
+        raise click.ClickException(f"{where} holds a run already: name another directory with --output")
     try:
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
     except ValueError as error:
@@ -155,7 +158,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     except (ClientError, LocalNodeError, CommandFailed, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        raise click.ClickException(f"{error} (everything is kept in {where})") from None
+        told = os_reason(error) if isinstance(error, OSError) else error
+        raise click.ClickException(f"{told} (everything is kept in {where})") from None
     _write_results(where, outcome)
     _print_verdict(outcome.result.verdict, as_json)
     if not as_json:
@@ -186,8 +190,10 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
             click.echo(f"{write_edn(paths, to_edn):,} operations in {to_edn}")
             return
         verdict = check_paths(paths).verdict
-    except (HistoryError, OSError) as error:
+    except HistoryError as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(os_reason(error)) from None
     _print_verdict(verdict, as_json)
     ctx.exit(0 if verdict.valid else 1)
 

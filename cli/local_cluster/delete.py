@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...runtime.os_errors import os_reason
 from ..options import Command, directory_option
 from .nodes import find_plan
 
@@ -41,5 +42,5 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     try:
         delete_files(plan.directory)
     except OSError as error:
-        raise click.ClickException(f"{plan.directory} could not be removed whole: {error}") from None
+        raise click.ClickException(f"{plan.directory} could not be removed whole: {os_reason(error)}") from None
     click.echo(f"Deleted {what}.")

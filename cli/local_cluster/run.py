@@ -15,7 +15,8 @@ import click
 from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARIABLE
 from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
 from ...cluster.testing.cluster import TestCluster
-from ..options import Command, parse_pairs
+from ...runtime.os_errors import os_reason
+from ..options import Command, Option, parse_pairs
 
 KAFKA_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _NO_CLUSTER, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
@@ -27,8 +28,10 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 @click.option("--separate", is_flag=True, help="Run controllers in separate processes (ids 101...).")
 @click.option(
-    "--keep",
+    "--output",
     "directory",
+    cls=Option,
+    aliases=["--keep"],
     type=click.Path(file_okay=False),
     metavar="DIR",
     help="Keep data and logs in this directory; default: a temporary one, removed at the end.",
@@ -49,7 +52,7 @@ def run(
     Examples:
       raftwerk run -n 3 -- npm test
       raftwerk run -- sh -c 'kcat -L -b "$KAFKA_BOOTSTRAP_SERVERS"'
-      raftwerk run -n 3 -o min.insync.replicas=2 --keep kafka-logs -- mvn verify
+      raftwerk run -n 3 -o min.insync.replicas=2 --output kafka-logs -- mvn verify
     """
     settings = parse_pairs(overrides, "--override")
     with _signals() as relay:
@@ -62,7 +65,7 @@ def run(
                 finally:
                     stop_by_pid_files(cluster.plan.directory)  # also those that COMMAND has started
         except (LocalNodeError, OSError) as error:
-            click.echo(f"raftwerk run: {error}", err=True)
+            click.echo(f"raftwerk run: {os_reason(error) if isinstance(error, OSError) else error}", err=True)
             code = _NO_CLUSTER
         except _Stopped as stopped:
             code = 128 + stopped.number

@@ -20,6 +20,7 @@ from ...cluster.local.free_ports import check_ports
 from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
 from ...cluster.settings.node_config import ConfigError, load_config
+from ...runtime.os_errors import os_reason
 from ..options import Command, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 from .nodes import find_plan
@@ -111,8 +112,10 @@ def up(
         raise  # see LazyGroup
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(os_reason(error)) from None
     finally:
         if ephemeral:
             shutil.rmtree(where, ignore_errors=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...runtime.os_errors import os_reason
 from ..options import Group, is_reader_gone, json_option, print_json
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _refusals() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(os_reason(error)) from None
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
+from .error_sentences import error_sentence
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -179,7 +180,7 @@ class AdminClient:
             try:
                 answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
             except NO_ANSWER as error:
-                raise ClientError(f"broker {broker} does not answer: {error}") from error
+                raise ClientError(f"broker {broker} {no_answer_reason(error)}") from error
             for row in answer.results:
                 replicas = tuple(
                     {
@@ -214,7 +215,7 @@ class AdminClient:
                 if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
                     lines.append(f"{name} has its leader already")
                 elif row.error_code and partitions is None:
-                    lines.append(f"{name} not elected: {ErrorCode(row.error_code).name}")
+                    lines.append(f"{name} not elected: {error_sentence(row.error_code, row.error_message)}")
                 else:
                     _check(row, name)
                     lines.append(f"{name} elected")
@@ -234,7 +235,7 @@ class AdminClient:
         try:
             return await self._client.request_node(int(name), key, version, fields)
         except NO_ANSWER as error:
-            raise ClientError(f"broker {name} does not answer: {error}") from error
+            raise ClientError(f"broker {name} {no_answer_reason(error)}") from error
 
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...wire.errors import ErrorCode
+from .error_sentences import error_sentence
 
 _RETRIABLE = frozenset(
     {
@@ -36,19 +37,11 @@ class UnreachableError(ClientError):
 
 
 class RefusedError(ClientError):
-    """The cluster answered with an error code."""
+    """The cluster answered with an error code. The text says what it means and what to do."""
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:
         self.code = code
-        super().__init__(f"{what}: {message or error_name(code)}")
-
-
-def error_name(code: int) -> str:
-    """The name of an error code: `TOPIC_ALREADY_EXISTS` for 36."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+        super().__init__(f"{what}: {error_sentence(code, message)}")
 
 
 def is_retriable(code: int) -> bool:

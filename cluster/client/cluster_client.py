@@ -6,6 +6,7 @@ their requests through it.
 
 from __future__ import annotations
 
+import errno
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from socket import gaierror
 from typing import Any
 
+from ...runtime.os_errors import os_reason
 from ...wire.api_keys import ApiKey
-from ...wire.client import Connection, ConnectionLostError, connect
+from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
@@ -24,6 +26,12 @@ DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
+_REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
+_OTHER_WAYS_OUT = {
+    "HTTP": "name the port of a broker, not that of a web server or of a node's metrics",
+    "TLS": "name a listener without TLS, since this client has none",
+    "SSH": "name the port of a broker",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class ClusterClient:
             try:
                 return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
-                reasons.append(f"{host}:{port} {_reason_of(error)}")
+                reasons.append(f"{host}:{port} {no_answer_reason(error)}")
         raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
@@ -154,16 +162,19 @@ def _parse_address(entry: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3] or DEFAULT_PORT)
 
 
-def _reason_of(error: Exception) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "refuses the connection"
+def no_answer_reason(error: Exception) -> str:
+    """Why a node gave no answer, in words that follow its address: "does not answer in time"."""
+    other = next((one for one in (error, error.__cause__) if isinstance(one, OtherProtocolError)), None)
+    if other is not None:
+        return f"speaks {other.protocol} instead of Kafka's protocol: {_OTHER_WAYS_OUT[other.protocol]}"
     if isinstance(error, gaierror):
         return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):
         return f"does not speak Kafka's protocol ({error})"
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | RequestTimedOutError):
         return "does not answer in time"
-    return str(error) or type(error).__name__
+    reason = os_reason(error) if isinstance(error, OSError) else str(error)
+    return "refuses the connection" if reason == _REFUSED else f"does not answer: {reason}"
 
 
 def _cluster_view(answer: Struct) -> ClusterView:

@@ -12,7 +12,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 from .consumer import EARLIEST, LATEST, Consumer
 
 _FIND_COORDINATOR_VERSION = 4
@@ -248,7 +248,7 @@ class GroupClient:
             try:
                 answer = await self._client.request_node(node_id, api, version, fields)
             except NO_ANSWER as error:
-                raise ClientError(f"broker {node_id} does not list its groups: {error}") from error
+                raise ClientError(f"broker {node_id} does not list its groups: it {no_answer_reason(error)}") from error
             if not answer.error_code:
                 return answer
             if answer.error_code not in _MOVED or asyncio.get_running_loop().time() > deadline:

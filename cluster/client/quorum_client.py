@@ -13,7 +13,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
@@ -118,7 +118,7 @@ class QuorumClient:
                 else:
                     answer = await self._client.request(api, version, fields)
             except NO_ANSWER as error:
-                reason: Exception = ClientError(f"the leader of the quorum does not answer: {error}")
+                reason: Exception = ClientError(f"the leader of the quorum {no_answer_reason(error)}")
             else:
                 code = _code_of(answer)
                 if code not in _TEMPORARY:

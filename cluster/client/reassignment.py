@@ -17,7 +17,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
@@ -69,7 +69,7 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
         try:
             answer = await client.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": rows})
         except NO_ANSWER as error:
-            raise ClientError(f"broker {broker} does not answer: {error}") from error
+            raise ClientError(f"broker {broker} {no_answer_reason(error)}") from error
         for topic in answer.results:
             for row in topic.partitions:
                 if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # the broker will create it there

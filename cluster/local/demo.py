@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...runtime.os_errors import os_reason
 from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient
@@ -142,7 +143,8 @@ def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) ->
             say(f"three nodes ready in {took_s:.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Run(supervisor, flights, seconds, say).execute()
     except (ClientError, LocalNodeError, OSError) as error:
-        say.error(f"{error} (the nodes' logs are in {directory})")
+        told = os_reason(error) if isinstance(error, OSError) else error
+        say.error(f"{told} (the nodes' logs are in {directory})")
         return 1
     if keep or not verdict.clean:
         say(f"the nodes' directories are kept in {directory}")

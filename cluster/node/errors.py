@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from ...broker.network.server import Server
+from ...runtime.os_errors import os_reason
 
 
 class NodeFailedError(Exception):
@@ -21,4 +22,4 @@ async def listen(server: Server) -> None:
         if error.errno == errno.EADDRINUSE:
             text = f"{where}: the port is in use; stop the process that has it, or change listeners"
             raise NodeFailedError(text) from error
-        raise NodeFailedError(f"{where} ({error}); change listeners") from error
+        raise NodeFailedError(f"{where}: {os_reason(error)}; change listeners") from error

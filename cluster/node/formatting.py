@@ -26,6 +26,7 @@ from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
 from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
+from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import voter_listeners
@@ -80,7 +81,7 @@ def format_node(
                 fresh.append(path)
             except OSError as error:
                 if not ignore_formatted:
-                    raise FormatError(f"Log directory {path} cannot be read: {error}.") from error
+                    raise FormatError(f"Log directory {path} cannot be read: {os_reason(error)}.") from error
         if config.metadata_log_dir in fresh or first_voters != FirstVoters():
             _check_choice(config, first_voters)
         if done and not ignore_formatted:
@@ -173,7 +174,7 @@ def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> N
         make_durably(runtime.disk, directory)
         runtime.disk.write_atomic(f"{directory}/{snapshot_name(LOG_BEGIN)}", data)
     except OSError as error:
-        raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
+        raise FormatError(f"Log directory {log_dir} cannot be formatted: {os_reason(error)}.") from error
 
 
 def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> None:
@@ -181,7 +182,7 @@ def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> Non
         make_durably(runtime.disk, log_dir)
         write_levels(runtime.disk, log_dir, levels)
     except OSError as error:
-        raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
+        raise FormatError(f"Log directory {log_dir} cannot be formatted: {os_reason(error)}.") from error
 
 
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:

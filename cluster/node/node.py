@@ -21,6 +21,7 @@ from ...log.segment.batch_scan import Damage
 from ...raft.driver.quorum_state_store import QuorumStateError
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ...runtime.invariants import InvariantViolation
+from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import log_manager_config, raft_config, snapshot_policy
@@ -226,4 +227,4 @@ class Node:
 
 
 def _reason_of(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return os_reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__

@@ -19,6 +19,7 @@ from ...log.errors import LogDirError
 from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
 from ...runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
 from ...runtime.network_cuts import NetworkCuts
+from ...runtime.os_errors import os_reason
 from ...runtime.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.node_config import ConfigError, NodeConfig, load_config
@@ -100,8 +101,10 @@ def run_format(
             first_voters=first_voters,
             levels=levels,
         )
-    except (FormatError, OSError) as error:
+    except FormatError as error:
         return _fail(str(error))
+    except OSError as error:
+        return _fail(os_reason(error))
     for directory in formatted:
         print(f"Formatted {directory} for node {config.node_id} of cluster {chosen}.")
     if not formatted:
@@ -122,7 +125,9 @@ def formatted_controller(file: str) -> Voter:
     try:
         config = _load(file, False, ())
         directory_id = formatted_directory_id(config, real_runtime())
-    except (ConfigError, OSError, LogDirError) as error:
+    except OSError as error:
+        raise FormatError(os_reason(error)) from error
+    except (ConfigError, LogDirError) as error:
         raise FormatError(str(error)) from error
     if not config.is_controller or directory_id is None:
         reason = "is not formatted" if config.is_controller else "is not a controller"

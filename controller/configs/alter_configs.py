@@ -180,7 +180,7 @@ def _declared(resource_type: int, name: str) -> ConfigKey:
         raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
     if resource_type == CLIENT_METRICS_RESOURCE:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
-    raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({name})")
+    raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
 
 
 def _apply(values: dict[str, str], resource_type: int, change: IncrementalAlterConfigsRequest.AlterableConfig) -> None:
@@ -215,7 +215,7 @@ def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mappin
             config.parse_for_client(value)
             if not broker and config.update_mode is UpdateMode.PER_BROKER:
                 complaint = "Cannot update these configs at default cluster level, broker configs must be specified"
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: Set({name})")
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: {name}")
     if broker and values.get("min.insync.replicas") != old.get("min.insync.replicas"):
         complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)

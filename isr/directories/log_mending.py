@@ -26,7 +26,7 @@ from ...runtime.incremental_work import run_in_steps
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Disk
 from ...wire.api_keys import ApiKey
-from ...wire.errors import ProtocolError, WireFormatError
+from ...wire.errors import ProtocolError, WireFormatError, error_name
 from ...wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
@@ -210,5 +210,5 @@ class LogMending:
         rows = [row for topic in response.topics for row in topic.partitions]
         error_code = response.error_code or (rows[0].error_code if rows else 0)
         if error_code or not rows:
-            raise MendingGivenUpError(f"it answered with error {error_code}")
+            raise MendingGivenUpError(f"it answered with {error_name(error_code)}")
         return memoryview(rows[0].records_in_memory())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...log.errors import NoSpaceError
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from ..ports import ReplicaManagerConfig
 from ..replica import Replica
@@ -229,7 +229,8 @@ class FetcherState:
         self._dirty[key] = None
         if fetched.last_error != error_code:
             fetched.last_error = error_code
-            _logger.info("fetch of %s failed: error %d", fetched.replica.topic_partition, error_code)
+            where = fetched.replica.topic_partition
+            _logger.info("the leader refused a fetch of %s: %s", where, error_name(error_code))
 
     def restart(self, key: PartitionKey, leader_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The offset is not in the leader's log: start again where that starts, or truncate to where it ends."""

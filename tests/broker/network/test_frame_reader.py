@@ -127,9 +127,11 @@ def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes(
         (struct.pack(">i", -(2**31)), "a frame of -2147483648 bytes"),
         (struct.pack(">i", 2**31 - 1), "more than socket.request.max.bytes=8388608"),
         (struct.pack(">i", MAX + 1), "more than socket.request.max.bytes=8388608"),
-        (b"GET / HTTP/1.1\r\n", "an HTTP request"),
-        (b"POST /topics HTTP/1.1\r\n", "an HTTP request"),
-        (bytes.fromhex("160301020001000c"), "a TLS handshake"),
+        (b"GET / HTTP/1.1\r\n", "the client speaks HTTP"),
+        (b"POST /topics HTTP/1.1\r\n", "the client speaks HTTP"),
+        (b"HTTP/1.1 200 OK\r\n", "the client speaks HTTP"),
+        (bytes.fromhex("160301020001000c"), "the client speaks TLS"),
+        (b"SSH-2.0-OpenSSH", "the client speaks SSH"),
     ],
 )
 def test_other_protocols_are_recognised(start: bytes, reason: str) -> None:
