@@ -76,8 +76,11 @@ def log_options(function: F) -> F:
     return level(line_format(function))
 
 
-def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a client. An error of the cluster becomes one sentence and exit code 1."""
+def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None) -> T:
+    """Run a client. An error of the cluster becomes one sentence and exit code 1.
+
+    Ctrl-C ends it with exit code 130; `on_interrupt` prints what was done by then.
+    """
     from ..cluster.client.client_errors import ClientError
 
     try:
@@ -88,6 +91,8 @@ def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
         told = os_reason(error) if isinstance(error, OSError) else str(error)
         raise click.ClickException(f"{told}{_where_asked(error)}") from None
     except KeyboardInterrupt:
+        if on_interrupt is not None:
+            on_interrupt()
         raise click.exceptions.Exit(130) from None
 
 

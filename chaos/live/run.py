@@ -99,6 +99,8 @@ class ChaosRun:
         self.left_out: dict[str, str] = {}
         self.inflicted: dict[str, int] = {}
         self.errors: list[str] = []
+        self.is_interrupted = False
+        """Whether Ctrl-C has ended the faults early."""
         self._fault_number = 0
 
     def execute(self) -> RunResult:
@@ -114,9 +116,13 @@ class ChaosRun:
             nemesis.begin(**self._facts())
             with ExitStack() as load:
                 finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(cluster)]
-                time.sleep(_WARM_UP_S)
-                self._check_load(finishing)
-                self._inject_faults(cluster, faults, nemesis)
+                try:
+                    time.sleep(_WARM_UP_S)
+                    self._check_load(finishing)
+                    self._inject_faults(cluster, faults, nemesis)
+                except KeyboardInterrupt:
+                    self.is_interrupted = True
+                    self.say("interrupted: no more faults; the cluster heals, and is judged; Ctrl-C again ends at once")
                 self._heal(cluster, nemesis)
                 self._drain(finishing)
             nemesis.close()
@@ -209,7 +215,8 @@ class ChaosRun:
     def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         command = [sys.executable, "-P", "-m", f"raftwerk.chaos.live.load.{module}", task.to_argument()]
         with open(os.path.join(self.options.directory, f"{task.process}.log"), "wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            # In a session of its own, so that Ctrl-C does not reach it; it ends when its standard input does.
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
         try:
             yield task.process, process
         finally:
@@ -271,8 +278,10 @@ class ChaosRun:
         nemesis.flush()
         self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
         hold_s = cluster.hold_s * self.rng.uniform(0.4, 1.6) if inflicted.hold_s is None else inflicted.hold_s
-        time.sleep(hold_s)
-        inflicted.heal()
+        try:
+            time.sleep(hold_s)
+        finally:
+            inflicted.heal()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
         self.say(f"{fault.name}: {inflicted.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")

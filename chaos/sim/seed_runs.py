@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
+from typing import TextIO
 
 from .minimize_faults import shrink
 from .run import Outcome, Run
@@ -17,6 +21,8 @@ from .scenarios import SCENARIOS
 
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
+_PROGRESS_EVERY_S = 10.0
+_EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +76,67 @@ class Totals:
 
 
 def run_seeds(options: SeedOptions) -> int:
-    """Run the seeds and print the results; the exit code: 0 if no seed failed, else 1."""
+    """Run the seeds and print the results; the exit code: 1 if a seed failed, 130 after Ctrl-C, else 0."""
     tasks, resume_at = _tasks(options)
     started = time.monotonic()
     totals = Totals()
+    progress = Progress(len(tasks), sys.stderr, is_shown=not options.as_json and not options.verbose)
+    is_interrupted = False
     try:
+        progress.show(totals)
         for outcome, cpu_s in _run_all(tasks, options.jobs):
             totals.add(outcome, cpu_s)
+            progress.show(totals)
             if options.verbose and not options.as_json:
                 print(_line(outcome), flush=True)
             if outcome.failure is not None and not options.as_json:
+                progress.erase()
                 _print_failure(outcome, options)
             if outcome.failure is not None and not options.keep_going:
                 break
             if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
                 break
     except KeyboardInterrupt:
-        pass
+        is_interrupted = True
+    progress.erase()
     following = None if resume_at is None else resume_at + totals.runs
     if options.as_json:
         print(json.dumps(_summary(totals, time.monotonic() - started, following), indent=2))
     else:
         _print_summary(totals, time.monotonic() - started, following)
-    return 1 if totals.failed else 0
+    if totals.failed:
+        return 1
+    return _EXIT_INTERRUPTED if is_interrupted else 0
+
+
+class Progress:
+    """How many runs there were so far: a line that is rewritten on a terminal, elsewhere a line now and then."""
+
+    def __init__(self, count: int, stream: TextIO, *, is_shown: bool) -> None:
+        self._count = count
+        self._stream = stream
+        self._is_shown = is_shown and count > 1
+        self._began = self._last = time.monotonic()
+        self._width = 0
+
+    def show(self, totals: Totals) -> None:
+        """Show the totals, unless that was done on a file less than some seconds ago."""
+        now = time.monotonic()
+        is_terminal = self._stream.isatty()
+        if not self._is_shown or (not is_terminal and now - self._last < _PROGRESS_EVERY_S):
+            return
+        self._last = now
+        text = f"{totals.runs} of {self._count} runs, {len(totals.failed)} failed, {now - self._began:.0f} s"
+        self._stream.write(f"\r{text:{self._width}}" if is_terminal else f"{text}\n")
+        self._stream.flush()
+        self._width = len(text) if is_terminal else 0
+
+    def erase(self) -> None:
+        """Remove the line from the terminal."""
+        if self._width:
+            self._stream.write(f"\r{'':{self._width}}\r")
+            self._stream.flush()
+            self._width = 0
 
 
 def _tasks(options: SeedOptions) -> tuple[list[tuple[str, int]], int | None]:
@@ -110,7 +154,15 @@ def _run_all(tasks: Sequence[tuple[str, int]], jobs: int) -> Iterator[tuple[Outc
     if jobs <= 1 or len(tasks) == 1:
         yield from map(_run_one, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)), maxtasksperchild=_RUNS_A_WORKER) as pool:
+    context = multiprocessing.get_context("spawn")
+    # Ctrl-C on a terminal is sent to the workers, too. They inherit this mask, also those that are started later.
+    resource_tracker.ensure_running()  # its start would remove the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        pool = context.Pool(min(jobs, len(tasks)), maxtasksperchild=_RUNS_A_WORKER)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    with pool:
         yield from pool.imap(_run_one, tasks)
 
 
@@ -150,7 +202,8 @@ def _print_failure(outcome: Outcome, options: SeedOptions) -> None:
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{totals.runs} runs, {totals.virtual_s / 3600:.2f} simulated hours, {totals.events:,} events, "
+        f"{totals.runs} run{'' if totals.runs == 1 else 's'}, {totals.virtual_s / 3600:.2f} simulated hours, "
+        f"{totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )

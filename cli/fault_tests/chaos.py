@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -119,7 +120,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     Apache Kafka for example. The environment and profiles in use do not count here.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
-    Exit code 0 when nothing is wrong, 1 otherwise.
+    Exit code 0 when nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as at
+    the end; Ctrl-C again ends the run, and `raftwerk chaos check` judges what was recorded.
 
     \b
     Examples:
@@ -140,7 +142,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         if address.directory is not None:
             options["nodes"] = len(load_plan(address.directory).brokers)
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that network namespaces and mounts are removed
+    signal.signal(signal.SIGTERM, _end_at_once)
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
 
@@ -153,6 +155,13 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         raise click.ClickException(f"{where} holds a run already: name another directory with --output")
     try:
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
+    except KeyboardInterrupt:
+        is_recorded = os.path.isdir(os.path.join(where, "history")) and os.listdir(os.path.join(where, "history"))
+        hint = (
+            f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
+        )
+        click.echo(f"Interrupted; {hint}.", err=True)
+        ctx.exit(130)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except (ClientError, LocalNodeError, CommandFailed, OSError) as error:
@@ -165,6 +174,11 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     if not as_json:
         click.echo(f"report: {os.path.join(where, 'report.html')}")
     ctx.exit(0 if outcome.result.verdict.valid and not outcome.errors else 1)
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> None:
+    """End by an exception, so that nodes, network namespaces and mounts are removed."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 @chaos.command()

@@ -13,8 +13,10 @@ from ..options import Command, json_option
 
 
 @click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
-@click.option("--seeds", type=int, metavar="N", help=f"How many seeds; default: {DEFAULT_SEEDS}.")
-@click.option("--seed", "first_seed", type=int, metavar="S", help="The first seed; without --seeds the only one.")
+@click.option("--seeds", type=click.IntRange(1), metavar="N", help=f"How many seeds; default: {DEFAULT_SEEDS}.")
+@click.option(
+    "--seed", "first_seed", type=click.IntRange(0), metavar="S", help="The first seed; without --seeds the only one."
+)
 @click.option(
     "--scenario",
     "scenarios",
@@ -23,11 +25,17 @@ from ..options import Command, json_option
     metavar="NAME",
     help="A scenario of the list below, repeatable; default: seeds take all scenarios in turn.",
 )
-@click.option("--resume", type=int, default=0, show_default=True, metavar="S", help="The seed at which to begin.")
-@click.option("--minutes", type=float, metavar="M", help="Begin no run after so long.")
+@click.option(
+    "--resume", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="The seed at which to begin."
+)
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Begin no run after so long.")
 @json_option
-@click.option("--jobs", type=int, default=os.cpu_count() or 1, help="Processes; default: one for each core.")
-@click.option("--timeline", type=int, default=60, show_default=True, metavar="N", help="Events shown of a failure.")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes; default: one for each core."
+)
+@click.option(
+    "--timeline", type=click.IntRange(0), default=60, show_default=True, metavar="N", help="Events shown of a failure."
+)
 @click.option("--shrink", is_flag=True, help="Leave out faults that a failure does not need.")
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for every seed.")
@@ -41,6 +49,6 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
       raftwerk sim --scenario network --seed 7             one run again
       raftwerk sim --scenario network --seed 7 --shrink    with as few faults as still fail
 
-    Exit code 0 when every seed held, 1 when one failed.
+    Exit code 0 when every seed held, 1 when one failed, 130 after Ctrl-C, which prints the totals of what has run.
     """
     ctx.exit(run_seeds(SeedOptions(**options)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +20,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
+    from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.perf import PerfResult
 
 
@@ -101,17 +102,15 @@ def produce(
     """
     bootstrap, as_json = rest.pop("bootstrap"), rest.pop("as_json")
 
-    async def run() -> PerfResult:
-        from ...cluster.client.cluster_client import ClusterClient
+    async def measure(client: ClusterClient, result: PerfResult) -> None:
         from ...cluster.client.perf import ProduceLoad, ProducePerf, ensure_topic, reported
         from ...wire.compression import Compression
 
         load = ProduceLoad(topic, acks=ACKS[acks], compression=Compression[compression.upper()], **rest)
-        async with ClusterClient(bootstrap) as client:
-            await ensure_topic(client, topic, partitions, replicas)
-            return await reported(ProducePerf(client, load), report_s, lambda result: _print(result, as_json))
+        await ensure_topic(client, topic, partitions, replicas)
+        await reported(ProducePerf(client, load, result), report_s, lambda result: _print(result, as_json))
 
-    _print(run_client(run()), as_json)
+    _run(measure, bootstrap, as_json)
 
 
 @perf.command()
@@ -127,14 +126,12 @@ def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
       raftwerk perf consume load
     """
 
-    async def run() -> PerfResult:
-        from ...cluster.client.cluster_client import ClusterClient
+    async def measure(client: ClusterClient, result: PerfResult) -> None:
         from ...cluster.client.perf import consume_perf
 
-        async with ClusterClient(bootstrap) as client:
-            return await consume_perf(client, topic, records)
+        await consume_perf(client, topic, result, records)
 
-    _print(run_client(run()), as_json)
+    _run(measure, bootstrap, as_json)
 
 
 @perf.command()
@@ -153,15 +150,30 @@ def e2e(topic: str, records: int, record_size: int, bootstrap: str, as_json: boo
       raftwerk perf e2e load -n 1000
     """
 
-    async def run() -> PerfResult:
-        from ...cluster.client.cluster_client import ClusterClient
+    async def measure(client: ClusterClient, result: PerfResult) -> None:
         from ...cluster.client.perf import e2e_perf, ensure_topic
 
-        async with ClusterClient(bootstrap) as client:
-            await ensure_topic(client, topic, 1, -1)
-            return await e2e_perf(client, topic, records, record_size)
+        await ensure_topic(client, topic, 1, -1)
+        await e2e_perf(client, topic, result, records, record_size)
 
-    _print(run_client(run()), as_json)
+    _run(measure, bootstrap, as_json)
+
+
+def _run(
+    measure: Callable[[ClusterClient, PerfResult], Coroutine[Any, Any, None]], bootstrap: str, as_json: bool
+) -> None:
+    """Measure, and print the result, that of the time until Ctrl-C too."""
+    from ...cluster.client.cluster_client import ClusterClient
+    from ...cluster.client.perf import PerfResult
+
+    result = PerfResult()
+
+    async def run() -> None:
+        async with ClusterClient(bootstrap) as client:
+            await measure(client, result)
+
+    run_client(run(), on_interrupt=lambda: _print(result, as_json))
+    _print(result, as_json)
 
 
 def _print(result: PerfResult, as_json: bool) -> None:

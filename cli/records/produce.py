@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import click
 
@@ -25,6 +27,7 @@ from ..options import (
 )
 
 _READ_BYTES = 256 * 1024
+T = TypeVar("T")
 _KeyAndValue: TypeAlias = tuple[bytes | None, bytes | None]
 
 
@@ -97,12 +100,13 @@ def produce(**options: Any) -> None:
     timestamp_ms = None if request.timestamp is None else milliseconds(request.timestamp, "--timestamp")
     parser = LineParser(request.key, request.key_separator, request.null)
 
-    async def run() -> dict[int, int]:
+    counts: dict[int, int] = {}
+
+    async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.producer import Producer
         from ...wire.compression import Compression
 
-        counts: dict[int, int] = {}
         async with ClusterClient(request.bootstrap) as client:
             compression = Compression[request.compression.upper()]
             producer = Producer(client, request.topic, acks=ACKS[request.acks], compression=compression)
@@ -114,13 +118,16 @@ def produce(**options: Any) -> None:
                     records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms
                 ):
                     counts[acked.partition] = counts.get(acked.partition, 0) + acked.count
-        return counts
 
-    counts = run_client(run())
-    if request.as_json:
-        print_json({"topic": request.topic, "acked": sum(counts.values()), "partitions": dict(sorted(counts.items()))})
-    else:
-        click.echo(f"{sum(counts.values())} records acked, in {len(counts)} partitions.", err=True)
+    def summarize() -> None:
+        acked = sum(counts.values())
+        if request.as_json:
+            print_json({"topic": request.topic, "acked": acked, "partitions": dict(sorted(counts.items()))})
+        else:
+            click.echo(f"{acked} records acked, in {len(counts)} partitions.", err=True)
+
+    run_client(run(), on_interrupt=summarize)
+    summarize()
     if parser.error:
         raise click.ClickException(parser.error)
 
@@ -146,21 +153,43 @@ async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
     if messages:
         yield [message.encode() for message in messages]
         return
-    reader = LineReader(cast(io.BufferedReader, sys.stdin.buffer))
-    while lines := await asyncio.to_thread(reader.take):
+    # The lock of the buffered stream must not be held by a thread that waits for input while Python ends.
+    reader = LineReader(cast(io.RawIOBase, getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)))
+    while lines := await _in_daemon_thread(reader.take):
         yield lines
+
+
+def _in_daemon_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of a function that may wait for ever. Unlike `asyncio.to_thread`, it does not hold up Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], outcome: object) -> None:
+        if not future.done():
+            set_outcome(outcome)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Callable[[Any], None], object] = (future.set_result, function())
+        except OSError as error:
+            outcome = (future.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class LineReader:
     """Reads lines as they arrive, so that the lines of a slow writer are sent without waiting for more."""
 
-    def __init__(self, stream: io.BufferedReader) -> None:
+    def __init__(self, stream: io.RawIOBase) -> None:
         self._stream = stream
         self._rest = b""
 
     def take(self) -> list[bytes]:
         """The lines that have arrived, at least one; none at the end. It blocks until there is one."""
-        while data := self._stream.read1(_READ_BYTES):
+        while data := self._stream.read(_READ_BYTES):
             *lines, self._rest = (self._rest + data).split(b"\n")
             if lines:
                 return [line.removesuffix(b"\r") for line in lines]

@@ -214,10 +214,17 @@ def test_an_interrupted_run_prints_its_totals(
         return runs[0]
 
     monkeypatch.setattr(seed_runs, "_run_one", interrupt)
-    assert sim_command(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 0
+    assert sim_command(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 130
     shown = capsys.readouterr().out
-    assert "1 runs" in shown
+    assert shown.startswith("1 run, ")
     assert "--resume 1" in shown
+
+
+@pytest.mark.parametrize("number", ["0", "-3"])
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_numbers_that_mean_nothing_are_refused(option: str, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim_command([option, number]) == 2
+    assert "is not in the range x>=1" in capsys.readouterr().err
 
 
 def test_shrinking_leaves_out_the_faults_that_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class Trickle(io.RawIOBase):
 
 
 def read_all(pieces: list[bytes]) -> list[bytes]:
-    reader = LineReader(io.BufferedReader(Trickle(pieces)))
+    reader = LineReader(Trickle(pieces))
     lines = []
     while chunk := reader.take():
         lines += chunk
@@ -55,7 +55,7 @@ def test_line_ends(pieces: list[bytes]) -> None:
 
 
 def test_a_finished_line_is_returned_at_once() -> None:
-    reader = LineReader(io.BufferedReader(Trickle([b"one\ntw", b"o\n"])))
+    reader = LineReader(Trickle([b"one\ntw", b"o\n"]))
     assert reader.take() == [b"one"]
     assert reader.take() == [b"two"]
 

@@ -1,0 +1,69 @@
+"""Ctrl-C on a terminal ends a command at once, with what was done by then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.e2e.command import ok
+from support.e2e.terminal import CTRL_C, Terminal
+
+
+def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
+    ok("topics", "create", topic, "-b", bootstrap)
+    with Terminal("produce", topic, "-b", bootstrap) as terminal:
+        terminal.press(b"one\ntwo\n")
+        while len(ok("consume", topic, "-e", "-b", bootstrap).splitlines()) < 2:
+            assert terminal.process.poll() is None
+        terminal.press(CTRL_C)
+        assert terminal.wait(15) == 130
+    assert "2 records acked" in terminal.shown and "Traceback" not in terminal.shown
+
+
+def test_perf_says_what_it_has_measured(bootstrap: str, topic: str) -> None:
+    with Terminal("perf", "produce", topic, "--throughput", "1000", "--report", "0.5", "-b", bootstrap) as terminal:
+        terminal.read_until("records/s")
+        terminal.press(CTRL_C)
+        assert terminal.wait(15) == 130
+    summary = terminal.shown.splitlines()[-1]
+    assert " records in " in summary and "latency p50" in summary
+
+
+def test_perf_with_json_ends_with_an_object(bootstrap: str, topic: str) -> None:
+    ok("topics", "create", topic, "-b", bootstrap)
+    with Terminal("perf", "e2e", topic, "--records", "1000000", "--json", "-b", bootstrap) as terminal:
+        ok("consume", topic, "-n", "5", "-b", bootstrap)
+        terminal.press(CTRL_C)
+        assert terminal.wait(15) == 130
+    assert json.loads(terminal.shown.splitlines()[-1].removeprefix("^C"))["records"] > 0
+
+
+def test_sim_shows_its_progress_and_totals() -> None:
+    with Terminal("sim", "--seeds", "500", "--jobs", "2") as terminal:
+        terminal.read_until("1 of 500 runs, 0 failed", 60)
+        terminal.press(CTRL_C)
+        assert terminal.wait(30) == 130
+    assert "Traceback" not in terminal.shown and "To go on: --resume" in terminal.shown.splitlines()[-1]
+
+
+def test_a_chaos_run_heals_and_judges(tmp_path: Path) -> None:
+    where = str(tmp_path / "run")
+    with Terminal("chaos", "run", "--nemesis", "pause", "--hold", "60", "--rate", "50", "-o", where) as terminal:
+        history = tmp_path / "run" / "history" / "nemesis.jsonl"
+        terminal.read_until(lambda _: history.exists() and '"fault":"pause"' in history.read_text(), 60)
+        terminal.press(CTRL_C)
+        assert terminal.wait(90) == 0
+    assert "interrupted: no more faults" in terminal.shown and "VALID" in terminal.shown
+    assert "VALID" in ok("chaos", "check", where)
+
+
+def test_a_chaos_run_ends_at_once_at_the_second_time(tmp_path: Path) -> None:
+    where = str(tmp_path / "run")
+    with Terminal("chaos", "run", "--nemesis", "none", "--rate", "50", "-o", where) as terminal:
+        history = tmp_path / "run" / "history" / "producer-0.jsonl"
+        terminal.read_until(lambda _: history.exists() and history.stat().st_size > 0, 60)
+        terminal.press(CTRL_C)
+        terminal.read_until("Ctrl-C again ends at once")
+        terminal.press(CTRL_C)
+        assert terminal.wait(60) == 130
+    assert f"raftwerk chaos check {where} judges" in terminal.shown
