@@ -116,6 +116,7 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
+            await asked.members(group)  # refused when there is no such group
             while True:
                 rows = [_lag_row(one) for one in await asked.lags(group)]
                 if as_json:

@@ -23,6 +23,8 @@ _OFFSET_FETCH_VERSION = 8
 _OFFSET_COMMIT_VERSION = 9
 _DELETE_GROUPS_VERSION = 2
 _RETRY_PAUSE_S = 0.1
+_OFFSETS_TOPIC = "__consumer_offsets"
+_NO_SUCH_GROUP = "there is no such group"
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -87,6 +89,7 @@ class GroupClient:
 
         Raises `RefusedError` when there is no such group.
         """
+        await self._check_any_group(group_id)
         asked = {"group_ids": [group_id], "include_authorized_operations": False}
         answer = await self.ask(
             group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_GROUP_DESCRIBE_VERSION, asked, "groups"
@@ -104,14 +107,16 @@ class GroupClient:
         answer = await self.ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
         row = answer.groups[0]
         if row.group_state == "Dead":
-            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", "there is no such group")
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", _NO_SUCH_GROUP)
         members = [
             MemberView(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in row.members
         ]
         return row.group_state, members
 
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """All committed offsets of the group."""
+        """All committed offsets of the group; none when there is no such group."""
+        if not await self._has_offsets_topic():
+            return {}
         fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
         answer = await self.ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
         return {
@@ -185,17 +190,26 @@ class GroupClient:
 
     async def delete(self, group_id: str) -> None:
         """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""
+        await self._check_any_group(group_id)
         fields = {"groups_names": [group_id]}
         answer = await self.ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
         code = answer.results[0].error_code
         reasons = {
             ErrorCode.NON_EMPTY_GROUP: "it has members",
-            ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+            ErrorCode.GROUP_ID_NOT_FOUND: _NO_SUCH_GROUP,
         }
         if code:
             raise RefusedError(code, f"group {group_id}", reasons.get(code))
 
     # ---------------------------------------------------------------- asking
+
+    async def _check_any_group(self, group_id: str) -> None:
+        if not await self._has_offsets_topic():
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", _NO_SUCH_GROUP)
+
+    async def _has_offsets_topic(self) -> bool:
+        """Whether there may be groups. The search for a group's coordinator would create the topic."""
+        return bool((await self._client.metadata([_OFFSETS_TOPIC])).topics)
 
     async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
         view = (await self._client.metadata([topic])).topic(topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from support.e2e.command import fails, fails_usage
 from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, read
 from support.e2e.in_process import ok
+
+from raftwerk.cluster.local.supervisor import Supervisor
 
 
 @pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
@@ -62,3 +65,20 @@ def test_what_is_wrong_is_said_in_a_sentence(bootstrap: str, topic: str) -> None
     assert "give one of" in fails_usage("groups", "reset", "g", "--topic", topic, *at)
     assert "no such group" in fails(1, "groups", "describe", f"none-{topic}", *at)
     assert "neither earliest" in fails(1, "groups", "reset", "g", "--topic", topic, "--to", "soon", *at)
+
+
+def test_a_group_that_does_not_exist(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    for command in ("lag", "describe", "delete"):
+        assert "there is no such group" in fails(1, "groups", command, f"none-{topic}", *at)
+
+
+def test_looking_for_a_group_does_not_create_the_offsets_topic(new_cluster: Callable[..., Supervisor]) -> None:
+    at = ("-b", new_cluster(1).plan.bootstrap)
+    ok("topics", "create", "t", *at)
+    for command in ("lag", "describe", "delete"):
+        assert "there is no such group" in fails(1, "groups", command, "nope", *at)
+    assert "Nothing was changed" in ok("groups", "reset", "nope", "--topic", "t", "--to", "latest", *at)
+    assert "__consumer_offsets" not in ok("topics", "list", "--internal", *at)
+    ok("groups", "reset", "nope", "--topic", "t", "--to", "latest", "--execute", *at)
+    assert lags("nope", at) == [0]

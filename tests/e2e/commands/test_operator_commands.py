@@ -62,6 +62,7 @@ def test_brokers_and_quorum(bootstrap: str) -> None:
     at = ("-b", bootstrap)
     assert [row["broker"] for row in rows("brokers", "list", *at)] == [1, 2, 3]
     assert "77" in fails(1, "brokers", "unregister", "77", *at)
+    assert "broker 2 is alive, and would register again: stop it first" in fails(1, "brokers", "unregister", "2", *at)
     assert "leader" in ok("quorum", *at).lower()
 
 
