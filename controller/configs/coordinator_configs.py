@@ -80,7 +80,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "add.partitions.to.txn.retry.backoff.ms",
         INT,
         "20",
-        "Wait of a partition's leader before it asks again to add the partition to a transaction, while the "
+        "Longest wait of a partition's leader before it asks again to add the partition to a transaction, while the "
         "producer's former transaction is ending.",
         POSITIVE,
     ),

@@ -26,28 +26,30 @@ if TYPE_CHECKING:
 
 FIRST_BATCHED_VERSION = 4
 _PRODUCER_FENCED_SINCE = 2
+_BROKERS_CLIENTS = 2
+"""Brokers add partitions for clients of `transaction.version` 2."""
 _Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 _Begun: TypeAlias = "_Codes | Waiter"
 
 
 class _Asked(NamedTuple):
-    """What a request asks for one transaction. `client_version` is the `transaction.version` of the client."""
+    """What a request asks for one transaction: of a client, or of a broker."""
 
     transactional_id: str
     producer: Producer
     is_verification: bool
-    client_version: int
+    is_of_client: bool
     topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 
 
 def _transactions(version: int, message: AddPartitionsToTxnRequest) -> Iterator[_Asked]:
     if version < FIRST_BATCHED_VERSION:
         producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
-        yield _Asked(message.v3_and_below_transactional_id, producer, False, 0, message.v3_and_below_topics)
+        yield _Asked(message.v3_and_below_transactional_id, producer, False, True, message.v3_and_below_topics)
         return
     for one in message.transactions:
         producer = Producer(one.producer_id, one.producer_epoch)
-        yield _Asked(one.transactional_id, producer, one.verify_only, 2, one.topics)
+        yield _Asked(one.transactional_id, producer, one.verify_only, False, one.topics)
 
 
 def handle(services: BrokerServices, request: Request, message: AddPartitionsToTxnRequest) -> Work[Result]:
@@ -77,9 +79,10 @@ def _begin(services: BrokerServices, asked: _Asked, partitions: list[TopicPartit
     try:
         if asked.is_verification:
             return services.transactions.verify_partitions(asked.transactional_id, asked.producer, wanted)
-        return services.transactions.add_partitions(
-            asked.transactional_id, asked.producer, wanted, asked.client_version
-        )
+        if asked.is_of_client:
+            added = services.transactions.add_partitions_of_client(asked.transactional_id, asked.producer, wanted)
+            return asyncio.get_running_loop().create_task(added)
+        return services.transactions.add_partitions(asked.transactional_id, asked.producer, wanted, _BROKERS_CLIENTS)
     except ProtocolError as error:
         return dict.fromkeys(partitions, error.code)
 
