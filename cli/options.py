@@ -122,6 +122,11 @@ def _where_asked(error: Exception) -> str:
     return ""
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def print_json(value: object) -> None:
     """Print one object in one line."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Group, Option, bootstrap_option, group_argument, json_option, milliseconds, print_json, run_client
+from ..options import (
+    Group,
+    Option,
+    bootstrap_option,
+    counted,
+    group_argument,
+    json_option,
+    milliseconds,
+    print_json,
+    run_client,
+)
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView
@@ -90,7 +100,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{group}  {found['state']}  {len(found['members'])} members")
+    click.echo(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}")
     for member in found["members"]:
         instance = f"  instance {member['instance']}" if member["instance"] else ""
         click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}")

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
-from ..options import Group, Option, bootstrap_option, json_option, print_json, run_client
+from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
@@ -82,7 +82,7 @@ def reassign(
                 await _follow(client, wanted, timeout_s, is_throttled=throttle is not None)
 
     run_client(run())
-    click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
+    click.echo(f"{'Moved' if wait else 'Moving'} {counted(len(wanted), 'partition')}.")
     if throttle is not None and not wait:
         click.echo("The throttle stays until: raftwerk partitions unthrottle")
 
@@ -152,7 +152,7 @@ def cancel(names: tuple[str, ...], bootstrap: str) -> None:
             await reassign(client, wanted)
 
     run_client(run())
-    click.echo(f"Cancelled {len(wanted)} moves.")
+    click.echo(f"Cancelled {counted(len(wanted), 'move')}.")
 
 
 @partitions.command()

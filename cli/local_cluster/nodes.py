@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_address import state_dir
-from ..options import Command, directory_option, json_option, print_json
+from ..options import Command, counted, directory_option, json_option, print_json
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView
@@ -49,7 +49,9 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
         if view is None:
             click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
         else:
-            click.echo(f"{len(partitions)} partitions, {behind} under-replicated, {leaderless} without a leader")
+            click.echo(
+                f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader"
+            )
     ctx.exit(0 if view and not behind and not leaderless and all(row["state"] == "up" for row in rows) else 1)
 
 

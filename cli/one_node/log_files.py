@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Group, is_reader_gone, json_option, print_json
+from ..options import Group, counted, is_reader_gone, json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -89,7 +89,9 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
             click.echo(f"{'DAMAGE' if one.is_fatal else 'note  '}  {one.file}: {one.what}")
     fatal = sum(one.is_fatal for one in findings)
     if not as_json:
-        click.echo(f"{len(paths)} partitions checked, {fatal} damages, {len(findings) - fatal} notes.")
+        click.echo(
+            f"{counted(len(paths), 'partition')} checked, {fatal} damaged, {counted(len(findings) - fatal, 'note')}."
+        )
     ctx.exit(1 if fatal else 0)
 
 

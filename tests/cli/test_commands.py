@@ -156,3 +156,9 @@ def test_faults_and_scenarios_are_explained() -> None:
     assert all(f"{fault.name} {fault.what}" in told for fault in FAULTS.values())
     told = " ".join(_run("raftwerk sim --help")[1].split())
     assert all(f"{scenario.name} {scenario.what}" in told for scenario in SCENARIOS.values())
+
+
+def test_a_node_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    code, told = _run("raftwerk node server.properties")
+    assert (code, "nodes need Linux" in told) == (1, True)
