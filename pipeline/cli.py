@@ -11,8 +11,8 @@ import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option
 from ..cluster.command_line.commands import Group, Option, json_option
+from .flights import check_feed, flights
 from .flights import feed as feed_flights
-from .flights import flights
 from .jobs.job_command import report_errors
 from .running_query import ProgressLog, stop_on_signal
 from .topics import Topics
@@ -46,7 +46,7 @@ class _JobGroup(Group):
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later.
+    """Jobs on Spark around a cluster. They need PySpark (the extra `spark`) and Java 17 or later.
 
     \b
     Examples:
@@ -99,6 +99,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
       raftwerk pipeline feed -t flights --rate 1000
     """
     log = ProgressLog()
+    check_feed()
     Topics(bootstrap, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
         acked = feed_flights(bootstrap, topic, flights(limit), rate=rate, stopping=stopping)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import random
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
+from ...cluster.command_line.extras import how_to_install, missing_modules
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
@@ -105,9 +105,9 @@ class ChaosRun:
 
     def execute(self) -> RunResult:
         """Run to the end. The directory then holds `history/`, the nodes' data, and logs."""
-        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+        missing = missing_modules(*_PACKAGES)
         if missing:
-            raise ClientError(f"not installed: {', '.join(missing)}; pip install 'raftwerk[chaos]'")
+            raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as cluster:

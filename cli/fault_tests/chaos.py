@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
 from ..options import Group, Option, is_reader_gone, json_option
 
@@ -228,7 +229,7 @@ def report(directory: str, output: str | None) -> None:
     try:
         from ...chaos.live.report.report_page import render_report
     except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed; pip install 'raftwerk[chaos]'") from None
+        raise click.ClickException(f"{error.name} is not installed: {how_to_install('chaos')}") from None
     path = output or os.path.join(directory, "report.html")
     try:
         result = check_paths([directory])

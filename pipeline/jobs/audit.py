@@ -48,10 +48,10 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     """
     source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"))
     run_settings = take_run_settings(given)
-    if topic:
-        source.check()
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     log, _ = prepare_job(JOB, run_settings)
+    if topic:
+        source.check()
     spark = run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
     try:
         log(f"audit: {', '.join(paths)}" + (f" and topic {topic}" if topic else ""))

@@ -217,8 +217,8 @@ def command(**given: Any) -> None:
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"])
-    topics.check()
     log, metrics = prepare_job(JOB, run_settings)
+    topics.check()
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         mirror = Mirror(spark, topics, options)
