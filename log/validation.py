@@ -130,6 +130,8 @@ def _check_batch(
     stop = position + length + LOG_OVERHEAD
     if fields[3] != MAGIC_V2 or length < BATCH_HEADER_SIZE - LOG_OVERHEAD or stop > end:
         raise _framing_error(fields[3], length, end - position)
+    if fields[0] and not internal:
+        raise _invalid(f"The base offset of a record batch from a client must be 0, it is {fields[0]}.")
     if stop - position > config.max_message_bytes:
         _check_size(stop - position, config)
     if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:

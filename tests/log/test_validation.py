@@ -105,6 +105,19 @@ def test_log_append_time_is_written_with_a_valid_crc() -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS, NOW_MS]
 
 
+@pytest.mark.parametrize("base_offset", [1, -1, 2**62, -(2**63)])
+def test_the_base_offset_of_a_clients_batch_is_0(base_offset: int) -> None:
+    """Apache Kafka 4.2 looks at it before the CRC (UnifiedLog.analyzeAndValidateRecords)."""
+    log = open_log(make_runtime()[0])
+    data = memoryview(encode_batch([(None, b"v", (), 5)], base_offset=base_offset))
+    for _ in range(2):
+        with pytest.raises(ProtocolError) as refused:
+            log.append_as_leader(data, 0, NOW_MS)
+        assert refused.value.code is ErrorCode.INVALID_RECORD
+        data[-1] ^= 1
+    assert log.append_as_leader(data, 0, NOW_MS, internal=True).first_offset == 0
+
+
 def follower_batch(base: int, epoch: int = 0, count: int = 1) -> bytearray:
     return encode_batch([(None, b"v", (), 5)] * count, base_offset=base, leader_epoch=epoch)
 
