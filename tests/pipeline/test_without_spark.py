@@ -189,7 +189,11 @@ def test_a_cluster_that_is_down_is_named() -> None:
     ("module", "words", "told"),
     [
         ("pyspark", ["run", "lake", "-t", "x", "--out", "nowhere"], "PySpark is not installed: "),
-        ("pyspark", ["run", "mirror", "-t", "x", "--target", "127.0.0.1:2"], "PySpark is not installed: "),
+        (
+            "pyspark",
+            ["run", "mirror", "-t", "x", "--target", "127.0.0.1:2", "--state", "s"],
+            "PySpark is not installed: ",
+        ),
         ("confluent_kafka", ["feed"], "the package confluent-kafka is not installed: "),
     ],
 )
