@@ -312,7 +312,8 @@ Every node serves them at `GET /metrics` when `metrics.port` is set (`raftwerk u
 
 - `GET /health/live`: 200 while the node's event loop runs and the node has not failed.
 - `GET /health/ready`: 200 when a broker is registered, caught up and unfenced, and a controller knows the quorum's
-  leader; 503 with the reason otherwise.
+  leader; 503 with the reason otherwise. `GET /health` is the same.
+- `GET /`: a page with these links.
 
 Names are those that dashboards for Apache Kafka use: those of the JMX exporter with Strimzi's rules, and for topics and
 consumer groups those of kafka_exporter. Processor, memory and descriptors are in `process_*`, the collector in
