@@ -23,6 +23,7 @@ from ..cluster.command_line.commands import Option as Option
 from ..cluster.command_line.commands import group_argument as group_argument
 from ..cluster.command_line.commands import json_option as json_option
 from ..cluster.command_line.commands import topic_argument as topic_argument
+from ..cluster.command_line.plural import counted as counted
 from ..runtime.os_errors import os_reason
 
 T = TypeVar("T")
@@ -118,13 +119,9 @@ def _where_asked(error: Exception) -> str:
         return f"; {address.advice}"
     elsewhere = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(error, RefusedError) and error.code in elsewhere and not address.is_explicit:
-        return f" (asked {address.bootstrap}, the address is from {address.origin})"
+        asked = address.origin if address.directory is not None else f"{address.bootstrap}, from {address.origin}"
+        return f" (asked {asked})"
     return ""
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 node`, `3 nodes`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_json(value: object) -> None:

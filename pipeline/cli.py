@@ -11,6 +11,7 @@ import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option
 from ..cluster.command_line.commands import Group, Option, json_option
+from ..cluster.command_line.plural import counted
 from .flights import check_feed, flights
 from .flights import feed as feed_flights
 from .jobs.job_command import report_errors
@@ -103,7 +104,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
     Topics(bootstrap, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
         acked = feed_flights(bootstrap, topic, flights(limit), rate=rate, stopping=stopping)
-    log(f"{acked:,} flights sent to {topic}")
+    log(f"{counted(acked, 'flight')} sent to {topic}")
 
 
 @pipeline.command("demo")

@@ -17,6 +17,7 @@ from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.plural import counted
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
@@ -176,7 +177,7 @@ class ChaosRun:
     def _start(self, plan: ClusterPlan, prefixes: dict[int, list[str]], stack: ExitStack) -> Nodes:
         supervisor = stack.enter_context(PrefixedSupervisor(plan, prefixes))
         took_s = supervisor.start()
-        self.say(f"{len(plan.nodes)} nodes ready in {took_s:.2f} s: {plan.bootstrap}")
+        self.say(f"{counted(len(plan.nodes), 'node')} ready in {took_s:.2f} s: {plan.bootstrap}")
         return SupervisedNodes(supervisor)
 
     def _create_topic(self, cluster: ClusterUnderTest) -> None:

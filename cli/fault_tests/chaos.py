@@ -15,7 +15,7 @@ import click
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
-from ..options import Group, Option, is_reader_gone, json_option
+from ..options import Group, Option, counted, is_reader_gone, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
@@ -202,7 +202,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 
     try:
         if to_edn is not None:
-            click.echo(f"{write_edn(paths, to_edn):,} operations in {to_edn}")
+            click.echo(f"{counted(write_edn(paths, to_edn), 'operation')} in {to_edn}")
             return
         verdict = check_paths(paths).verdict
     except HistoryError as error:

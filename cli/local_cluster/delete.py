@@ -7,7 +7,7 @@ import sys
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Command, directory_option
+from ..options import Command, counted, directory_option
 from .nodes import find_plan
 
 
@@ -35,7 +35,7 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes deletes the cluster without asking")
     count, size_mb = len(plan.nodes), size_bytes(plan.directory) / 1e6
-    what = f"the cluster in {plan.directory} ({count} node{'s' if count > 1 else ''}, {size_mb:,.1f} MB)"
+    what = f"the cluster in {plan.directory} ({counted(count, 'node')}, {size_mb:,.1f} MB)"
     if not yes and not click.confirm(f"Delete {what} with all its data?"):
         click.echo("Nothing was deleted.")
         ctx.exit(1)

@@ -176,7 +176,7 @@ def clusters(as_json: bool) -> None:
             row = {"name": name, "nodes": len(plan.nodes), "running": running, "bootstrap": plan.bootstrap}
             print_json(row | {"directory": plan.directory})
         else:
-            click.echo(f"{name:20}  {running}/{len(plan.nodes)} nodes up  {plan.bootstrap}")
+            click.echo(f"{name:20}  {running} of {counted(len(plan.nodes), 'node')} up  {plan.bootstrap}")
     if not names and not as_json:
         click.echo("There are none: raftwerk up --name NAME creates one.")
 

@@ -16,7 +16,7 @@ from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARI
 from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
 from ...cluster.testing.cluster import TestCluster
 from ...runtime.os_errors import os_reason
-from ..options import Command, Option, parse_pairs
+from ..options import Command, Option, counted, parse_pairs
 
 KAFKA_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _NO_CLUSTER, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
@@ -58,8 +58,7 @@ def run(
     with _signals() as relay:
         try:
             with TestCluster.start(nodes, settings=settings, directory=directory, separate=separate) as cluster:
-                count = f"{nodes} node{'s' if nodes > 1 else ''}"
-                click.echo(f"raftwerk run: {count} ready at {cluster.bootstrap_servers}", err=True)
+                click.echo(f"raftwerk run: {counted(nodes, 'node')} ready at {cluster.bootstrap_servers}", err=True)
                 try:
                     code = relay.run(command, _environment(cluster))
                 finally:

@@ -21,7 +21,7 @@ from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
 from ...cluster.settings.node_config import ConfigError, load_config
 from ...runtime.os_errors import os_reason
-from ..options import Command, directory_option, log_options, parse_pairs
+from ..options import Command, counted, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 from .nodes import find_plan
 
@@ -161,7 +161,7 @@ def down(directory: str) -> None:
     stopped = stop_by_pid_files(directory)
     if not stopped:
         find_plan(directory)
-    count = f"{len(stopped)} node{'s' if len(stopped) > 1 else ''}"
+    count = counted(len(stopped), "node")
     click.echo(f"Stopped {count}: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
 
 
@@ -203,7 +203,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
 
 def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     count = len(plan.nodes)
-    click.echo(f"{count} node{'s' if count > 1 else ''} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
+    click.echo(f"{counted(count, 'node')} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
     click.echo(f"bootstrap.servers={plan.bootstrap}")
     kept = "removed at the end" if options.ephemeral else "kept"
     click.echo(f"data in {plan.directory} ({kept})")

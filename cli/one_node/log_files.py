@@ -123,7 +123,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
             elif result.lost_bytes or execute:
                 done = "cut off" if execute else "would be cut off"
                 click.echo(
-                    f"{path}: ends at {result.log_end_offset}, {result.kept_bytes} bytes kept, "
+                    f"{path}: ends at {result.log_end_offset}, {counted(result.kept_bytes, 'byte')} kept, "
                     f"{result.lost_bytes} {done}"
                 )
     if not execute and not as_json:

@@ -134,7 +134,7 @@ class ClusterClient:
         """The connection to a broker that the last metadata named; it is opened if there is none."""
         broker = self._brokers.get(node_id)
         if broker is None:
-            raise ConnectionLostError(f"broker {node_id} is not there")
+            raise ConnectionLostError("it is not among the live brokers, which raftwerk brokers list shows")
         return await self._connect(broker.host, broker.port)
 
     async def _connect(self, host: str, port: int) -> Connection:

@@ -23,6 +23,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ..command_line.plural import counted
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
 from ..settings.network_addresses import is_loopback
@@ -126,7 +127,7 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
         what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
         yield Finding(WARNING, what, "bring all brokers to one version; during an upgrade this is normal")
     elif len(served) > 1:
-        yield Finding(OK, f"{len(served)} brokers serve the same versions of Kafka's APIs")
+        yield Finding(OK, f"the same versions of Kafka's APIs are served by {counted(len(served), 'broker')}")
 
 
 async def _controller(client: ClusterClient) -> list[Finding]:
@@ -196,15 +197,18 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
                 behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
     if leaderless:
         way_out = "start a broker that was last in sync; nothing is lost meanwhile"
-        yield Finding(FAILURE, f"{len(leaderless)} partitions have no leader: {_some(leaderless)}", way_out)
+        yield Finding(
+            FAILURE, f"{counted(len(leaderless), 'partition')} without a leader: {_some(leaderless)}", way_out
+        )
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
             "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
-        yield Finding(WARNING, f"{len(behind)} partitions lack a replica in sync: {_some(behind)}", way_out)
+        what = f"{counted(len(behind), 'partition')} without all replicas in sync"
+        yield Finding(WARNING, f"{what}: {_some(behind)}", way_out)
     if not leaderless and not behind:
-        yield Finding(OK, f"all replicas of {count} partitions are in sync")
+        yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync")
 
 
 def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
@@ -213,10 +217,11 @@ def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
         replicas = min((len(one.replicas) for one in topic.partitions), default=0)
         lacking = [one.partition for one in topic.partitions if len(one.isr) < min(needed, len(one.replicas))]
         if lacking:
-            what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {len(lacking)} partitions"
+            where = counted(len(lacking), "partition")
+            what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {where}"
             yield Finding(FAILURE, f"{what}: acks=all is refused", "bring brokers back: raftwerk status")
         elif needed > replicas > 0:
-            what = f"{topic.name}: min.insync.replicas={needed} is more than its {replicas} replicas"
+            what = f"{topic.name}: min.insync.replicas={needed} is more than its {counted(replicas, 'replica')}"
             yield Finding(WARNING, what, f"set it to {replicas} or less, or give the topic more replicas")
         elif needed == replicas > 1:
             what = f"{topic.name}: min.insync.replicas={needed} is the number of its replicas"

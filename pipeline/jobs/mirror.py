@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command
+from ...cluster.command_line.plural import counted
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -226,7 +227,7 @@ def command(**given: Any) -> None:
         follow_all([mirror.start(read_settings, log, metrics)])
         rows = mirror.table.state.facts.get("rows", 0)
         moved = mirror.translate_group_offsets() if options.groups else 0
-        sentence = f"{rows:,} records copied, {moved:,} offsets of groups moved"
+        sentence = f"{counted(rows, 'record')} copied, {moved:,} offsets of groups moved"
         print_result({"rows": rows, "offsets_moved": moved}, as_json=run_settings.as_json, sentence=sentence)
     finally:
         spark.stop()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from raftwerk import cli as cli_package
 from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.cli import cli
 from raftwerk.cluster.command_line.commands import Argument, Command, Group
+from raftwerk.cluster.command_line.plural import counted
 
 pytest.importorskip("pyspark", reason="the jobs' options need PySpark: the commands are NOT tested")
 
@@ -162,3 +167,10 @@ def test_a_node_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     code, told = _run("raftwerk node server.properties")
     assert (code, "nodes need Linux" in told) == (1, True)
+
+
+def test_numbers_of_things_are_in_the_singular_for_one() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2, 1000)] == ["0 nodes", "1 node", "2 nodes", "1,000 nodes"]
+    plurals = re.compile(r"\} (nodes|partitions|replicas|records|brokers|members|moves|operations|runs|notes)\b")
+    sources = Path(inspect.getfile(cli_package)).parent.rglob("*.py")
+    assert [f"{path.name}: {found[0]}" for path in sources for found in plurals.finditer(path.read_text())] == []

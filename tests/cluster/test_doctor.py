@@ -29,14 +29,14 @@ def partition(isr: tuple[int, ...], *, leader: int = 1, number: int = 0) -> Part
 
 def test_partitions_in_order_are_one_good_finding() -> None:
     (found,) = doctor._partitions(view(partition((1, 2, 3))))
-    assert (found.level, found.what) == (OK, "all replicas of 1 partitions are in sync")
+    assert (found.level, found.what) == (OK, "all replicas of 1 partition are in sync")
 
 
 def test_missing_replicas_and_leaders_are_named() -> None:
     found = list(doctor._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
     assert [(one.level, one.what) for one in found] == [
-        (FAILURE, "1 partitions have no leader: t-1 (last in sync: 3)"),
-        (WARNING, "1 partitions lack a replica in sync: t-0 (without 3)"),
+        (FAILURE, "1 partition without a leader: t-1 (last in sync: 3)"),
+        (WARNING, "1 partition without all replicas in sync: t-0 (without 3)"),
     ]
     many = [partition((1,), number=number) for number in range(8)]
     (found_many,) = doctor._partitions(view(*many))
