@@ -13,6 +13,7 @@ from crc32c import crc32c
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import (
     BATCH_HEADER_SIZE,
+    CONTROL_FLAG,
     LOG_OVERHEAD,
     MAGIC_V2,
     BatchHeader,
@@ -132,8 +133,8 @@ def _check_batch(
         raise _framing_error(fields[3], length, end - position)
     if fields[0] and not internal:
         raise _invalid(f"The base offset of a record batch from a client must be 0, it is {fields[0]}.")
-    if stop - position > config.max_message_bytes:
-        _check_size(stop - position, config)
+    if stop - position > config.max_message_bytes and not (internal and attributes & CONTROL_FLAG):
+        _check_size(stop - position, config)  # a marker that is refused would leave its transaction open
     if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:
         raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "Record batch is corrupt: its CRC does not match.")
     header: BatchHeader = tuple.__new__(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.log.logs import NOW_MS, batch, make_runtime, open_log
 
@@ -10,6 +12,7 @@ from raftwerk.log.append_info import AppendInfo
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF, VerificationGuard
 from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import encode_batch
 
 
 @pytest.fixture
@@ -171,3 +174,15 @@ def test_a_coordinators_batches_have_no_sequence_numbers(log: PartitionLog) -> N
     with Refused(ErrorCode.INVALID_TXN_STATE):
         log.append_as_leader(batch(1, producer_id=7, producer_epoch=0, is_transactional=True), 0, NOW_MS, internal=True)
     assert log.log_end_offset == 5
+
+
+def test_a_marker_is_taken_however_small_batches_must_be(log: PartitionLog) -> None:
+    """Otherwise a setting could leave a transaction open for ever."""
+    log.config = replace(log.config, max_message_bytes=75)
+    data = memoryview(
+        encode_batch([(None, None, (), 0)], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    )
+    assert len(data) <= 75
+    log.append_as_leader(data, 0, NOW_MS, guard=begin(log))
+    end(log)
+    assert log.producers.is_stable or log.producers.first_unstable_offset(2) is None
