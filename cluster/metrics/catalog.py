@@ -287,6 +287,12 @@ CATALOG: tuple[Spec, ...] = (
         (),
         "Records of __consumer_offsets that could not be read or applied when this broker became a coordinator.",
     ),
+    Spec(
+        "raftwerk_transaction_records_passed_over_total",
+        COUNTER,
+        (),
+        "Records of __transaction_state that could not be read or applied when this broker became a coordinator.",
+    ),
     Spec("raftwerk_build_info", GAUGE, ("version", "node_id", "roles"), "1, with the version as a label."),
     Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
     Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than due the event loop ran a timer."),

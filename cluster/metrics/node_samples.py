@@ -272,7 +272,10 @@ def _read_groups(node: Node, limit: int) -> Samples:
     manager, broker = node.replica_manager, node.broker
     if manager is None or broker is None or broker.groups is None:
         return samples
-    samples.put("raftwerk_group_records_passed_over_total", broker.groups.passed_over)
+    samples.put("raftwerk_group_records_passed_over_total", broker.groups.partitions.passed_over)
+    if broker.transactions is not None:
+        passed_over = broker.transactions.partitions.passed_over
+        samples.put("raftwerk_transaction_records_passed_over_total", passed_over)
     left = limit
     named = 0
     for shard in broker.groups.active_shards:
