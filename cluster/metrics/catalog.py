@@ -313,22 +313,21 @@ CATALOG: tuple[Spec, ...] = (
 
 _HEADER = """# Metrics
 
-Every node serves them at `GET /metrics` when `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
-`KAFKA_METRICS_PORT` in a container). Without it nothing is counted and nothing listens. Beside it:
+Every node serves its metrics at `GET /metrics` if `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
+`KAFKA_METRICS_PORT` in a container). Without it nothing is counted, and nothing listens. On the same port:
 
 - `GET /health/live`: 200 while the node's event loop runs and the node has not failed.
-- `GET /health/ready`: 200 when a broker is registered, caught up and unfenced, and a controller knows the quorum's
-  leader; 503 with the reason otherwise. `GET /health` is the same.
+- `GET /health/ready`: 200 if the broker is registered, caught up and unfenced, and the controller knows the quorum's
+  leader; otherwise 503 with the reason. `GET /health` is the same.
 - `GET /`: a page with these links.
 
-Names are those that dashboards for Apache Kafka use: those of the JMX exporter with Strimzi's rules, and for topics and
-consumer groups those of kafka_exporter. Processor, memory and descriptors are in `process_*`, the collector in
-`python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their own, and as many topics and
-groups; all other labels have fixed sets of values. So a scrape is bounded: of a node with 2,000 partitions it is 20,000
-lines.
+The names are those that dashboards for Apache Kafka expect: those of the JMX exporter with Strimzi's rules, and for
+topics and consumer groups those of kafka_exporter. Processor time, memory and descriptors are in `process_*`, the
+garbage collector in `python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their
+own, and as many topics and groups; all other labels have fixed sets of values. So the size of a scrape is bounded:
+a node with 2,000 partitions has 20,000 lines.
 
-Not here, since nothing is measured for them: quotas, request queue and remote times (there is no request queue), and
-the metrics of the JVM.
+There are no metrics for quotas, for request queue and remote times (there is no request queue), and for the JVM.
 
 | Metric | Kind | Labels | Meaning | As in |
 |---|---|---|---|---|
