@@ -83,6 +83,9 @@ CATALOG: tuple[Spec, ...] = (
             "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
             "offlinereplicacount: Replicas here whose disk has failed.",
             "reassigningpartitions: Partitions led here that a reassignment changes.",
+            "produceridcount: Idempotent and transactional producers that the logs here know.",
+            "partitionswithlatetransactionscount: Partitions led here with a transaction that is open and silent for "
+            "five minutes more than transaction.max.timeout.ms; it may hang.",
         ),
     ),
     *_specs(
@@ -157,6 +160,16 @@ CATALOG: tuple[Spec, ...] = (
         ("request",),
         "Milliseconds from a request's last byte to its answer, waiting included; quantiles of the last minutes.",
         "kafka.network:type=RequestMetrics,name=TotalTimeMs",
+    ),
+    *_specs(
+        GAUGE,
+        "kafka.cluster:type=Partition",
+        _PARTITION,
+        "kafka_cluster_partition_",
+        (
+            "laststableoffsetlag: Offsets between the last stable offset and the high watermark of a partition led "
+            "here; read_committed consumers do not see them yet.",
+        ),
     ),
     *_specs(
         GAUGE,

@@ -318,6 +318,14 @@ class ProducerStateManager:
         """The first offset of the first open transaction, None when there is none."""
         return next(iter(self._open_transactions.values()), None)
 
+    def has_late_transaction(self, before_ms: int) -> bool:
+        """Whether the producer of the first open transaction wrote nothing at or after `before_ms`, by its timestamps.
+
+        Source: ProducerStateManager.hasLateTransaction of Apache Kafka.
+        """
+        producer_id = next(iter(self._open_transactions), None)
+        return producer_id is not None and 0 < self._entries[producer_id].last_timestamp < before_ms
+
     @property
     def is_stable(self) -> bool:
         """Whether no transaction is open, and none had ended above the high watermark when that was last looked at."""

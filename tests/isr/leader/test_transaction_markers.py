@@ -203,3 +203,14 @@ def test_a_move_to_another_directory_keeps_what_is_open_and_what_is_asked() -> N
     cluster.sleep(2.0)
     assert answers == [ErrorCode.NONE]
     assert replica.last_stable_offset == 2, "producer 9 has a transaction open there"
+
+
+def test_late_transactions_are_counted(cluster: Cluster) -> None:
+    write(cluster, 7)
+    cluster.sleep(0.7)
+    manager = cluster.managers[1]
+    assert manager.late_transactions(0) == 0
+    assert manager.late_transactions(-1) == 1, "the clock stands still here"
+    assert cluster.managers[2].late_transactions(-1) == 0, "it does not lead"
+    end(cluster, 7)
+    assert manager.late_transactions(-1) == 0
