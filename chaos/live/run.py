@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
+from raftwerk import __version__
+
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
@@ -327,8 +329,12 @@ class ChaosRun:
         return os.path.join(self.options.directory, "history", f"{process}.jsonl")
 
     def _facts(self) -> dict[str, object]:
+        """What the first line of the nemesis's history says of the run; the report shows it."""
         options = self.options
-        return {"topic": self.topic, "faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
+        load = {name: getattr(options, name) for name in ("partitions", "producers", "consumers", "rate", "acks")}
+        times = {name: getattr(options, name) for name in ("minutes", "interval_s", "hold_s")}
+        faults = {"faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
+        return {"raftwerk": __version__, "topic": self.topic, **faults, **load, **times}
 
     def _error(self, text: str) -> None:
         self.errors.append(text)

@@ -246,7 +246,12 @@ def _write_results(directory: str, outcome: RunResult) -> None:
     with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
         file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))
     with open(os.path.join(directory, "verdict.json"), "w", encoding="utf-8") as file:
-        extra = {"inflicted": outcome.inflicted, "left_out": outcome.left_out, "errors": outcome.errors}
+        extra = {
+            "run": outcome.result.series.facts,
+            "inflicted": outcome.inflicted,
+            "left_out": outcome.left_out,
+            "errors": outcome.errors,
+        }
         json.dump({**outcome.result.verdict.to_json(), **extra}, file, indent=2)
 
 
