@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from support.e2e import helpers, transactions
 from support.e2e.consumers import confluent
 from support.e2e.java_tools import JavaTools
-from support.e2e.transactions import TIMEOUT_S, Copier, producer, until, values, wait_for_values
+from support.e2e.transactions import TIMEOUT_S, Copier, open_transaction, producer, until, values, wait_for_values
 
 
 def test_confluent_reads_all_of_a_transaction_or_nothing(bootstrap: str, topic: str) -> None:
@@ -188,21 +188,41 @@ def test_java_copies_each_record_once(bootstrap: str, topic: str, java_command: 
 
 
 @pytest.mark.java
-def test_kafka_transactions_describes_what_is_open(bootstrap: str, topic: str, java_tools: JavaTools) -> None:
+def test_kafka_transactions(bootstrap: str, topic: str, java_tools: JavaTools) -> None:
+    """Every verb of the tool."""
+
+    def told(*arguments: str, fails: bool = False) -> list[list[str]]:
+        """What the tool prints below its head: rows, and words."""
+        text = java_tools.run("TransactionsCommand", "--bootstrap-server", bootstrap, *arguments, fails=fails)
+        return [line.split() for line in text.splitlines()]
+
+    partition = "--topic", topic, "--partition", "0"
     helpers.create_topic(bootstrap, topic)
-    writer = producer(bootstrap, f"{topic}-id")
-    writer.begin_transaction()
-    writer.produce(topic, b"open")
-    assert writer.flush(TIMEOUT_S) == 0
-    command = ["TransactionsCommand", "--bootstrap-server", bootstrap]
-    listed = java_tools.run(*command, "list")
-    (row,) = [line.split() for line in listed.splitlines() if line.startswith(f"{topic}-id")]
-    assert row[-1] == "Ongoing"
-    described = java_tools.run(*command, "describe", "--transactional-id", f"{topic}-id")
-    assert f"{topic}-0" in described
-    producers = java_tools.run(*command, "describe-producers", "--topic", topic, "--partition", "0")
-    assert len(producers.splitlines()) == 2
-    writer.commit_transaction(TIMEOUT_S)
-    until(lambda: "CompleteCommit" in java_tools.run(*command, "describe", "--transactional-id", f"{topic}-id"))
-    hanging = java_tools.run(*command, "find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
-    assert topic not in hanging
+    assert told("describe-producers", *partition)[0][0] == "ProducerId"
+    missing = " ".join(told("abort", *partition, "--start-offset", "0", fails=True)[0])
+    assert "Could not find any open transactions" in missing
+    missing = " ".join(told("describe", "--transactional-id", topic, fails=True)[0])
+    assert "because the ID could not be found" in missing
+
+    name = f"{topic}-id"
+    writer = open_transaction(bootstrap, topic)
+    for options in ([], ["--transactional-id-pattern", f"{topic}.*"], ["--duration-filter", "0"]):
+        (row,) = [row for row in told("list", *options) if row[0] == name]
+        assert row[-1] == "Ongoing"
+    assert not [row for row in told("list", "--transactional-id-pattern", "nobody") if row[0] == name]
+    assert f"{topic}-0" in str(told("describe", "--transactional-id", name))
+    assert [row[-1] for row in told("describe-producers", *partition)[1:]] == ["0"]
+    assert name not in str(told("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0"))
+    told("forceTerminateTransaction", "--transactionalId", name)
+    until(lambda: {"'CompleteAbort'", "'Empty'"} & set(str(told("describe", "--transactional-id", name)).split(", ")))
+    with pytest.raises(KafkaException) as raised:
+        writer.commit_transaction(TIMEOUT_S)
+    assert raised.value.args[0].fatal()
+    assert values(bootstrap, topic) == [[]]
+
+    writer = open_transaction(bootstrap, topic)
+    _, *rows = told("describe-producers", *partition)
+    (start,) = [row[-1] for row in rows if row[-1] != "None"]
+    told("abort", *partition, "--start-offset", start)
+    assert values(bootstrap, topic) == [[]]
+    assert [row[-1] for row in told("describe-producers", *partition)[1:]] == ["None"]

@@ -21,6 +21,15 @@ def producer(bootstrap: str, transactional_id: str, **config: Any) -> Producer:
     return made
 
 
+def open_transaction(bootstrap: str, topic: str) -> Producer:
+    """A producer with one record in an open transaction; the topic exists."""
+    writer = producer(bootstrap, f"{topic}-id")
+    writer.begin_transaction()
+    writer.produce(topic, b"open")
+    assert writer.flush(TIMEOUT_S) == 0
+    return writer
+
+
 def until(condition: Callable[[], object]) -> None:
     """Return when the condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
