@@ -30,7 +30,8 @@ from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
+from .peer_protocol import WAYS_OUT, spoken_protocol
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _FEW_DESCRIPTORS = 4096
@@ -99,22 +100,26 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
     except OSError as error:
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
-        return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
+        return Finding(FAILURE, f"{name}: cannot be reached from here ({no_answer_reason(error)})", way_out), None
     try:
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
-    except RequestTimedOutError:
-        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
-        return Finding(
-            FAILURE, f"{name}: accepts the connection, and does not answer in {_TIMEOUT_S:g} s", way_out
-        ), None
-    except NO_ANSWER:
-        what_else = "is the port another service's, or TLS?"
-        return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
+    except NO_ANSWER as error:
+        return await _no_answer(host, port, name, error), None
     finally:
         connection.close()
     return Finding(OK, f"{name}: reached"), frozenset(
         (row.api_key, row.min_version, row.max_version) for row in answer.api_keys
     )
+
+
+async def _no_answer(host: str, port: int, name: str, error: Exception) -> Finding:
+    protocol = await spoken_protocol(host, port)
+    if protocol is not None:
+        return Finding(FAILURE, f"{name}: speaks {protocol} instead of Kafka's protocol", WAYS_OUT[protocol])
+    if isinstance(error, RequestTimedOutError):
+        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
+        return Finding(FAILURE, f"{name}: accepts the connection, and does not answer in {_TIMEOUT_S:g} s", way_out)
+    return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "is the port another service's?")
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
