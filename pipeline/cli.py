@@ -113,7 +113,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
 @json_option
 @report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
-    """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV.
+    """Stream the flights, run `windows` and `lake`, kill a leader, and compare the results with the CSV.
 
     \b
     Example:

@@ -247,4 +247,4 @@ def unregister(broker: int, bootstrap: str) -> None:
             await AdminClient(client).unregister_broker(broker)
 
     run_client(run())
-    click.echo(f"Broker {broker} is unregistered.")
+    click.echo(f"Broker {broker} unregistered.")

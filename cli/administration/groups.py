@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List and describe consumer groups, show their lag, set their offsets, delete them.
+    """List and describe consumer groups, show their lag, set their offsets, and delete them.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show by how many records GROUP is behind in each partition.
+    """Show how many records GROUP is behind in each partition.
 
     \b
     Example:

@@ -178,8 +178,8 @@ def _print_topic(topic: dict[str, object]) -> None:
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
     """Add partitions to TOPIC, and set or unset its settings.
 
-    A topic cannot have fewer partitions than it has. When partitions are added, the records that are there stay where
-    they are, but producers send a key to another partition than before.
+    The number of partitions cannot be reduced. When partitions are added, existing records stay where they are, but
+    producers may send a key to another partition than before.
 
     \b
     Examples:

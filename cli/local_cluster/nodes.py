@@ -27,7 +27,7 @@ _GONE_TIMEOUT_S = 30.0
 def status(ctx: click.Context, directory: str, as_json: bool) -> None:
     """Show the nodes of the local cluster in DIR: which are up, what they lead, what is out of sync.
 
-    Exit code 0 when every node is up and every replica is in sync, 1 otherwise.
+    Exit code 0 if every node is up and every replica is in sync, 1 otherwise.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
     \b
     Examples:
       raftwerk kill 2                     a crash
-      raftwerk kill 2 --signal STOP       a machine that hangs; CONT ends it
+      raftwerk kill 2 --signal STOP       a hanging machine; CONT ends it
     """
     from ...cluster.local.supervisor import node_pid
 
@@ -104,9 +104,9 @@ def kill(node_id: int, name: str, directory: str) -> None:
 )
 @directory_option
 def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
-    """Start nodes of a local cluster again (default: all that are down), and wait until they serve.
+    """Start nodes of a local cluster (default: all that are down), and wait until they serve.
 
-    Exit code 1 as soon as one of them has died, or when one is not ready in time.
+    Exit code 1 as soon as one of them dies, or if one is not ready in time.
 
     \b
     Examples:
@@ -153,7 +153,7 @@ def _missing_majority(plan: ClusterPlan) -> str:
 @click.command(cls=Command)
 @json_option
 def clusters(as_json: bool) -> None:
-    """List the local clusters that have names.
+    """List the named local clusters.
 
     \b
     Examples:
@@ -178,7 +178,7 @@ def clusters(as_json: bool) -> None:
         else:
             click.echo(f"{name:20}  {running} of {counted(len(plan.nodes), 'node')} up  {plan.bootstrap}")
     if not names and not as_json:
-        click.echo("There are none: raftwerk up --name NAME creates one.")
+        click.echo("There are no named clusters; raftwerk up --name NAME creates one.")
 
 
 def find_plan(directory: str) -> ClusterPlan:

@@ -42,8 +42,8 @@ def run(
 ) -> NoReturn:
     """Start a cluster on free ports, run COMMAND beside it, and stop the cluster when COMMAND ends.
 
-    COMMAND finds the cluster by the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS have its brokers,
-    RAFTWERK_DIR its directory, so that raftwerk's commands in it mean this cluster, too. Signals reach COMMAND.
+    COMMAND finds the cluster in the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS list its brokers, and
+    RAFTWERK_DIR is its directory, so raftwerk commands within COMMAND use this cluster. Signals reach COMMAND.
 
     The exit code is that of COMMAND, 128 + N if signal N ended it; 125 if the cluster did not start, 126 or 127 if
     COMMAND could not be run.

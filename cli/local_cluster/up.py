@@ -62,7 +62,9 @@ class _UpOptions:
     help="Node 1's /metrics and /health; others have the next ports.",
 )
 @click.option("--restart", is_flag=True, help="Start a node again a second after it has died.")
-@click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
+@click.option(
+    "--detach", is_flag=True, help="Return when the nodes are ready, and leave them running; raftwerk down stops them."
+)
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
 @click.option(
     "--logs", is_flag=True, help="Show the nodes' logs, each line with its node's number, instead of the table."
@@ -85,9 +87,9 @@ def up(
 ) -> None:
     """Start a local cluster and stay with it until Ctrl-C.
 
-    Node i listens on PORT + i - 1, for other controllers on PORT + 1000 + i (see --controller-port), and keeps its data
-    in DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
-    again as it was, with all its data. With a larger -n it grows by nodes whose controllers join the quorum.
+    Node i listens on PORT + i - 1, and for other controllers on PORT + 1000 + i (see --controller-port). Its data is in
+    DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
+    again as it was, with all its data. With a larger -n it grows: new nodes join, and their controllers the quorum.
 
     \b
     Examples:
@@ -197,7 +199,9 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
             stop_by_pid_files(plan.directory)  # also those that `raftwerk start` has started
         for each, handler in previous.items():
             signal.signal(each, handler)
-    click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
+    click.echo(
+        f"Stopped; {', '.join(f'node {one}' for one in forced)} had to be killed." if forced else "Stopped cleanly."
+    )
     return 1 if forced else 0
 
 

@@ -20,7 +20,7 @@ _EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
 
 @click.group(cls=Group)
 def log() -> None:
-    """Show the files of a node, check them, and repair them.
+    """Show, check and repair the files of a node.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 when records are damaged.
+    """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 if records are damaged.
 
     The open segments of a running node may look unfinished.
 
@@ -103,7 +103,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     """Truncate the logs in DIRECTORY before their first damage, and rebuild their indexes.
 
     What is cut off is lost on this node. If other replicas have it, remove the partition's directory instead: the node
-    then fetches all records from them. The node must not run.
+    then fetches all records from them. Stop the node first.
 
     \b
     Examples:

@@ -40,7 +40,7 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: str | None, **given: Any) -> None:
     """Judge histories in PATHS: files, or directories of chaos runs.
 
-    Exit codes: 0 valid; 1 an anomaly was found, too little was seen to say, or the audit could not be done.
+    Exit codes: 0, valid; 1, an anomaly was found, too little was seen for a verdict, or the audit failed.
 
     \b
     Example:
