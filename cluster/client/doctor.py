@@ -96,7 +96,7 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         )
         return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out), None
     except ConnectionRefusedError:
-        way_out = "start the node; if it runs, its port is not published to here, or advertised.listeners names another"
+        way_out = "start the node; if it is running, its port is not published here, or advertised.listeners is wrong"
         return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
     except OSError as error:
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
@@ -118,8 +118,8 @@ async def _no_answer(host: str, port: int, name: str, error: Exception) -> Findi
         return Finding(FAILURE, f"{name}: speaks {protocol} instead of Kafka's protocol", WAYS_OUT[protocol])
     if isinstance(error, RequestTimedOutError):
         way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
-        return Finding(FAILURE, f"{name}: accepts the connection, and does not answer in {_TIMEOUT_S:g} s", way_out)
-    return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "is the port another service's?")
+        return Finding(FAILURE, f"{name}: accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out)
+    return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "does the port belong to another service?")
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
@@ -132,7 +132,7 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
         what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
         yield Finding(WARNING, what, "bring all brokers to one version; during an upgrade this is normal")
     elif len(served) > 1:
-        yield Finding(OK, f"the same versions of Kafka's APIs are served by {counted(len(served), 'broker')}")
+        yield Finding(OK, f"Kafka's APIs have the same versions on {counted(len(served), 'broker')}")
 
 
 async def _controller(client: ClusterClient) -> list[Finding]:
@@ -183,7 +183,7 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     """Compare the time that a node reported with two readings of this machine's clock, before and after the answer."""
     off_ms = reported_ms - answered_ms if reported_ms > answered_ms else min(0, reported_ms - asked_ms)
     if abs(off_ms) < _CLOCK_OFF_MS:
-        return Finding(OK, f"the clock of node {node_id} is that of this machine")
+        return Finding(OK, f"the clock of node {node_id} agrees with this machine's")
     ahead = "ahead of" if off_ms > 0 else "behind"
     what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
@@ -299,7 +299,7 @@ def _port(listener: Listener) -> Finding:
     reason = why_not_free(listener.host, listener.port)
     if reason is None:
         return Finding(OK, f"{listener} is free")
-    way_out = f"unless it is this node that runs: find who has it (ss -ltnp 'sport = :{listener.port}')"
+    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{listener.port}')"
     return Finding(WARNING, f"{listener} cannot be listened on: {reason}", way_out)
 
 

@@ -116,7 +116,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_alterlogdirsreplication_byte_rate",
         GAUGE,
         (),
-        "Bytes a second that are copied between this broker's log directories.",
+        "Bytes per second that are copied between this broker's log directories.",
         "kafka.server:type=AlterLogDirsReplication",
     ),
     Spec(
