@@ -173,7 +173,6 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     def on_signal(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
 
-    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
         those = f"node{'s' if len(running) > 1 else ''} {', '.join(map(str, running))}"
@@ -182,8 +181,10 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     make_directory(plan.directory)
     stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
+    previous: dict[signal.Signals, Any] = {}
     try:
-        took_s = supervisor.start()
+        took_s = supervisor.start()  # Ctrl-C raises KeyboardInterrupt here
+        previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         if options.detach:
             supervisor.leave_running()
         _announce(plan, took_s, options)

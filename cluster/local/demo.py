@@ -135,23 +135,31 @@ def load_flights() -> list[Flight]:
 
 def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) -> int:
     """Run the demo; returns the exit code, 0 when the verdict is clean."""
-    directory = tempfile.mkdtemp(prefix="raftwerk-demo-")
     say = _Narrator(quiet=as_json)
     try:
         flights = load_flights()
-        say(f"{len(flights):,} flights of 2013, keyed by aircraft")
+    except ClientError as error:
+        say.error(str(error))
+        return 1
+    say(f"{len(flights):,} flights of 2013, keyed by aircraft")
+    directory = tempfile.mkdtemp(prefix="raftwerk-demo-")
+    is_kept = keep
+    try:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
             took_s = supervisor.start()
             say(f"three nodes ready in {took_s:.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Run(supervisor, flights, seconds, say).execute()
+        is_kept = keep or not verdict.clean
     except (ClientError, LocalNodeError, OSError) as error:
         told = os_reason(error) if isinstance(error, OSError) else error
         say.error(f"{told} (the nodes' logs are in {directory})")
+        is_kept = True
         return 1
-    if keep or not verdict.clean:
+    finally:
+        if not is_kept:
+            shutil.rmtree(directory, ignore_errors=True)
+    if is_kept:
         say(f"the nodes' directories are kept in {directory}")
-    else:
-        shutil.rmtree(directory, ignore_errors=True)
     say.verdict(verdict)
     return 0 if verdict.clean else 1
 
