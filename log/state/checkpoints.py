@@ -104,7 +104,8 @@ def write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, durably: bool 
         return
     file = disk.open(path, create=True)
     try:
-        file.truncate(0)
+        if file.size():
+            file.truncate(0)
         file.append([content])
     finally:
         file.close()
