@@ -85,6 +85,8 @@ def test_markers_are_refused_one_by_one(cluster: Cluster) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     ]
+    assert end(cluster, -1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert end(cluster, 9, epoch=-1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert end(cluster, 7, node=2) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
