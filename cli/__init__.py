@@ -121,7 +121,7 @@ def cli() -> None:
     """A Kafka-compatible cluster in Python: real clients, several nodes, no JVM.
 
     \b
-    Try it:
+    Examples:
       raftwerk up -n 3                                   three nodes on ports 9092 to 9094
       raftwerk topics create flights -p 6 --replicas 3
       echo hello | raftwerk produce flights

@@ -108,7 +108,7 @@ def feed(
         if error is None:
             acked += 1
         else:
-            failures.append(str(error))
+            failures.append(error.str())
 
     producer = Producer(
         {

@@ -253,5 +253,6 @@ def _parse_plan(text: str) -> list[Move]:
             )
             for row in rows
         ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.BadParameter(f"the file is not a reassignment plan: {error!r}") from None
+    except (ValueError, KeyError, TypeError):
+        form = '{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [2, 3]}]}'
+        raise click.BadParameter(f"the file is not a reassignment plan like {form}", param_hint="--file") from None

@@ -169,7 +169,7 @@ def clusters(as_json: bool) -> None:
     for name in names:
         try:
             plan = load_plan(os.path.join(base, name))
-        except OSError:
+        except (OSError, ValueError):
             continue
         running = sum(node_pid(node) is not None for node in plan.nodes)
         if as_json:
@@ -192,6 +192,8 @@ def find_plan(directory: str) -> ClusterPlan:
         raise click.ClickException(
             f"there is no cluster in {directory}: name one with --dir or --name, or start one with raftwerk up"
         ) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def find_node(directory: str, node_id: int) -> NodePlan:

@@ -94,6 +94,12 @@ def test_one_flag_has_one_name_everywhere() -> None:
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
 
+def test_numbers_are_n_in_help_pages() -> None:
+    told = " ".join(_run("raftwerk perf produce --help")[1].split())
+    assert "-p, --partitions N If TOPIC is created. [default: 6; N>=1]" in told
+    assert "[default: 5; 1<=N<=100]" in told
+
+
 @pytest.mark.parametrize("path", LEAVES)
 def test_a_topic_or_group_may_be_an_option_everywhere(path: str) -> None:
     names = {"topic": "--topic", "group": "--group"}
@@ -144,6 +150,7 @@ def test_every_command_names_its_cluster_in_the_same_way(path: str) -> None:
         ("raftwerk nonsense", "raftwerk --help lists them"),
         ("raftwerk topics list --jso", "--json"),
         ("raftwerk topics --create --topic x", "raftwerk topics create --help"),
+        ("raftwerk -b x topics list", "Options of a command stand behind it: raftwerk COMMAND -b"),
     ],
 )
 def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
