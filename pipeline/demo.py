@@ -179,7 +179,7 @@ class _Demo:
 
     def _bring_back(self) -> None:
         self.supervisor.start_node(self._killed_node)
-        self.log(f"node {self._killed_node} is started again")
+        self.log(f"node {self._killed_node} restarted")
 
     async def _leader(self) -> int:
         async with ClusterClient(self.topics.bootstrap_servers) as client:

@@ -259,7 +259,7 @@ class _Run:
             self._produce(producer, flight)
         left = producer.flush(_FLUSH_TIMEOUT_S)
         took_s = time.monotonic() - began
-        self.say(f"sent {len(self.flights):,} flights in {took_s:.1f} s, {left} without an answer")
+        self.say(f"sent {len(self.flights):,} flights in {took_s:.1f} s, {left} unanswered")
         self.supervisor.wait_ready()
 
     def _paced(self, began: float, producer: Any) -> Iterator[Flight]:
@@ -304,7 +304,7 @@ class _Run:
     def _bring_back(self) -> None:
         if self._victim is not None:
             self.supervisor.start_node(self._victim)
-            self.say(f"node {self._victim} is started again")
+            self.say(f"node {self._victim} restarted")
             self._victim = None
 
     async def _create_topic(self) -> None:
