@@ -137,6 +137,9 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
 def remove_controller(address: ClusterAddress, node_id: int, directory_id: str | None) -> None:
     """Remove a voter from the quorum. If it is running, it continues as an observer.
 
+    A running controller with controller.quorum.auto.join.enable=true, as `raftwerk up` starts them, would join again:
+    stop it first.
+
     \b
     Example:
       raftwerk quorum remove-controller 3
@@ -157,6 +160,11 @@ def remove_controller(address: ClusterAddress, node_id: int, directory_id: str |
             if not found:
                 raise ClientError(f"controller {node_id} is not a voter: `raftwerk quorum` lists the voters")
             chosen = found[0].directory_id
+        if await client.joins_by_itself(node_id):
+            raise ClientError(
+                f"controller {node_id} is running with controller.quorum.auto.join.enable=true, and would join again: "
+                "stop it first"
+            )
         await client.remove_voter(node_id, chosen)
 
     _run(address, remove)

@@ -257,7 +257,7 @@ def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
 def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, print_it: bool) -> None:
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    why = "" if code < 0 else f": {last_line(child.plan.log_file)}"
+    why = "" if code < 0 else f": {last_line(child.plan.log_file, child.log_start)}"
     next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} starts it again"
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")

@@ -12,12 +12,14 @@ from ...raft.voters.voter_set import Voter
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from .admin_client import BROKER, AdminClient
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 _TEMPORARY = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+_AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 _PAUSE_S = 0.1
 _NO_DIRECTORY = UUID(int=0)
 
@@ -105,6 +107,19 @@ class QuorumClient:
         fields = {"cluster_id": cluster_id, "voter_id": node_id, "voter_directory_id": directory_id}
         answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields)
         _raise_if_refused(answer, f"controller {node_id}")
+
+    async def joins_by_itself(self, node_id: int) -> bool:
+        """Whether a controller would join again at once if it were removed: it runs with `auto.join.enable`.
+
+        Only a controller that is a broker, too, can be asked. False when it does not answer.
+        """
+        if self._at_controllers:
+            return False
+        try:
+            settings = await AdminClient(self._client).describe_configs(BROKER, str(node_id), everything=True)
+        except (ClientError, *NO_ANSWER):
+            return False
+        return any(one.name == _AUTO_JOIN_KEY and one.value == "true" for one in settings)
 
     # -- requests
 

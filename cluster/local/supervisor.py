@@ -159,8 +159,11 @@ class Supervisor:
             raise ValueError("the nodes of a detached cluster cannot be cut")
         self._cuts += 1
         addresses = " ".join(address for other in others for address in self.plan.node(other).addresses)
-        child.process.stdin.write(f"{self._cuts} {addresses}\n".encode())
-        child.process.stdin.flush()
+        try:
+            child.process.stdin.write(f"{self._cuts} {addresses}\n".encode())
+            child.process.stdin.flush()
+        except BrokenPipeError:
+            raise LocalNodeError(self._why_it_died(child)) from None
         done, deadline = f"links-cut number={self._cuts} ", time.monotonic() + timeout_s
         while done not in last_line_with(child.plan.log_file, done):
             if not child.alive or time.monotonic() > deadline:

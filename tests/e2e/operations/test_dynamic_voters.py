@@ -117,6 +117,9 @@ def test_a_local_cluster_grows_and_gets_over_a_lost_disk(new_cluster: Callable[.
         former = {one.node_id: one.directory_id for one in view.voters}
         assert former[1] == voter.directory_id
         lost = next(node for node in grown.plan.nodes if node.node_id != view.leader_id)
+        command = [*RAFTWERK, "quorum", "remove-controller", str(lost.node_id), "-b", bootstrap]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1 and "would join again: stop it first" in refused.stderr
         grown.kill(lost.node_id)
         shutil.rmtree(lost.data_dir)
         grown.restart_node(lost.node_id)
