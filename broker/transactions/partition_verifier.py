@@ -26,8 +26,6 @@ from ...wire.types import TopicPartition
 logger = logging.getLogger("raftwerk.transactions")
 
 _REQUEST_VERSION = 5
-_FIRST_BACKOFF_MS = 2
-"""A transaction mostly ends within some milliseconds; the wait doubles up to `retry_backoff_ms`."""
 Codes = Mapping[TopicPartition, ErrorCode]
 """The error codes of partitions; those that are not in it are in order."""
 
@@ -246,8 +244,9 @@ class PartitionVerifier:
         """Verify or add the partitions to which the producer writes, and call `done` once: at once if all are open."""
         loop = asyncio.get_running_loop()
         retry_until = loop.time() + self._config.retry_backoff_max_ms / 1000
+        backoff_s = self._config.retry_backoff_ms / 1000
 
-        def ask(backoff_s: float) -> None:
+        def ask() -> None:
             guards = self.guards(producer, operation, sequences)
             if not guards:
                 done(Verified({}, {}))
@@ -258,14 +257,13 @@ class PartitionVerifier:
                 # to send again.
                 is_concurrent = operation.adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
                 if is_concurrent and loop.time() + backoff_s <= retry_until:
-                    longer_s = min(2 * backoff_s, self._config.retry_backoff_ms / 1000)
-                    loop.call_later(backoff_s, ask, longer_s)
+                    loop.call_later(backoff_s, ask)
                 else:
                     done(Verified(errors, guards))
 
             self._ask(Question(producer, operation, list(guards), answered))
 
-        ask(min(_FIRST_BACKOFF_MS, self._config.retry_backoff_ms) / 1000)
+        ask()
 
     def _ask(self, question: Question) -> None:
         coordinator = self._coordinator_of(question.producer.transactional_id)

@@ -33,6 +33,9 @@ from .workloads.partition_changes import (
 )
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
+from .workloads.transactions.read_process_write import ReadProcessWrite
+from .workloads.transactions.transactional_producer import ClientStyle
+from .workloads.transactions.transactional_writers import TransactionalWriters
 from .workloads.voter_changes import VoterChanges
 from .workloads.workload import ClientTask, Workload
 
@@ -221,7 +224,18 @@ class Run:
         producers = [IdempotentProducer(context(f"producer {n}"), f"p{n}", pause_s) for n in range(_PRODUCERS)]
         consumer = TopicConsumer(context("consumer"))
         cluster = self.cluster
+        versions = self.world.rng_for("transaction version")
+        any_style = lambda: ClientStyle(versions.choice((1, 2)))  # noqa: E731 (old clients meet new brokers)
+        transactions = context("transactions", "transactions", History())
         made: dict[str, Callable[[], Workload]] = {
+            "transactions": lambda: TransactionalWriters(transactions, any_style),
+            "late transactions": lambda: TransactionalWriters(transactions, lambda: ClientStyle(2, is_impatient=True)),
+            "late old transactions": lambda: TransactionalWriters(
+                transactions, lambda: ClientStyle(1, is_impatient=True)
+            ),
+            "read-process-write": lambda: ReadProcessWrite(
+                context("read-process-write", "effects", History()), context("processor", TOPIC, History()), any_style
+            ),
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),

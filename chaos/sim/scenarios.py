@@ -18,6 +18,7 @@ from .faults.fault import FaultKind
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
 _PROCESS_FAULTS = (FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE)
 _NETWORK_FAULTS = (FaultKind.ISOLATE, FaultKind.CUT, FaultKind.CUT_ONE_WAY, FaultKind.RESET, FaultKind.SLOW_LINK)
@@ -297,6 +298,76 @@ SCENARIOS = {
             mean_gap_s=0.3,
             workloads=("mixed-group",),
             properties=GROUP_SETTINGS,
+        ),
+        Scenario(
+            "transactions",
+            "transactions over several partitions: commits, aborts, zombies, time-outs",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
+            targets=("leader", "transaction-coordinator", "transaction-coordinator", "controller", "n1", "n2", "n3"),
+            mean_gap_s=0.6,
+            workloads=("transactions",),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
+            "transaction-failover",
+            "transactions while their coordinators and leaders die in quick succession, on slow links",
+            kinds=(
+                FaultKind.SLOW_LINK,
+                FaultKind.SLOW_LINK,
+                FaultKind.SLOW_LINK,
+                FaultKind.KILL,
+                FaultKind.KILL,
+                FaultKind.ISOLATE,
+                FaultKind.STOP,
+            ),
+            targets=("transaction-coordinator", "transaction-coordinator", "leader", "n1", "n2", "n3"),
+            mean_gap_s=0.08,
+            mean_duration_s=0.3,
+            faults_s=4.0,
+            workloads=("transactions",),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
+            "late-requests",
+            "requests of transactional clients arrive after later ones (Jepsen's analysis of Bufstream 0.1.0)",
+            kinds=(FaultKind.SLOW_CLIENTS,),
+            targets=("n1", "n2", "n3"),
+            mean_gap_s=0.25,
+            mean_duration_s=2.0,
+            workloads=("late transactions",),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
+            "late-transactions",
+            "late requests, while coordinators are cut off, paused and killed",
+            kinds=(
+                FaultKind.SLOW_CLIENTS,
+                FaultKind.SLOW_CLIENTS,
+                FaultKind.SLOW_LINK,
+                FaultKind.ISOLATE,
+                FaultKind.PAUSE,
+                FaultKind.KILL,
+            ),
+            targets=("leader", "transaction-coordinator", "transaction-coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.25,
+            workloads=("late transactions",),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
+            "exactly-once",
+            "a processor that reads, writes and commits its offsets in transactions",
+            kinds=(
+                FaultKind.SLOW_LINK,
+                FaultKind.ISOLATE,
+                FaultKind.CUT,
+                FaultKind.KILL,
+                FaultKind.KILL,
+                FaultKind.PAUSE,
+            ),
+            targets=("leader", "coordinator", "transaction-coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.4,
+            workloads=("read-process-write",),
+            properties=TRANSACTION_SETTINGS,
         ),
         Scenario(
             "storm",

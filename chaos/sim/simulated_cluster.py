@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...cluster.node.errors import NodeFailedError
 from ...cluster.node.formatting import FirstVoters, FormatError, format_node, formatted_directory_id
 from ...cluster.node.node import Node
@@ -28,6 +29,8 @@ LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
+_LEADERS_OF = {"leader": None, "coordinator": OFFSETS_TOPIC, "transaction-coordinator": "__transaction_state"}
+"""Topics by the role of the leader of their first partition; None: any topic of the clients."""
 OLD_FEATURES: VersionRanges = {
     name: levels
     for name, levels in SUPPORTED_FEATURES.items()
@@ -174,13 +177,13 @@ class SimulatedCluster:
     def resolve(self, target: str) -> str | None:
         """The host with a role, or the host of this name; None if there is none.
 
-        `controller` is the active controller. `leader` and `coordinator` lead the first partition of the clients' topic
-        and of `__consumer_offsets`.
+        `controller` is the active controller. `leader`, `coordinator` and `transaction-coordinator` lead the first
+        partition of a clients' topic, of `__consumer_offsets` and of `__transaction_state`.
         """
         if target == "controller":
             return None if self.quorum.leader is None else _host_name(self.quorum.leader)
-        if target in ("leader", "coordinator"):
-            leader = self._first_leader(groups=target == "coordinator")
+        if target in _LEADERS_OF:
+            leader = self._first_leader(_LEADERS_OF[target])
             return None if leader is None else _host_name(leader)
         return target if target in self._node_of else None
 
@@ -301,12 +304,13 @@ class SimulatedCluster:
                     return f"{topic.name}-{index}: {registration}"
         return None
 
-    def _first_leader(self, *, groups: bool) -> int | None:
+    def _first_leader(self, name: str | None) -> int | None:
+        """The leader of the first partition of a topic; None stands for any topic of the clients."""
         image = self._image()
         if image is None:
             return None
         for topic in image.topics_by_id.values():
-            if topic.name.startswith("__") == groups:
+            if topic.name == name or (name is None and not topic.name.startswith("__")):
                 leader = topic.partitions[0].leader
                 return leader if leader >= 0 else None
         return None

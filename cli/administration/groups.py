@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import (
-    Group,
-    Option,
-    bootstrap_option,
-    counted,
-    group_argument,
-    json_option,
-    milliseconds,
-    print_json,
-    run_client,
-)
+from ..options import Group, Option, bootstrap_option, group_argument, json_option, milliseconds, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List and describe consumer groups, show their lag, set their offsets, and delete them.
+    """List and describe consumer groups, show their lag, set their offsets, delete them.
 
     \b
     Examples:
@@ -100,7 +90,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}")
+    click.echo(f"{group}  {found['state']}  {len(found['members'])} members")
     for member in found["members"]:
         instance = f"  instance {member['instance']}" if member["instance"] else ""
         click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}")
@@ -113,7 +103,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show how many records GROUP is behind in each partition.
+    """Show by how many records GROUP is behind in each partition.
 
     \b
     Example:

@@ -6,7 +6,6 @@ then tables that explain names, such as the faults of a chaos run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ from click.core import ParameterSource
 
 WHICH_CLUSTER = "Which cluster"
 Rows = Sequence[tuple[str, str]]
-_IN_RANGE = re.compile(r"(?<=[\[ =<])x(?=[<>\]])")
-"""What click calls a number in the range that a help text ends with, such as `[0<=x<=9]`."""
 
 
 class Option(click.Option):
@@ -127,8 +124,7 @@ class Group(click.Group):
             name = error.option_name.lstrip("-")
             if self.get_command(ctx, name) is not None:
                 ctx.fail(f"There is no option {error.option_name!r}, but a command: {ctx.command_path} {name} --help")
-            hint = f"Options of a command stand behind it: {ctx.command_path} COMMAND {error.option_name}"
-            ctx.fail(f"{error.format_message()} {hint}")
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, then the commands."""
@@ -156,8 +152,7 @@ def _format_sections(command: click.Command, ctx: click.Context, formatter: clic
     for parameter in (one for one in command.get_params(ctx) if isinstance(one, click.Option)):
         row = parameter.get_help_record(ctx)
         if row is not None:
-            section = getattr(parameter, "section", None) or "Options"
-            sections.setdefault(section, []).append((row[0], _IN_RANGE.sub("N", row[1])))
+            sections.setdefault(getattr(parameter, "section", None) or "Options", []).append(row)
     for title, rows in sections.items():
         if rows:
             with formatter.section(title):

@@ -224,8 +224,8 @@ def command(**given: Any) -> None:
         given["small_mb"] << 20,
         given["rejects"],
     )
-    log, metrics = prepare_job(JOB, run_settings)
     topics.check()
+    log, metrics = prepare_job(JOB, run_settings)
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         lake = Lake(spark, topics, options)

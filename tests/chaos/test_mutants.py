@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.chaos.mutants import MUTANTS, Mutant, seeds_until_caught
+from support.chaos.mutants import Mutant, seeds_until_caught
+from support.chaos.transaction_mutants import ALL_MUTANTS
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=[mutant.name for mutant in ALL_MUTANTS])
 def test_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     assert seeds_until_caught(mutant, mutant.first) is not None

@@ -17,11 +17,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 _SEEDS_OF_QUORUMS = 600
 _HEAD = """# Bugs put back in
 
-These tests check the checkers: a patch puts bugs back in, one at a time, which Kafka, KRaft or other systems once
-had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this page. The tests are
-`tests/chaos/test_mutants.py` (whole nodes in the simulator), and `tests/raft/test_mutants.py` and
-`tests/raft/test_voter_changes.py` (the quorum's core on a model of the network, with fixed and with changing
-voters). Runs are counted from seed 0 on, and from a later seed for a few rare bugs.
+A check of the checkers: bugs that Kafka, KRaft and others once had, put back in one at a time by a patch in the tests.
+Each must be noticed. Written by `python tests/chaos/write_mutants.py`; the tests are `tests/chaos/test_mutants.py`
+(whole nodes in the simulator), `tests/raft/test_mutants.py` and `tests/raft/test_voter_changes.py` (the quorum's core
+on a model of the network, with voters that stay and with voters that come and go). Runs are counted from seed 0 on,
+for a few rare ones from a later seed.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
@@ -30,12 +30,12 @@ voters). Runs are counted from seed 0 on, and from a later seed for a few rare b
 
 def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
-    from support.chaos.mutants import MUTANTS
+    from support.chaos.transaction_mutants import ALL_MUTANTS
 
     from raft import test_mutants, test_voter_changes
 
     quorum = len(test_mutants.MUTANTS) + len(test_mutants.SNAPSHOT_MUTANTS)
-    counts = {_whole: len(MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
+    counts = {_whole: len(ALL_MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
         for one in made:
@@ -43,9 +43,10 @@ def rows(processes: int) -> Iterator[str]:
 
 
 def _whole(number: int) -> str:
-    from support.chaos.mutants import MUTANTS, seeds_until_caught
+    from support.chaos.mutants import seeds_until_caught
+    from support.chaos.transaction_mutants import ALL_MUTANTS
 
-    mutant = MUTANTS[number]
+    mutant = ALL_MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
         found = seeds_until_caught(mutant, mutant.first)

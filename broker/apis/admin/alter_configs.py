@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
-from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....wire.codec import decode_response, encode_request
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Result
+from ...api import Answer
 from ...loggers import alter_logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
@@ -18,23 +17,19 @@ if TYPE_CHECKING:
     from ....wire.message_types.configs import IncrementalAlterConfigsRequest
 
 
-def handle(services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest) -> Work[Result]:
+def handle(
+    services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest
+) -> Answer | Awaitable[Answer]:
     """Forward the request; changes of this broker's loggers are made here."""
-    pace = Pace()
-    own: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
-    others: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
-    for one in message.resources:
-        (own if one.resource_type == BROKER_LOGGER_RESOURCE else others).append(one)
-        if pace.ends_step():
-            yield PLAIN_STEP
+    own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
     if not own:
         return services.controller_channel.forward(request, bytes(request.body))
-    alter = partial(_alter_loggers, services, validate_only=message.validate_only)
-    answers = yield from map_in_steps(alter, own, pace)
+    others = [one for one in message.resources if one.resource_type != BROKER_LOGGER_RESOURCE]
+    answers = [_alter_loggers(services, one, validate_only=message.validate_only) for one in own]
     if not others:
         return {"responses": answers}
-    resources = yield from map_in_steps(lambda one: one.to_dict(), others, pace)
-    return _both(services, request, {"resources": resources, "validate_only": message.validate_only}, answers)
+    remaining = {**message.to_dict(), "resources": [one.to_dict() for one in others]}
+    return _both(services, request, remaining, answers)
 
 
 async def _both(

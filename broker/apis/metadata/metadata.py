@@ -14,7 +14,6 @@ from uuid import UUID
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
-from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
 from ...network.request import Request
@@ -212,13 +211,8 @@ def _answer_in_steps(services: BrokerServices, request: Request, message: Metada
 
 def error(message: MetadataRequest, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
-    rows = Rows(
-        lambda wanted: {
-            "error_code": code,
-            "name": wanted.name or "",
-            "topic_id": wanted.get("topic_id"),
-            "partitions": [],
-        },
-        message.topics or (),
-    )
+    rows: list[dict[str, Any]] = [
+        {"error_code": code, "name": wanted.name or "", "topic_id": wanted.get("topic_id"), "partitions": []}
+        for wanted in message.topics or ()
+    ]
     return {"brokers": [], "topics": rows, "error_code": code}

@@ -21,6 +21,8 @@ _NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_RO
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
 _MENDING_LIMIT_S = 60.0
+_LATE = (0.3, 0.8)
+"""How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
@@ -148,6 +150,8 @@ class Nemesis:
             case FaultKind.SLOW_LINK:
                 network.set_latency(target, other, (0.02, 0.2))
                 return lambda: network.set_latency(target, other, None)
+            case FaultKind.SLOW_CLIENTS:
+                return self._slow_clients(target)
             case FaultKind.BRIDGE:
                 return self._cut(bridge([target, *(name for name in self._cluster.names if name != target)]))
             case FaultKind.RING:
@@ -166,6 +170,18 @@ class Nemesis:
                 return lambda: host.clock.drift(0.0)
             case _:
                 return self._harm_disk(fault, host)
+
+    def _slow_clients(self, target: str) -> Callable[[], None]:
+        """Some requests take so long that clients give up; they arrive after later ones on new connections."""
+        network, clients = self._world.network, self._cluster.client_names
+        for client in clients:
+            network.set_late(client, target, _LATE)
+
+        def undo() -> None:
+            for client in clients:
+                network.set_late(client, target, None)
+
+        return undo
 
     def _harm_disk(self, fault: Fault, host: Host) -> Callable[[], None] | None:
         match fault.kind:

@@ -40,6 +40,8 @@ class _Link:
     cut: bool = False
     rejects: bool = False
     latency_s: tuple[float, float] | None = None
+    late: tuple[float, float] | None = None
+    """The probability that a segment is late, and by how many seconds at most."""
 
 
 @dataclass(slots=True)
@@ -185,12 +187,17 @@ class SimNetwork:
         """End all cuts, rejections and slow latencies."""
         for (source, target), link in self._links.items():
             link.latency_s = None
+            link.late = None
             self.accept(source, target)
             self.heal(source, target)
 
     def set_latency(self, source: str, target: str, latency_s: tuple[float, float] | None) -> None:
         """Set the bounds of the latency in one direction, in seconds; None: the usual latency."""
         self._link(source, target).latency_s = latency_s
+
+    def set_late(self, source: str, target: str, late: tuple[float, float] | None) -> None:
+        """Set the probability that a segment is late in one direction, and by how many seconds at most; None: none."""
+        self._link(source, target).late = late
 
     def reset_connections(self, first: str, second: str) -> int:
         """Reset every connection between two hosts, at both ends; returns how many ends."""
@@ -284,6 +291,8 @@ class SimNetwork:
         latency_s = low + (high - low) * draw()
         if draw() < self.config.spike_probability:
             latency_s += self.config.spike_s * draw()
+        if link is not None and link.late is not None and draw() < link.late[0]:
+            latency_s += link.late[1] * draw()
         return latency_s
 
     def _free_port(self, host: str) -> int:

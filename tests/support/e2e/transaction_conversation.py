@@ -87,13 +87,7 @@ class Conversation:
         word, name, *rest = step.split()
         producer = self._producers.setdefault(name, Producer(f"{self._prefix}-{name}"))
         options = _options(producer, rest)
-        if word == "abort":
-            options.words["abort"] = ""
-        return await self._steps()[word](producer, options)
-
-    def _steps(self) -> Mapping[str, Callable[[Producer, Options], Awaitable[str]]]:
-        """What carries out the steps, by their words."""
-        return {
+        steps: Mapping[str, Callable[[Producer, Options], Awaitable[str]]] = {
             "init": self._init,
             "add": self._add,
             "verify": self._verify,
@@ -105,6 +99,9 @@ class Conversation:
             "abort": self._end,
             "describe": self._describe,
         }
+        if word == "abort":
+            options.words["abort"] = ""
+        return await steps[word](producer, options)
 
     # ---------------------------------------------------------------- the cluster
 

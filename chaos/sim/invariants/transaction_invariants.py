@@ -1,0 +1,97 @@
+"""What transactional clients were told during a simulated run, and the invariants of that history.
+
+A record's value names its transaction and its place in it. All records of a transaction are read at read_committed, or
+none: all of them if its commit was answered, none if no commit was ever asked for. A transaction whose outcome the
+client never learned is one of both. Offsets that are committed in a transaction give every input record its effect
+exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .invariant_broken import InvariantBroken
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Outcome(Enum):
+    """What a client knows of a transaction."""
+
+    OPEN = "open"
+    ABORTED = "aborted"
+    ASKED = "a commit was asked for"
+    COMMITTED = "committed"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of one incarnation, and where its records were acked, by value."""
+
+    outcome: Outcome = Outcome.OPEN
+    written: dict[str, Place] = field(default_factory=dict)
+
+
+class TransactionHistory:
+    """The transactions of all clients, and what a reader at read_committed was shown."""
+
+    def __init__(self) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        """By the name that begins the values of its records, "writer/incarnation/number"."""
+        self.read: dict[Place, dict[int, str]] = {}
+        """Values by offset."""
+        self._seen: dict[str, tuple[Place, int]] = {}
+
+    def begin(self, name: str) -> Transaction:
+        """A client begins a transaction."""
+        transaction = self.transactions[name] = Transaction()
+        return transaction
+
+    def on_read(self, place: Place, offset: int, value: str) -> None:
+        """The reader was shown a record. Raises `InvariantBroken`."""
+        name = value.rpartition("/")[0]
+        where = f"{value} at {place[0]}-{place[1]} {offset}"
+        transaction = self.transactions.get(name)
+        if transaction is None or transaction.outcome in (Outcome.OPEN, Outcome.ABORTED):
+            known = "unknown" if transaction is None else transaction.outcome.value
+            raise InvariantBroken("nothing is read that was not committed", f"{where}: the transaction is {known}")
+        first = self._seen.setdefault(value, (place, offset))
+        if first != (place, offset):
+            raise InvariantBroken("a transaction's records are there once", f"{where}, and at {first}")
+        self.read.setdefault(place, {})[offset] = value
+
+    def check(self) -> None:
+        """Check the whole history, when everything was read. Raises `InvariantBroken`."""
+        for name, transaction in self.transactions.items():
+            missing = [value for value in transaction.written if value not in self._seen]
+            if transaction.outcome is Outcome.COMMITTED and missing:
+                raise InvariantBroken("a reported commit is never undone", f"{name}: {missing} cannot be read")
+            if transaction.outcome is Outcome.ASKED and missing and len(missing) < len(transaction.written):
+                raise InvariantBroken("a transaction is read as a whole or not at all", f"{name}: {missing} missing")
+
+
+class EffectHistory:
+    """The effects of input records, as a reader at read_committed sees them: one for each, exactly once."""
+
+    def __init__(self) -> None:
+        self._effects: dict[tuple[int, int], tuple[Place, int]] = {}
+        """Where the effect of an input record is, by partition and offset of the input."""
+
+    def on_read(self, place: Place, offset: int, value: str) -> None:
+        """The reader was shown the effect of an input record. Raises `InvariantBroken`."""
+        partition, _, number = value.partition("/")
+        first = self._effects.setdefault((int(partition), int(number)), (place, offset))
+        if first != (place, offset):
+            detail = f"input {value}: {first} and {place} {offset}"
+            raise InvariantBroken("each input record has its effect exactly once", detail)
+
+    def why_incomplete(self, ends: Mapping[int, Iterable[int]]) -> str | None:
+        """An input record without an effect; `ends` has the offsets of all inputs by partition. None if none."""
+        for partition, offsets in ends.items():
+            for offset in offsets:
+                if (partition, offset) not in self._effects:
+                    return f"input {partition}/{offset} has no effect"
+        return None

@@ -1,0 +1,317 @@
+"""One incarnation of a transactional producer in the simulator.
+
+It does what Java's does: it asks for its producer id, adds partitions where the version of the protocol wants that
+(`transaction.version` below 2), sends the batches of a partition one after the other, and repeats every request until
+the answer is definite. Two incarnations of one transactional id may act at the same time; the older one is a zombie,
+and must be told so before it can do harm. Sources: KIP-98, KIP-360, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .....cluster.client.client_errors import ClientError, is_retriable
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct
+from .....wire.errors import ErrorCode
+from .....wire.records import NewRecord, encode_batch
+from ...invariants.invariant_broken import InvariantBroken
+from ..clients import ClientContext, TopicClient
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+_FIND_COORDINATOR = 4
+_INIT_PRODUCER_ID = 4
+_ADD_PARTITIONS = 3
+_ADD_OFFSETS = 3
+_RETRY_PAUSE_S = 0.05
+_TIMEOUT_S = 3.0
+_SHORT_TIMEOUTS_S = (0.1, 0.4, _TIMEOUT_S)
+_NOT_FOUND_HERE = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_FENCED = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+)
+_ABORTABLE = (
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+)
+_WITH_EPOCH_BUMP = 2
+"""The `transaction.version` of KIP-890: every end of a transaction gives the producer a new epoch."""
+
+
+class FencedError(Exception):
+    """A newer incarnation has taken over, or the transaction timed out: this incarnation must end."""
+
+
+class AbortableError(Exception):
+    """The transaction cannot be committed any more; after an abort the producer may go on."""
+
+
+def _is_temporary(code: int) -> bool:
+    return is_retriable(code) or code in (ErrorCode.CONCURRENT_TRANSACTIONS, *_NOT_FOUND_HERE)
+
+
+class ClientStyle(NamedTuple):
+    """How an incarnation acts: by which `transaction.version`, and whether it is impatient.
+
+    An impatient one waits for answers only for a short time, repeats the request on another connection, and now and
+    then gives up a batch and aborts. What it sent may arrive later, after the next requests.
+    """
+
+    version: int
+    is_impatient: bool = False
+
+
+class TransactionalProducer:
+    """One incarnation of a transactional id.
+
+    Its methods raise `FencedError` or `AbortableError`; whatever else an answer says breaks an invariant.
+    """
+
+    def __init__(
+        self, context: ClientContext, name: str, transactional_id: str, style: ClientStyle, timeout_ms: int = 4_000
+    ) -> None:
+        self.name = name
+        self.version = style.version
+        self._is_impatient = style.is_impatient
+        self.producer = (-1, -1)
+        """Its id and epoch."""
+        self._context = context
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._added: dict[tuple[str, int] | str, None] = {}
+        """What the transaction contains by the coordinator's answers: partitions, and ids of groups."""
+        self._topics: dict[str, TopicClient] = {}
+        self._must_bump = False
+
+    def _topic(self, topic: str) -> TopicClient:
+        if topic not in self._topics:
+            self._topics[topic] = TopicClient(self._context, self.name)
+            self._topics[topic].topic = topic
+        return self._topics[topic]
+
+    # ---------------------------------------------------------------- begin and end
+
+    async def init(self) -> None:
+        """Get a producer id and an epoch, which fences all earlier incarnations and aborts what they left open."""
+        producer_id, epoch = self.producer
+        fields = {
+            "transactional_id": self._transactional_id,
+            "transaction_timeout": self._timeout_ms,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+        }
+        answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields, _error_code)
+        self._begin_epoch(answer.producer_id, answer.producer_epoch)
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort. Before this returns, the answer of the coordinator is known."""
+        must_end = bool(self._added) or self.version >= _WITH_EPOCH_BUMP
+        if must_end:
+            version = 5 if self.version >= _WITH_EPOCH_BUMP else 3
+            fields = {**self._who(), "committed": commit}
+            answer = await self._ask_coordinator(ApiKey.END_TXN, version, fields, _error_code)
+            if self.version >= _WITH_EPOCH_BUMP:
+                self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        self._added.clear()
+        if self._must_bump:
+            self._must_bump = False
+            if self.version < _WITH_EPOCH_BUMP:
+                await self.init()
+
+    def _begin_epoch(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != self.producer:
+            self._sequences.clear()
+        self.producer = (producer_id, epoch)
+
+    def _who(self) -> dict[str, Any]:
+        producer_id, epoch = self.producer
+        return {
+            "transactional_id": self._transactional_id,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+        }
+
+    # ---------------------------------------------------------------- records
+
+    async def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
+        """Write records in the transaction, one batch; returns when they are acked."""
+        try:
+            await self._add_partition(topic, partition)
+            await self._produce(topic, partition, values)
+        except AbortableError:
+            self._must_bump = True
+            raise
+
+    async def _add_partition(self, topic: str, partition: int) -> None:
+        if (topic, partition) in self._added:
+            return
+        if self.version < _WITH_EPOCH_BUMP:
+            producer_id, epoch = self.producer
+            fields = {
+                "v3_and_below_transactional_id": self._transactional_id,
+                "v3_and_below_producer_id": producer_id,
+                "v3_and_below_producer_epoch": epoch,
+                "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
+            }
+            await self._ask_coordinator(
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                _ADD_PARTITIONS,
+                fields,
+                lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+            )
+        self._added[topic, partition] = None
+
+    async def _produce(self, topic: str, partition: int, values: Sequence[str]) -> None:
+        version = 12 if self.version >= _WITH_EPOCH_BUMP else 11
+        sequence = self._sequences.get((topic, partition), 0)
+        producer_id, epoch = self.producer
+        now_ms = self._context.wall_ms()
+        records = [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
+        data = encode_batch(
+            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+        )
+        row = {"name": topic, "partition_data": [{"index": partition, "records": bytes(data)}]}
+        fields = {
+            "transactional_id": self._transactional_id,
+            "acks": -1,
+            "timeout": 1500,
+            "topic_data": [row],
+        }
+        client = self._topic(topic)
+        while True:
+            code = await self._ask_leader(client, partition, version, fields)
+            if code == ErrorCode.NETWORK_EXCEPTION and self._is_impatient and self._context.rng.random() < 0.4:
+                raise AbortableError(f"{self.name} gives up a batch to {topic}-{partition}")
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                break
+            self._judge(code, f"produce to {topic}-{partition}")
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            await client.refresh()
+        self._sequences[topic, partition] = sequence + len(values)
+
+    async def _ask_leader(
+        self, client: TopicClient, partition: int, version: int, fields: Mapping[str, Any]
+    ) -> ErrorCode:
+        await client.until_known()
+        leader = client.partitions[partition].leader
+        client.cluster.timeout_s = self._patience_s()
+        try:
+            answer = await client.cluster.request_node(leader, ApiKey.PRODUCE, version, fields)
+        except NO_ANSWER:
+            return ErrorCode.NETWORK_EXCEPTION
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    # ---------------------------------------------------------------- offsets
+
+    async def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit a group's offsets of a topic in the transaction."""
+        if self.version < _WITH_EPOCH_BUMP and group not in self._added:
+            await self._ask_coordinator(
+                ApiKey.ADD_OFFSETS_TO_TXN, _ADD_OFFSETS, {**self._who(), "group_id": group}, _error_code
+            )
+        self._added[group] = None
+        partitions = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
+            for index, offset in offsets.items()
+        ]
+        rest = {"group_id": group, "generation_id": -1, "member_id": "", "group_instance_id": None}
+        fields = {**self._who(), **rest, "topics": [{"name": topic, "partitions": partitions}]}
+        version = 5 if self.version >= _WITH_EPOCH_BUMP else 3
+        await self._ask(
+            (GROUP_KEY, group),
+            ApiKey.TXN_OFFSET_COMMIT,
+            version,
+            fields,
+            lambda answer: next((row.error_code for row in answer.topics[0].partitions if row.error_code), 0),
+        )
+
+    async def fetch_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The group's committed offsets; waits while one of them is pending in a transaction (KIP-447)."""
+        wanted = {"group_id": group, "member_id": None, "member_epoch": -1}
+        row = {**wanted, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+
+        def code_of(answer: Struct) -> int:
+            found = answer.groups[0]
+            rows = [one for each in found.topics for one in each.partitions]
+            return int(found.error_code or next((one.error_code for one in rows if one.error_code), 0))
+
+        fields = {"groups": [row], "require_stable": True}
+        answer = await self._ask((GROUP_KEY, group), ApiKey.OFFSET_FETCH, 9, fields, code_of)
+        return {one.partition_index: max(0, one.committed_offset) for one in answer.groups[0].topics[0].partitions}
+
+    # ---------------------------------------------------------------- requests
+
+    async def _ask_coordinator(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], code_of: Callable[[Struct], int]
+    ) -> Struct:
+        return await self._ask((TRANSACTION_KEY, self._transactional_id), api, version, fields, code_of)
+
+    async def _ask(
+        self,
+        key: tuple[int, str],
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        code_of: Callable[[Struct], int],
+    ) -> Struct:
+        """Ask a coordinator until the answer is definite; returns it if it is no error."""
+        cluster = self._topic(self._context.topic).cluster
+        while True:
+            try:
+                node = self._coordinators.get(key)
+                if node is None:
+                    node = self._coordinators[key] = await self._find_coordinator(key)
+                cluster.timeout_s = self._patience_s()
+                answer = await cluster.request_node(node, api, version, fields)
+                code = ErrorCode(code_of(answer))
+            except (ClientError, *NO_ANSWER):
+                code = ErrorCode.NETWORK_EXCEPTION
+            if not code:
+                return answer
+            if code in (ErrorCode.NETWORK_EXCEPTION, *_NOT_FOUND_HERE):
+                self._coordinators.pop(key, None)
+            if code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                self._judge(code, f"{api.name} {version}")
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    def _patience_s(self) -> float:
+        return self._context.rng.choice(_SHORT_TIMEOUTS_S) if self._is_impatient else _TIMEOUT_S
+
+    async def _find_coordinator(self, key: tuple[int, str]) -> int:
+        cluster = self._topic(self._context.topic).cluster
+        await cluster.metadata([self._context.topic])
+        fields = {"key_type": key[0], "coordinator_keys": [key[1]]}
+        row = (await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)).coordinators[0]
+        if row.error_code:
+            raise ClientError(f"no coordinator: {row.error_code}")
+        return int(row.node_id)
+
+    def _judge(self, code: ErrorCode, what: str) -> None:
+        """Return for an error that a repetition may mend; raise otherwise."""
+        if code in _FENCED:
+            raise FencedError(f"{self.name} {what}: {code.name}")
+        if code in _ABORTABLE:
+            raise AbortableError(f"{self.name} {what}: {code.name}")
+        if not _is_temporary(code):
+            detail = f"{self.name} {what}: {code.name}"
+            raise InvariantBroken("a transactional producer is answered what its protocol allows", detail)
+
+
+def _error_code(answer: Struct) -> int:
+    return int(answer.error_code)

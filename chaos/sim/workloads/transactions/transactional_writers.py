@@ -1,0 +1,168 @@
+"""Transactions over several partitions in the simulator: commits, aborts, zombies, transactions that nobody ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .....cluster.client.admin_client import NewTopic
+from ...invariants.transaction_invariants import Outcome, TransactionHistory
+from ..clients import ClientContext
+from ..workload import create_topic_until_done
+from .committed_reader import CommittedReader
+from .transactional_producer import AbortableError, ClientStyle, FencedError, TransactionalProducer
+
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
+}
+"""Settings of the nodes: transactions that time out end within the run."""
+_WRITERS = 2
+_PARTITIONS = 2
+_ABORT_PROBABILITY = 0.25
+_LEAVE_OPEN_PROBABILITY = 0.07
+_ZOMBIE_PROBABILITY = 0.12
+_STALL_MAX_S = 4.0
+_PAUSE_S = 0.05
+_TIMEOUT_MS = 2_500
+
+
+class TransactionalWriters:
+    """Writers with an id each, and a reader at read_committed. A `Workload`."""
+
+    name = "transactions"
+
+    def __init__(self, context: ClientContext, style: Callable[[], ClientStyle]) -> None:
+        """`style` says how a new incarnation acts."""
+        self.history = TransactionHistory()
+        self.stopping = False
+        self.style = style
+        self._context = context
+        self._reader = CommittedReader(context, "committed reader", context.topic, self.history.on_read)
+        self._writers = [_Writer(self, context, f"w{n}") for n in range(_WRITERS)]
+
+    def stop(self) -> None:
+        """See `Workload`."""
+        self.stopping = True
+
+    async def run(self) -> None:
+        """See `Workload`."""
+        topic = NewTopic(self._context.topic, _PARTITIONS, -1, {})
+        await create_topic_until_done(self._reader.client.cluster, topic)
+        await asyncio.gather(self._reader.run(), *(writer.run() for writer in self._writers))
+
+    def why_not_settled(self) -> str | None:
+        """See `Workload`."""
+        acting = [str(writer) for writer in self._writers if writer.acting]
+        return f"still acting: {acting}" if acting else self._reader.why_behind()
+
+    def check(self) -> None:
+        """See `Workload`."""
+        self.history.check()
+
+
+class _Writer:
+    """One transactional id, as a sequence of incarnations of which two may act at a time."""
+
+    def __init__(self, load: TransactionalWriters, context: ClientContext, name: str) -> None:
+        self.acting = 1
+        self._load = load
+        self._context = context
+        self._name = name
+        self._incarnation = 0
+
+    def __str__(self) -> str:
+        return f"{self._name}, incarnation {self._incarnation}"
+
+    async def run(self) -> None:
+        """Act until the load stops; the last incarnation ends its transaction."""
+        zombies: list[asyncio.Task[None]] = []
+        while not self._load.stopping:
+            self._incarnation += 1
+            name = f"{self._name}/{self._incarnation}"
+            becomes_zombie = await self._act(name)
+            if becomes_zombie is not None:
+                zombies.append(asyncio.ensure_future(becomes_zombie.go_on()))
+        self._incarnation += 1
+        last = _Incarnation(self._load, self._context, self._name, f"{self._name}/{self._incarnation}")
+        while not await last.begin() or not await last.transact(must_commit=True):
+            self._incarnation += 1
+            last = _Incarnation(self._load, self._context, self._name, f"{self._name}/{self._incarnation}")
+        await asyncio.gather(*zombies)
+        self.acting = 0
+
+    async def _act(self, name: str) -> _Incarnation | None:
+        """Act as an incarnation until it ends; returns it if it stalls, and goes on after another has begun."""
+        one = _Incarnation(self._load, self._context, self._name, name)
+        if not await one.begin():
+            return None
+        rng = self._context.rng
+        while not self._load.stopping:
+            if rng.random() < _ZOMBIE_PROBABILITY:
+                return one
+            if not await one.transact():
+                return None
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+        return None
+
+
+class _Incarnation:
+    """One run of a writer."""
+
+    def __init__(self, load: TransactionalWriters, context: ClientContext, transactional_id: str, name: str) -> None:
+        self._load = load
+        self._context = context
+        self._name = name
+        self._number = 0
+        self._producer = TransactionalProducer(context, name, transactional_id, load.style(), _TIMEOUT_MS)
+
+    async def begin(self) -> bool:
+        """Get the producer id; False if another incarnation was faster."""
+        try:
+            await self._producer.init()
+        except (FencedError, AbortableError):
+            return False
+        return True
+
+    async def go_on(self) -> None:
+        """As a zombie: stall in the middle of a transaction, and then go on until the cluster says no."""
+        rng = self._context.rng
+        is_alive = await self.transact(stall_s=rng.uniform(0.1, _STALL_MAX_S))
+        while is_alive and not self._load.stopping:
+            is_alive = await self.transact()
+
+    async def transact(self, *, stall_s: float = 0.0, must_commit: bool = False) -> bool:
+        """One transaction; False when this incarnation is over."""
+        rng = self._context.rng
+        self._number += 1
+        transaction = self._load.history.begin(f"{self._name}/{self._number}")
+        try:
+            try:
+                await self._write(transaction.written, stall_s)
+            except AbortableError:
+                transaction.outcome = Outcome.ABORTED
+                await self._producer.end(commit=False)
+                return not must_commit
+            draw = rng.random()
+            if draw < _LEAVE_OPEN_PROBABILITY and not must_commit:
+                return False  # the next incarnation, or the coordinator's clock, aborts it
+            if draw < _ABORT_PROBABILITY and not must_commit:
+                transaction.outcome = Outcome.ABORTED
+                await self._producer.end(commit=False)
+                return True
+            transaction.outcome = Outcome.ASKED
+            await self._producer.end(commit=True)
+            transaction.outcome = Outcome.COMMITTED
+        except (FencedError, AbortableError):
+            return False
+        return True
+
+    async def _write(self, written: dict[str, tuple[str, int]], stall_s: float) -> None:
+        rng, topic = self._context.rng, self._context.topic
+        places = [rng.randrange(_PARTITIONS) for _ in range(rng.randrange(1, 4))]
+        for index, partition in enumerate(places):
+            values = [f"{self._name}/{self._number}/{index}.{n}" for n in range(rng.randrange(1, 4))]
+            await self._producer.send(topic, partition, values)
+            written.update((value, (topic, partition)) for value in values)
+            if stall_s and index == len(places) - 1:
+                await asyncio.sleep(stall_s)

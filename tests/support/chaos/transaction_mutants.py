@@ -1,0 +1,182 @@
+"""Known bugs of transactions, as patches on whole nodes: the simulator must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.chaos.mutants import MUTANTS, Mutant, replacing
+
+from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
+from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
+from raftwerk.broker.transactions import transaction_decisions
+from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
+from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
+from raftwerk.broker.transactions.transaction_metadata import TransactionMetadata, TransactionState
+from raftwerk.isr.replica import Replica
+from raftwerk.log.state.producer_state import ProducerStateManager
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+ORIGINAL_PERSIST = TransactionCoordinatorShard._persist
+ORIGINAL_ENDING = TransactionMetadata.ending
+ORIGINAL_FENCED = TransactionMetadata.fenced
+ORIGINAL_END_PENDING = PendingTransactionalOffsets.end
+ORIGINAL_REPLAY = GroupCoordinatorShard.replay
+ORIGINAL_LOAD_SNAPSHOT = ProducerStateManager.load_snapshot
+ORIGINAL_FINISH = TransactionMarkerSender._finish
+ORIGINAL_ON_MARKED = TransactionCoordinatorShard.on_marked
+
+
+def markers_at_once(self: TransactionCoordinatorShard, values: Any, token: Any = None, answer: Any = None) -> None:
+    """Send the markers while the decision is still being written."""
+    ORIGINAL_PERSIST(self, values, token, answer)
+    for transactional_id, value in values:
+        if value is not None and value.state.is_ending and value.partitions:
+            self._effects.append(WriteMarkers(transactional_id, value))
+
+
+def answer_at_once(self: TransactionCoordinatorShard, values: Any, token: Any = None, answer: Any = None) -> None:
+    """Answer while the new state is still being written."""
+    ORIGINAL_PERSIST(self, values, None, answer)
+    if token is not None:
+        self._reply(token, answer)
+
+
+def stable_up_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replica, "last_stable_offset", property(lambda self: self.high_watermark))
+    monkeypatch.setattr(ProducerStateManager, "is_stable", property(lambda _: True))
+
+
+def commit_when_timed_out(self: TransactionMetadata, client_version: int, now_ms: int) -> TransactionMetadata:
+    return ORIGINAL_FENCED(self, client_version, now_ms)._replace(state=TransactionState.PREPARE_COMMIT)
+
+
+def keep_the_epoch(self: TransactionMetadata, *arguments: Any, **options: Any) -> TransactionMetadata:
+    return ORIGINAL_ENDING(self, *arguments, **options)._replace(producer_epoch=self.producer_epoch)
+
+
+def take_aborted_offsets(self: PendingTransactionalOffsets, producer_id: int, *, is_committed: bool) -> Any:
+    return ORIGINAL_END_PENDING(self, producer_id, is_committed=True)
+
+
+def lose_pending_offsets(self: GroupCoordinatorShard, key: Any, value: Any, *, transaction_of: int = -1) -> None:
+    """Load only the offsets that were committed outside of transactions."""
+    if transaction_of < 0:
+        ORIGINAL_REPLAY(self, key, value)
+
+
+def show_pending_offsets(self: GroupCoordinatorShard, key: Any, value: Any, *, transaction_of: int = -1) -> None:
+    """Load offsets of transactions as if they were committed."""
+    ORIGINAL_REPLAY(self, key, value)
+
+
+def forget_open_transactions(self: ProducerStateManager, data: bytes) -> None:
+    ORIGINAL_LOAD_SNAPSHOT(self, data)
+    for entry in self._entries.values():
+        entry.transaction_first_offset = -1
+    self._open_transactions.clear()
+
+
+def grant_the_same_epoch(current: TransactionMetadata, request: Any, producer_ids: Any, now_ms: int) -> Any:
+    epoch = current.producer_epoch
+    return transaction_decisions._granted(current.with_epoch(epoch, -1, request.timeout_ms, now_ms))
+
+
+def complete_after_the_first_marker(
+    self: TransactionCoordinatorShard, transactional_id: str, producer: Any, partitions: Any, now_ms: int
+) -> None:
+    entry = self.entries.get(transactional_id)
+    if entry is not None:
+        entry.unmarked.clear()
+    ORIGINAL_ON_MARKED(self, transactional_id, producer, partitions, now_ms)
+
+
+def send_markers_once(self: TransactionMarkerSender, batch: Any, codes: Any) -> None:
+    ORIGINAL_FINISH(self, batch, codes)
+    self._again.clear()
+
+
+def finish_without_markers(self: TransactionCoordinatorShard, now_ms: int) -> None:
+    self.is_loading = False
+
+
+def abort_without_the_markers(self: Any, partitions: Any, client_version: int, now_ms: int) -> TransactionMetadata:
+    """Keep only the partitions that were added last."""
+    return ORIGINAL_WITH_PARTITIONS(self._replace(partitions=frozenset()), partitions, client_version, now_ms)
+
+
+ORIGINAL_WITH_PARTITIONS = TransactionMetadata.with_partitions
+TRANSACTION_MUTANTS = (
+    Mutant(
+        "a marker before the decision is durable",
+        replacing(TransactionCoordinatorShard, "_persist", markers_at_once),
+        ("transaction-failover",),
+        first=12,
+    ),
+    Mutant(
+        "a commit is answered before it is durable",
+        replacing(TransactionCoordinatorShard, "_persist", answer_at_once),
+        ("late-transactions",),
+    ),
+    Mutant("the last stable offset by high watermark", stable_up_to_the_high_watermark, ("transactions",)),
+    Mutant(
+        "aborted transactions are not named in Fetch",
+        replacing(Replica, "_aborted_in", lambda *_: []),
+        ("transactions",),
+    ),
+    Mutant(
+        "a timed-out transaction is committed",
+        replacing(TransactionMetadata, "fenced", commit_when_timed_out),
+        ("transactions",),
+    ),
+    Mutant("an end without an epoch bump", replacing(TransactionMetadata, "ending", keep_the_epoch), ("transactions",)),
+    Mutant(
+        "an initialized producer gets the same epoch",
+        replacing(transaction_decisions, "_next_epoch", grant_the_same_epoch),
+        ("transactions",),
+    ),
+    Mutant(
+        "a new coordinator does not go on with ends (KAFKA-9144)",
+        replacing(TransactionCoordinatorShard, "finish_loading", finish_without_markers),
+        ("transactions",),
+    ),
+    Mutant(
+        "a transaction is complete after its first marker",
+        replacing(TransactionCoordinatorShard, "on_marked", complete_after_the_first_marker),
+        ("transactions",),
+        first=6,
+    ),
+    Mutant(
+        "markers are sent once", replacing(TransactionMarkerSender, "_finish", send_markers_once), ("transactions",)
+    ),
+    Mutant(
+        "a transaction forgets its first partitions",
+        replacing(TransactionMetadata, "with_partitions", abort_without_the_markers),
+        ("transactions",),
+    ),
+    Mutant(
+        "snapshots without open transactions",
+        replacing(ProducerStateManager, "load_snapshot", forget_open_transactions),
+        ("transaction-failover",),
+        first=6,
+    ),
+    Mutant(
+        "offsets of aborted transactions take effect",
+        replacing(PendingTransactionalOffsets, "end", take_aborted_offsets),
+        ("exactly-once",),
+    ),
+    Mutant(
+        "pending offsets are lost when a coordinator loads",
+        replacing(GroupCoordinatorShard, "replay", lose_pending_offsets),
+        ("exactly-once",),
+    ),
+    Mutant(
+        "pending offsets are shown after a load",
+        replacing(GroupCoordinatorShard, "replay", show_pending_offsets),
+        ("exactly-once",),
+    ),
+)
+
+ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS)
+"""Those of transactions behind all others."""
