@@ -88,7 +88,7 @@ class Durability:
         If all its records are durable but not the ends of its indexes, recovery would start after it. A loss of power
         may then damage the indexes; that shows when they are used, and they are rebuilt.
         """
-        if segment.next_offset > self.recovery_point or segment.unsynced_index_files():
+        if segment.next_offset > self.recovery_point or segment.has_unsynced_indexes:
             self._unsynced.append(segment)
         self._names_changed += 1
 

@@ -417,8 +417,14 @@ class Segment:
             self.offset_index.file.make()
             self.time_index.file.make()
 
+    @property
+    def has_unsynced_indexes(self) -> bool:
+        """Whether an index file needs an fsync. `OSError`."""
+        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced())
+        return not self.transaction_index.is_synced or any(file is not None for file in files)
+
     def unsynced_index_files(self) -> list[File]:
-        """The index files that need an fsync."""
+        """The index files that need an fsync; what is to be in the transaction index is written first. `OSError`."""
         files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced(), self.transaction_index.unsynced())
         return [file for file in files if file is not None]
 

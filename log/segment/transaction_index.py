@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple
 
 from ...runtime.ports import Disk, File
+from ..errors import is_no_space
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -45,7 +46,7 @@ def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
 class TransactionIndex:
     """The index of one segment. An unreadable file counts as empty until it is rebuilt from the batches."""
 
-    __slots__ = ("_disk", "_entries", "_file", "_synced", "path")
+    __slots__ = ("_disk", "_entries", "_file", "_synced", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -53,6 +54,8 @@ class TransactionIndex:
         self._entries: list[AbortedTransaction] | None = None
         self._file: File | None = None
         self._synced = True
+        self._written = 0
+        """How many of the entries are in the file."""
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -62,6 +65,7 @@ class TransactionIndex:
                 self._entries = self.load()
             except CorruptTransactionIndexError:
                 self._entries = []
+            self._written = len(self._entries)
         return self._entries
 
     def read_in(self) -> None:
@@ -73,37 +77,59 @@ class TransactionIndex:
         return decode_transaction_index(self._disk.read_bytes(self.path)) if self._disk.exists(self.path) else []
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Write an entry. On `OSError` the file is as before."""
-        entries = self.entries
-        file = self._open()
-        size = len(entries) * _ENTRY.size
-        if file.size() != size:
-            file.truncate(size)
+        """Add an entry, and write it. While the disk is full it is kept in memory, and written by `unsynced`.
+
+        The marker of the transaction is in the log already. On another `OSError` the index is as before.
+        """
+        self.entries.append(entry)
         self._synced = False
         try:
-            file.append((_ENTRY.pack(_VERSION, *entry),))
+            self._write()
+        except OSError as error:
+            if not is_no_space(error):
+                self.entries.pop()
+                raise
+
+    def _write(self) -> None:
+        """Write the entries that are not in the file. On `OSError` the file is as before."""
+        entries, size = self.entries, self._written * _ENTRY.size
+        if self._written == len(entries):
+            return
+        file = self._open()
+        if file.size() != size:
+            file.truncate(size)
+        try:
+            file.append((b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[self._written :]),))
         except OSError:
             file.truncate(size)
             raise
-        entries.append(entry)
+        self._written = len(entries)
 
     def cut(self, offset: int) -> None:
         """Remove the transactions whose marker is at or after `offset`."""
-        if not self._disk.exists(self.path):
-            return
         entries = self.entries
         keep = len(entries)
         while keep and entries[keep - 1].last_offset >= offset:
             keep -= 1
-        file = self._open()
-        if file.size() != keep * _ENTRY.size:
-            file.truncate(keep * _ENTRY.size)
-            self._synced = False
         del entries[keep:]
+        self._written = min(self._written, keep)
+        if self._disk.exists(self.path):
+            file = self._open()
+            if file.size() != self._written * _ENTRY.size:
+                file.truncate(self._written * _ENTRY.size)
+                self._synced = False
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all entries are in the file, and the file needs no fsync."""
+        return self._synced
 
     def unsynced(self) -> File | None:
-        """The file, if it needs an fsync."""
-        return None if self._synced else self._open()
+        """The file with all entries, if it needs an fsync. `OSError`."""
+        if self._synced:
+            return None
+        self._write()
+        return self._open()
 
     def mark_synced(self) -> None:
         """The file was fsynced after its last change."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.log.damaged_files import marker
 from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_files, open_log, read_all
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
@@ -21,6 +22,7 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
@@ -206,3 +208,30 @@ def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatc
             log.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("left_bytes", range(78, 120, 3))
+def test_no_space_for_the_index_of_aborted_transactions(left_bytes: int) -> None:
+    """The marker is in the log; the entry of the index is written when there is space."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for producer in (7, 8):
+        data = batch(1, producer_id=producer, producer_epoch=0, base_sequence=0, is_transactional=True)
+        log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+    log.flush()
+    log.append_as_leader(marker(7, NOW_MS), 0, NOW_MS, internal=True)
+    disk.fill(left_bytes)
+    log.append_as_leader(marker(8, NOW_MS), 0, NOW_MS, internal=True)
+    assert not log.is_failed
+    aborted = [(7, 0, 2, 1), (8, 1, 3, 4)]
+    assert [tuple(one) for one in log.aborted_transactions(0, 4)] == aborted
+    with contextlib.suppress(NoSpaceError):
+        log.roll()
+    assert not log.is_failed
+    disk.set_capacity()
+    log.flush()
+    recovery_point = log.recovery_point
+    assert recovery_point == 4
+    disk.crash()
+    again = open_log(runtime, recovery_point=recovery_point)
+    assert [tuple(one) for one in again.aborted_transactions(0, 4)] == aborted
