@@ -24,34 +24,40 @@ from .options import is_reader_gone
 _COMMANDS = {
     "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
     "down": ("local_cluster.up:down", "Stop a cluster that was started with up --detach."),
-    "run": ("local_cluster.run:run", "Run a command beside a cluster that lives as long as it, such as npm test."),
+    "run": ("local_cluster.run:run", "Run a command, such as npm test, with a cluster that is started for it."),
     "status": ("local_cluster.nodes:status", "Show the nodes of a local cluster."),
     "kill": ("local_cluster.nodes:kill", "Send a signal to a node of a local cluster."),
-    "start": ("local_cluster.nodes:start", "Start nodes of a local cluster again."),
-    "logs": ("local_cluster.node_logs:logs", "Show what the nodes of a local cluster log."),
+    "start": ("local_cluster.nodes:start", "Start nodes of a local cluster that are down."),
+    "logs": ("local_cluster.node_logs:logs", "Show the logs of the nodes of a local cluster."),
     "delete": ("local_cluster.delete:delete", "Delete a local cluster with all its data."),
-    "clusters": ("local_cluster.nodes:clusters", "List the local clusters that have names."),
-    "profile": ("local_cluster.profiles:profile", "Give names to clusters elsewhere, choose the one to use."),
-    "env": ("local_cluster.profiles:env", "Print exports that name a cluster, for this shell."),
+    "clusters": ("local_cluster.nodes:clusters", "List the named local clusters."),
+    "profile": ("local_cluster.profiles:profile", "Name remote clusters, and choose the one to use."),
+    "env": ("local_cluster.profiles:env", "Print shell exports that select a cluster."),
     "node": ("one_node.node:node", "Run one node from server.properties."),
     "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("one_node.node:settings", "List the settings of server.properties."),
     "topics": (
         "administration.topics:topics",
-        "Create, list, describe, alter and delete topics; offsets, delete records.",
+        "Create, list, describe, alter and delete topics; look up offsets, delete records.",
     ),
-    "partitions": ("administration.partitions:partitions", "Move partitions between brokers, elect leaders."),
+    "partitions": ("administration.partitions:partitions", "Move partitions between brokers, and elect leaders."),
     "features": ("administration.features:features", "Show and change the levels of the cluster's features."),
     "configs": ("administration.configs:configs", "Show and set the configuration of topics and brokers."),
-    "brokers": ("administration.configs:brokers", "List brokers, unregister one that will not come back."),
-    "quorum": ("administration.quorum:quorum", "Show the metadata quorum, add and remove controllers."),
-    "groups": ("administration.groups:groups", "Show consumer groups and their lag, set their offsets, delete them."),
+    "brokers": ("administration.configs:brokers", "List brokers, and unregister one that will not come back."),
+    "quorum": ("administration.quorum:quorum", "Show the metadata quorum, and add or remove controllers."),
+    "groups": (
+        "administration.groups:groups",
+        "Show consumer groups and their lag, set their offsets, and delete them.",
+    ),
     "produce": ("records.produce:produce", "Send lines to a topic."),
     "consume": ("records.consume:consume", "Print the records of a topic."),
-    "doctor": ("administration.doctor:doctor", "Find what is wrong with a cluster, a configuration, this machine."),
+    "doctor": ("administration.doctor:doctor", "Find problems of a cluster, a configuration, or this machine."),
     "perf": ("records.perf:perf", "Measure throughput and latency."),
-    "log": ("one_node.log_files:log", "Show the files of a node, check them, and repair them."),
-    "demo": ("local_cluster.demo:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
+    "log": ("one_node.log_files:log", "Show, check and repair the files of a node."),
+    "demo": (
+        "local_cluster.demo:demo",
+        "Stream flights through three nodes, kill two of them, and count what was lost.",
+    ),
     "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
     "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
     "completion": ("completion:completion", "Print the completion script for a shell."),
@@ -115,7 +121,7 @@ def cli() -> None:
     """A Kafka-compatible cluster in Python: real clients, several nodes, no JVM.
 
     \b
-    Try it:
+    Examples:
       raftwerk up -n 3                                   three nodes on ports 9092 to 9094
       raftwerk topics create flights -p 6 --replicas 3
       echo hello | raftwerk produce flights

@@ -10,7 +10,7 @@ from .options import Command
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script with which SHELL completes raftwerk's subcommands and options.
+    """Print the script that lets SHELL complete raftwerk's commands and options.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,7 +23,11 @@ from ..cluster.command_line.commands import Option as Option
 from ..cluster.command_line.commands import group_argument as group_argument
 from ..cluster.command_line.commands import json_option as json_option
 from ..cluster.command_line.commands import topic_argument as topic_argument
+from ..cluster.command_line.plural import counted as counted
 from ..runtime.os_errors import os_reason
+
+if TYPE_CHECKING:
+    from ..cluster.client.client_errors import ClientError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,8 +92,7 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        told = os_reason(error) if isinstance(error, OSError) else str(error)
-        raise click.ClickException(f"{told}{_where_asked(error)}") from None
+        raise click.ClickException(f"{_told(error)}{_where_asked(error)}") from None
     except KeyboardInterrupt:
         if on_interrupt is not None:
             on_interrupt()
@@ -106,6 +109,20 @@ def is_reader_gone() -> bool:
     return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
+def _told(error: ClientError | OSError) -> str:
+    """The error as a sentence. A stranger that takes connections and is silent is asked what it speaks."""
+    from ..cluster.client.client_errors import UnreachableError
+    from ..cluster.client.peer_protocol import unreachable_reason
+
+    if isinstance(error, OSError):
+        return os_reason(error)
+    address = chosen_address()
+    is_local = address is not None and address.directory is not None
+    if isinstance(error, UnreachableError) and not is_local:
+        return asyncio.run(unreachable_reason(error))
+    return str(error)
+
+
 def _where_asked(error: Exception) -> str:
     """Where the address came from, if that may be why; empty otherwise."""
     from ..cluster.client.client_errors import RefusedError, UnreachableError
@@ -118,7 +135,8 @@ def _where_asked(error: Exception) -> str:
         return f"; {address.advice}"
     elsewhere = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(error, RefusedError) and error.code in elsewhere and not address.is_explicit:
-        return f" (asked {address.bootstrap}, the address is from {address.origin})"
+        asked = address.origin if address.directory is not None else f"{address.bootstrap}, from {address.origin}"
+        return f" (asked {asked})"
     return ""
 
 

@@ -6,8 +6,8 @@ Some APIs have one error code at the top, others one for each thing that was ask
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
+from ..wire.codec import Rows
 from ..wire.errors import ErrorCode
 from .result import Response, error_response
 
@@ -48,21 +48,21 @@ def list_reassignments(request: object, code: ErrorCode, message: str | None) ->
 
 def create_topics(request: CreateTopicsRequest, code: ErrorCode, message: str | None) -> Response:
     """CreateTopics: the error for each topic."""
-    return {"topics": [{"name": topic.name, **error_response(code, message)} for topic in request.topics]}
+    return {"topics": Rows(lambda topic: {"name": topic.name, **error_response(code, message)}, request.topics)}
 
 
 def delete_topics(request: DeleteTopicsRequest, code: ErrorCode, message: str | None) -> Response:
     """DeleteTopics: the error for each topic, with the name or id of the request."""
     named = request.get("topics", None)
-    asked: list[tuple[str | None, UUID | None]]
-    asked = [(n, None) for n in request.topic_names] if named is None else [(t.name, t.topic_id) for t in named]
     error = error_response(code, message)
-    return {"responses": [{"name": name, "topic_id": topic_id, **error} for name, topic_id in asked]}
+    if named is None:
+        return {"responses": Rows(lambda name: {"name": name, "topic_id": None, **error}, request.topic_names)}
+    return {"responses": Rows(lambda topic: {"name": topic.name, "topic_id": topic.topic_id, **error}, named)}
 
 
 def create_partitions(request: CreatePartitionsRequest, code: ErrorCode, message: str | None) -> Response:
     """CreatePartitions: the error for each topic."""
-    return {"results": [{"name": topic.name, **error_response(code, message)} for topic in request.topics]}
+    return {"results": Rows(lambda topic: {"name": topic.name, **error_response(code, message)}, request.topics)}
 
 
 def alter_configs(
@@ -71,8 +71,12 @@ def alter_configs(
     """AlterConfigs and IncrementalAlterConfigs: the error for each resource."""
     error = error_response(code, message)
     return {
-        "responses": [
-            {"resource_type": resource.resource_type, "resource_name": resource.resource_name, **error}
-            for resource in request.resources
-        ]
+        "responses": Rows(
+            lambda resource: {
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                **error,
+            },
+            request.resources,
+        )
     }

@@ -450,6 +450,6 @@ class Replica:
         log = self.log
         if len(records):
             self.check_space()
-            info = log.append_as_follower(records, may_skip=True)
+            info = log.append_as_follower(records, self.partition.leader_epoch, may_skip=True)
             self._count_uncommitted(info)
         self.partition.learn_high_watermark(leader_high_watermark, log.log_end_offset)

@@ -281,6 +281,12 @@ class ReplicaManager:
         except (ProtocolError, OSError) as error:
             return EpochEndResult(int(self._errors.to_protocol_error(topic_partition, error).code))
 
+    def late_transactions(self, age_ms: int) -> int:
+        """How many partitions led here have a transaction open whose producer has written nothing for so long."""
+        before_ms = self._runtime.clock.wall_ms() - age_ms
+        leaders = (one for one in self._hosted.replicas.values() if one.is_leader and not one.offline)
+        return sum(one.log.producers.has_late_transaction(before_ms) for one in leaders)
+
     def describe(self) -> list[dict[str, Any]]:
         """One row per replica, for diagnostics."""
         return [describe_replica(replica) for replica in self._hosted.replicas.values()]
@@ -403,6 +409,7 @@ def describe_replica(replica: Replica) -> dict[str, Any]:
         "leader_epoch": partition.leader_epoch,
         "partition_epoch": partition.partition_epoch,
         "high_watermark": replica.high_watermark,
+        "last_stable_offset": replica.last_stable_offset,
         "log_start_offset": replica.log.log_start_offset,
         "log_end_offset": replica.log_end_offset,
         "isr": [] if leader is None else list(leader.isr_state.isr),

@@ -279,7 +279,9 @@ class PartitionLog:
                     self.producers.check_marker(header, marker, transaction_version)
             position += header.size_bytes
 
-    def append_as_follower(self, batches: memoryview, *, may_skip: bool = False) -> AppendInfo:
+    def append_as_follower(
+        self, batches: memoryview, leader_epoch: int = MAX_INT32, *, may_skip: bool = False
+    ) -> AppendInfo:
         """Append batches as a leader sent them; an incomplete last one is ignored.
 
         With `may_skip`, offsets may be missing, as a compacted leader no longer has all of them. An empty log that
@@ -290,7 +292,7 @@ class PartitionLog:
         if may_skip and self._log_start_offset == self.log_end_offset:
             self._start_over_with(batches)
         end_offset = self._segments.active.next_offset
-        headers = prepare_for_follower(batches, end_offset, self.epoch_cache.latest, may_skip)
+        headers = prepare_for_follower(batches, end_offset, self.epoch_cache.latest, leader_epoch, may_skip)
         if not headers:
             return AppendInfo.nothing(end_offset)
         if may_skip and not self._has_gaps and headers[-1].next_offset - end_offset != count_offsets(headers):

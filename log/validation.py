@@ -13,6 +13,7 @@ from crc32c import crc32c
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import (
     BATCH_HEADER_SIZE,
+    CONTROL_FLAG,
     LOG_OVERHEAD,
     MAGIC_V2,
     BatchHeader,
@@ -23,7 +24,7 @@ from ..wire.records import (
     verify_crc,
 )
 from .cleaner.batch_filter import pack
-from .config import LogConfig
+from .config import MAX_INT64, LogConfig
 from .record_validation import LoopBudget, check_records, recompressed
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -130,8 +131,10 @@ def _check_batch(
     stop = position + length + LOG_OVERHEAD
     if fields[3] != MAGIC_V2 or length < BATCH_HEADER_SIZE - LOG_OVERHEAD or stop > end:
         raise _framing_error(fields[3], length, end - position)
-    if stop - position > config.max_message_bytes:
-        _check_size(stop - position, config)
+    if fields[0] and not internal:
+        raise _invalid(f"The base offset of a record batch from a client must be 0, it is {fields[0]}.")
+    if stop - position > config.max_message_bytes and not (internal and attributes & CONTROL_FLAG):
+        _check_size(stop - position, config)  # a marker that is refused would leave its transaction open
     if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:
         raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "Record batch is corrupt: its CRC does not match.")
     header: BatchHeader = tuple.__new__(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))
@@ -168,11 +171,12 @@ def count_offsets(headers: list[BatchHeader]) -> int:
 
 
 def prepare_for_follower(
-    batches: memoryview, next_offset: int, latest_epoch: int, may_skip: bool = False
+    batches: memoryview, next_offset: int, latest_epoch: int, leader_epoch: int, may_skip: bool = False
 ) -> list[BatchHeader]:
-    """Check batches from a leader, which must continue the log at `next_offset`; returns their headers.
+    """Check batches from the leader of `leader_epoch`, which must continue the log at `next_offset`.
 
-    With `may_skip` offsets may be missing. An incomplete batch at the end is ignored.
+    Returns their headers. With `may_skip` offsets may be missing. An incomplete batch at the end is ignored, and so are
+    batches from the first one of a greater epoch on, if others come before it (KAFKA-18723).
     Raises `ProtocolError`: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
     """
     headers: list[BatchHeader] = []
@@ -184,13 +188,21 @@ def prepare_for_follower(
             raise _corrupt(f"No batch at byte {position} of what the leader sent.")
         if position + size > end:
             break
-        if header.base_offset < next_offset or (header.base_offset > next_offset and not may_skip):
+        is_later = header.base_offset > next_offset
+        if header.base_offset < next_offset or (is_later and (not may_skip or header.next_offset > MAX_INT64)):
             raise ProtocolError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"The log ends at {next_offset}, the batch starts at {header.base_offset}.",
             )
         if header.partition_leader_epoch < latest_epoch:
             raise _corrupt(f"Epoch {header.partition_leader_epoch} after epoch {latest_epoch}.")
+        if header.partition_leader_epoch > leader_epoch:
+            if headers:
+                break
+            raise _corrupt(
+                f"The batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, "
+                f"and its leader is of epoch {leader_epoch}."
+            )
         if not verify_crc(batches, position, header):
             raise _corrupt("A batch from the leader is corrupt: its CRC does not match.")
         headers.append(header)

@@ -11,8 +11,9 @@ import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option
 from ..cluster.command_line.commands import Group, Option, json_option
+from ..cluster.command_line.plural import counted
+from .flights import check_feed, flights
 from .flights import feed as feed_flights
-from .flights import flights
 from .jobs.job_command import report_errors
 from .running_query import ProgressLog, stop_on_signal
 from .topics import Topics
@@ -46,7 +47,7 @@ class _JobGroup(Group):
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later.
+    """Jobs on Spark around a cluster. They need PySpark (the extra `spark`) and Java 17 or later.
 
     \b
     Examples:
@@ -99,10 +100,11 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
       raftwerk pipeline feed -t flights --rate 1000
     """
     log = ProgressLog()
+    check_feed()
     Topics(bootstrap, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
         acked = feed_flights(bootstrap, topic, flights(limit), rate=rate, stopping=stopping)
-    log(f"{acked:,} flights sent to {topic}")
+    log(f"{counted(acked, 'flight')} sent to {topic}")
 
 
 @pipeline.command("demo")
@@ -111,7 +113,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
 @json_option
 @report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
-    """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV.
+    """Stream the flights, run `windows` and `lake`, kill a leader, and compare the results with the CSV.
 
     \b
     Example:

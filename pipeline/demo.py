@@ -74,17 +74,22 @@ def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     log("Spark starts")
     spark = spark_session("raftwerk-demo", log_level="OFF")
     directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
+    is_kept = True
     try:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
             log(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Demo(spark, supervisor, directory, log).run(seconds, report)
+        is_kept = not verdict.clean
     except LocalNodeError as error:
         raise PipelineError(f"{error} (the nodes' logs are in {directory}).") from None
+    except KeyboardInterrupt:
+        is_kept = False
+        raise
     finally:
         spark.stop()
-    if verdict.clean:
-        shutil.rmtree(directory, ignore_errors=True)
-    else:
+        if not is_kept:
+            shutil.rmtree(directory, ignore_errors=True)
+    if is_kept:
         log(f"everything is kept in {directory}")
     _print_verdict(verdict, report, log, as_json=as_json)
     return 0 if verdict.clean else 1
@@ -174,7 +179,7 @@ class _Demo:
 
     def _bring_back(self) -> None:
         self.supervisor.start_node(self._killed_node)
-        self.log(f"node {self._killed_node} is started again")
+        self.log(f"node {self._killed_node} restarted")
 
     async def _leader(self) -> int:
         async with ClusterClient(self.topics.bootstrap_servers) as client:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..cluster.command_line.extras import how_to_install, missing_modules
 from .errors import PipelineError
 
 SCHEMA = (
@@ -48,7 +49,7 @@ def data_file(name: str) -> str:
     """The path of one of the package's tables. `PipelineError` when the package is not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise PipelineError(f"the package {_PACKAGE} is not installed: pip install 'raftwerk[demo]'.")
+        raise PipelineError(f"the package {_PACKAGE} is not installed: {how_to_install('demo')}")
     return os.path.join(spec.submodule_search_locations[0], "data", name)
 
 
@@ -78,6 +79,13 @@ def flights_by_time() -> list[Flight]:
     return [records[number] for _, number in sorted(times)]
 
 
+def check_feed() -> None:
+    """Raise `PipelineError` when a package is missing that `feed` needs."""
+    data_file("flights.csv.zip")
+    if missing_modules("confluent_kafka"):
+        raise PipelineError(f"the package confluent-kafka is not installed: {how_to_install('demo')}")
+
+
 def feed(
     bootstrap_servers: str,
     topic: str,
@@ -100,7 +108,7 @@ def feed(
         if error is None:
             acked += 1
         else:
-            failures.append(str(error))
+            failures.append(error.str())
 
     producer = Producer(
         {

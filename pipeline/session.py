@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..cluster.command_line.extras import how_to_install
 from .errors import PipelineError
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def spark_session(
     Spark settings. Raises `PipelineError` when PySpark or Java is missing or too old, when Spark does not start, and
     when the connector is requested and not available.
     """
-    pyspark_version = _pyspark_version()
-    check_java()
+    pyspark_version = check_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _quiet_start()
     connector = connector_coordinates(pyspark_version) if kafka_connector else None
@@ -132,14 +132,21 @@ def _java_hint() -> str:
     return f"install a JRE of {JAVA_MIN} or later and set JAVA_HOME to its directory."
 
 
+def check_spark() -> str:
+    """The version of PySpark. `PipelineError` when PySpark or Java is missing or too old."""
+    version = _pyspark_version()
+    check_java()
+    return version
+
+
 def _pyspark_version() -> str:
     try:
         import pyspark
     except ImportError:
-        raise PipelineError("PySpark is not installed: pip install 'raftwerk[spark]'.") from None
+        raise PipelineError(f"PySpark is not installed: {how_to_install('spark')}") from None
     version: str = pyspark.__version__
     if int(version.split(".")[0]) < 4:
-        raise PipelineError(f"PySpark is {version}, and 4.0 or later is needed: pip install 'raftwerk[spark]'.")
+        raise PipelineError(f"PySpark is {version}, and 4.0 or later is needed: {how_to_install('spark')}")
     return version
 
 

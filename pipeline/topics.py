@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import ClientError, RefusedError
+from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
 from ..cluster.client.cluster_client import ClusterClient
+from ..cluster.client.peer_protocol import unreachable_reason
 from .errors import PipelineError, UnreachableClusterError
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Topics:
         try:
             async with ClusterClient(self.bootstrap_servers) as client:
                 view = await client.metadata()
+        except UnreachableError as error:
+            raise UnreachableClusterError(self.bootstrap_servers, await unreachable_reason(error)) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
         there = {topic.name: len(topic.partitions) for topic in view.topics}
@@ -111,6 +114,8 @@ class Topics:
                         await AdminClient(client).create_topic(NewTopic(name, partitions, replicas, dict(configs)))
         except RefusedError as error:
             raise PipelineError(str(error)) from None
+        except UnreachableError as error:
+            raise UnreachableClusterError(self.bootstrap_servers, await unreachable_reason(error)) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
 

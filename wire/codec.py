@@ -11,9 +11,9 @@ The reader trusts nothing: every length is compared with the bytes left before a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from ..runtime.ports import Buffer
@@ -21,6 +21,8 @@ from .api_keys import ApiKey
 from .errors import WireFormatError
 from .frames import read_uvarint, write_uvarint
 from .schemas import Field, Schema, load_api_schema, load_data_schema
+
+S = TypeVar("S")
 
 Fields: TypeAlias = "Mapping[str, Any] | Struct"
 Reader: TypeAlias = Callable[[Any, int], tuple[Any, int]]
@@ -374,6 +376,25 @@ def _nullable_struct_writer(write_struct: Writer) -> Writer:
             write_struct(out, value)
 
     return write
+
+
+class Rows(Generic[S]):
+    """The items of a response's array, which are made one by one while they are encoded.
+
+    So an array whose items are large, and whose length a client chooses, takes no memory but that of the response.
+    """
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, make: Callable[[S], Fields], items: Sequence[S]) -> None:
+        self._make = make
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Fields]:
+        return map(self._make, self._items)
 
 
 def array_length_writer(field: Field, flexible: bool) -> Writer:

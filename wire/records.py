@@ -45,8 +45,9 @@ LOG_APPEND_TIME_FLAG = 0x08
 """Set in the attributes of a batch whose timestamp is the broker's."""
 TRANSACTIONAL_FLAG = 0x10
 """Set in the attributes of a batch that belongs to a transaction."""
+CONTROL_FLAG = 0x20
+"""Set in the attributes of a batch of control records."""
 _COMPRESSION_MASK = 0x07
-_CONTROL_FLAG = 0x20
 _DELETE_HORIZON_FLAG = 0x40
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -141,7 +142,7 @@ class BatchHeader(_HeaderFields):
     @property
     def is_control(self) -> bool:
         """Whether the batch holds control records, which consumers do not see."""
-        return bool(self.attributes & _CONTROL_FLAG)
+        return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def has_producer_id(self) -> bool:
@@ -441,7 +442,7 @@ def encode_batch(
         compression
         | (LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
         | (TRANSACTIONAL_FLAG if is_transactional else 0)
-        | (_CONTROL_FLAG if is_control else 0)
+        | (CONTROL_FLAG if is_control else 0)
     )
     max_timestamp = max(record[3] for record in records)
     last_delta = len(records) - 1

@@ -63,6 +63,12 @@ def write_records(
     `times` are the records' timestamp and the time-out, in milliseconds. The error code is that of the append.
     """
     wall_ms, timeout_ms = times
+    replica = replicas.partitions.get(topic_partition)
+    if replica is not None:
+        size_bytes = sum(len(key) + len(value or b"") for key, value in records)
+        if size_bytes > replica.log.config.max_message_bytes:
+            done(ErrorCode.MESSAGE_TOO_LARGE)
+            return
     new_records = [NewRecord(key, value, (), wall_ms) for key, value in records]
 
     def finished(results: list[ProducePartitionResponse]) -> None:

@@ -67,6 +67,8 @@ class LedPartitions(Generic[S]):
         self._is_started = False
         self.shards: dict[int, S] = {}
         self.loaders: dict[int, CoordinatorLoader[S]] = {}
+        self.passed_over = 0
+        """Records that could not be read or applied; for metrics."""
 
     # ---------------------------------------------------------------- start, stop, leadership
 
@@ -147,6 +149,9 @@ class LedPartitions(Generic[S]):
             if is_committed:
                 del self.loaders[shard.partition]
                 self._owner.on_loaded(shard, loader)
+                self.passed_over += loader.passed_over
+                if loader.passed_over > 1:
+                    self._logger.warning("%s: %d more are passed over", shard.name, loader.passed_over - 1)
             else:
                 self.timers.add(_COMMIT_RETRY_MS, lambda: self._wait_again(shard))
 

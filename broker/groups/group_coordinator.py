@@ -62,8 +62,6 @@ class GroupCoordinator:
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
         self._expiry: TimerHandle | None = None
         self._refused_upgrades = LogLimiter()
-        self.passed_over = 0
-        """Records of `__consumer_offsets` that could not be read or applied; for metrics."""
 
     # ---------------------------------------------------------------- start, stop, leadership
 
@@ -103,9 +101,6 @@ class GroupCoordinator:
         shard.finish_loading(self.now_ms(), loader.pass_over)
         for group in list(shard.groups.values()):
             self.carry_out(shard, group)
-        self.passed_over += loader.passed_over
-        if loader.passed_over > 1:
-            logger.warning("group partition %d: %d more are passed over", shard.partition, loader.passed_over - 1)
         if shard.groups:
             logger.info("loaded %d groups of partition %d", len(shard.groups), shard.partition)
             self.watch_expiry()

@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._iteration = -1  # of the budget, to which the share belongs
         self._share_left = 0
-        self._units_left = 0  # in this read or resume; 0 where no frame may start
+        self._units_kept = 0  # of the budget: no frame may start in this read or resume when no more are left
         self._is_delayed = False  # by the limit of new connections a second
         self._yielding = False  # a frame waits for a later iteration of the loop
         self._close_when_drained = False
@@ -187,7 +187,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _run_reader(self, nbytes: int | None) -> None:
         self._reading = True
-        granted = self._units_left = self._units_granted()
+        budget = self._budget
+        granted = self._units_granted()
+        units_at_start = budget.units_left
+        self._units_kept = units_at_start - granted
         try:
             if nbytes is None:
                 self._reader.resume()
@@ -200,9 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reject("internal error")
         finally:
             self._reading = False
-            used = granted - self._units_left
-            self._share_left -= used
-            self._budget.units_left -= used
+            self._share_left -= units_at_start - budget.units_left
         self._flush()
 
     def _units_granted(self) -> int:
@@ -217,7 +218,8 @@ class Connection(asyncio.BufferedProtocol):
         return budget.granted(self._share_left)
 
     def _on_frame(self, frame: memoryview) -> bool:
-        if self._units_left > 0 and not self._is_closing and (not self._pending or self._may_start(frame)):
+        is_granted = self._budget.units_left > self._units_kept
+        if is_granted and not self._is_closing and (not self._pending or self._may_start(frame)):
             self._dispatcher.start(self, frame, self._begin)
             return True
         self._hold_frame()
@@ -228,7 +230,9 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or self._is_closing or transport.is_closing():
             return
         self._blocked = True
-        if self._units_left <= 0 and not (self._yielding or self._is_delayed or self._is_write_blocked):
+        if self._budget.units_left <= self._units_kept and not (
+            self._yielding or self._is_delayed or self._is_write_blocked
+        ):
             self._yielding = True
             self._budget.wait(self._end_yield)
         self._update_reading()
@@ -247,9 +251,10 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.append(request)
         frame_bytes = request.frame_bytes
         self._in_flight_bytes += frame_bytes
-        self._units_left -= self._units.get(request.api_key, 1)
+        budget = self._budget
+        budget.units_left -= self._units.get(request.api_key, 1)
         if frame_bytes >= BYTES_PER_UNIT:
-            self._units_left -= frame_bytes // BYTES_PER_UNIT
+            budget.units_left -= frame_bytes // BYTES_PER_UNIT
             request.memory = self._reader.take_claim()
         self._observer.on_begun(request)
 

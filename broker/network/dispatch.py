@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from ...runtime.incremental_work import Work
@@ -19,9 +20,9 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct, decode_request, encode_response
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
-from ..api import Answer, Api, ApiRegistry
-from .incremental_codec import decode_request_in_steps, encode_response_in_steps
-from .loop_budget import LoopBudget
+from ..api import Answer, Api, ApiRegistry, Result
+from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps
+from .loop_budget import Finished, LoopBudget
 from .request import Request, RequestSink
 
 C = TypeVar("C")
@@ -119,26 +120,22 @@ class Dispatcher(Generic[C]):
         try:
             handle = api.decoded
             result = handle(self._context, request, message) if handle is not None else {}
-            if isinstance(result, Generator):
-                result = self._finish_in_steps(request, result)
-            if isinstance(result, Awaitable):
-                self._answer_later(request, result, lambda error: self._fail(api, request, message, error))
-            else:
-                request.respond(_encoded(request, result))
         except Exception as error:
             self._fail(api, request, message, error)
+        else:
+            self._finish(request, result, partial(self._fail, api, request, message))
 
     def _start_in_steps(self, api: Api[C], request: Request) -> None:
         """Decode, handle and answer a large request without holding the loop."""
-        body = request.body if request.memory is not None else memoryview(bytes(request.body))
+        if request.memory is None:
+            request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
         message: Struct | None = None
 
-        async def answer() -> Answer:
+        def answer() -> Work[Result]:
             nonlocal message
-            decoding = decode_request_in_steps(request.api_key, request.api_version, body)
-            message = await self.budget.run(decoding)
+            message = yield from decode_request_in_steps(request.api_key, request.api_version, request.body)
             handle = api.decoded
-            return await self._finish_in_steps(request, handle(self._context, request, message) if handle else {})
+            return handle(self._context, request, message) if handle is not None else {}
 
         def fail(error: BaseException) -> None:
             if message is None and isinstance(error, WireFormatError):
@@ -146,30 +143,41 @@ class Dispatcher(Generic[C]):
             else:
                 self._fail(api, request, message, error)
 
-        self._answer_later(request, answer(), fail)
+        self._finish(request, answer(), fail)
 
-    async def _finish_in_steps(self, request: Request, result: Any) -> Buffer:
-        """Do the work that is left, and encode the answer in steps."""
-        while not isinstance(result, (bytes, bytearray, memoryview)):
-            if isinstance(result, Generator):
-                result = await self.budget.run(result)
-            elif isinstance(result, Awaitable):
-                result = await result
+    def _finish(
+        self, request: Request, result: Result, fail: Callable[[BaseException], None], *, in_steps: bool = False
+    ) -> None:
+        """Answer with what a handler has returned; what is left of its work, and the encoding, is done in steps."""
+        in_steps = in_steps or isinstance(result, Generator)
+        try:
+            if in_steps and not isinstance(result, Awaitable):
+                begun = self.budget.begin(_encoded_in_steps(request, result))
+                result = begun.result if isinstance(begun, Finished) else begun
+            if isinstance(result, Awaitable):
+                self._answer_later(request, result, fail, in_steps=in_steps)
             else:
-                encoding = encode_response_in_steps(request.api_key, request.api_version, result)
-                result = await self.budget.run(encoding)
-        return result
+                request.respond(_encoded(request, cast("Answer", result)))
+        except Exception as error:
+            fail(error)
 
     def _start_forwarded(self, api: Api[C], request: Request) -> None:
         body = bytes(request.body)
 
         def fail(error: BaseException) -> None:
-            try:
-                message = decode_request(request.api_key, request.api_version, memoryview(body))
-            except WireFormatError as malformed:
-                request.reject(_malformed(request, malformed))
-                return
-            self._fail(api, request, message, error)
+            def on_decoded(decoded: asyncio.Future[Struct]) -> None:
+                self._tasks.pop(decoded, None)
+                malformed = None if decoded.cancelled() else decoded.exception()
+                if isinstance(malformed, WireFormatError):
+                    request.reject(_malformed(request, malformed))
+                elif malformed is not None or decoded.cancelled():
+                    self._fail(api, request, None, malformed or error)
+                else:
+                    self._fail(api, request, decoded.result(), error)
+
+            decoding = self.budget.run(decode_request_in_steps(request.api_key, request.api_version, memoryview(body)))
+            self._tasks[decoding] = None
+            decoding.add_done_callback(on_decoded)
 
         try:
             handle = api.forwarded
@@ -178,7 +186,9 @@ class Dispatcher(Generic[C]):
         except Exception as error:
             fail(error)
 
-    def _answer_later(self, request: Request, result: Awaitable[Any], fail: Callable[[BaseException], None]) -> None:
+    def _answer_later(
+        self, request: Request, result: Awaitable[Any], fail: Callable[[BaseException], None], *, in_steps: bool = False
+    ) -> None:
         """Answer when the result is there. `fail` is called with an exception."""
 
         def done(finished: asyncio.Future[Any]) -> None:
@@ -190,14 +200,7 @@ class Dispatcher(Generic[C]):
             if error is not None:
                 fail(error)
                 return
-            answer = finished.result()
-            if isinstance(answer, Generator):
-                self._answer_later(request, self._finish_in_steps(request, answer), fail)
-                return
-            try:
-                request.respond(_encoded(request, answer))
-            except Exception as encode_error:
-                fail(encode_error)
+            self._finish(request, finished.result(), fail, in_steps=in_steps)
 
         if isinstance(result, asyncio.Future):
             future = result
@@ -220,6 +223,9 @@ class Dispatcher(Generic[C]):
         if request.response is not None:
             logger.error("%s failed after its answer", _name(request.api_key), exc_info=error)
             return
+        if isinstance(error, ResponseTooLargeError):
+            request.reject(f"{_name(request.api_key)}: {error}")
+            return
         if isinstance(error, ProtocolError):
             code, text = error.code, error.message
         else:
@@ -229,17 +235,31 @@ class Dispatcher(Generic[C]):
         if refuse is None or message is None:
             request.reject(f"{_name(request.api_key)} failed with {code.name}")
             return
-        try:
-            fields = refuse(message, code, text)
-            request.respond(encode_response(request.api_key, request.api_version, fields))
-        except Exception as encode_error:
+
+        def fail(encode_error: BaseException) -> None:
             logger.error("%s: its error answer failed", _name(request.api_key), exc_info=encode_error)
             request.reject("internal error")
+
+        try:
+            fields = refuse(message, code, text)
+        except Exception as refusal_error:
+            fail(refusal_error)
+        else:
+            self._finish(request, fields, fail, in_steps=True)
 
     def _answer_old_api_versions(self, request: Request, api: Api[C]) -> None:
         row = {"api_key": int(api.key), "min_version": api.versions[0], "max_version": api.versions[1]}
         fields = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [row]}
         request.respond(encode_response(ApiKey.API_VERSIONS, 0, fields), version=0)
+
+
+def _encoded_in_steps(request: Request, result: Result) -> Work[Buffer | Awaitable[Result]]:
+    """Do the work of a handler and encode the fields that it returns, or return what has to be waited for."""
+    while isinstance(result, Generator):
+        result = yield from cast("Work[Result]", result)
+    if isinstance(result, (bytes, bytearray, memoryview, Awaitable)):
+        return result
+    return (yield from encode_response_in_steps(request.api_key, request.api_version, result))
 
 
 def _encoded(request: Request, answer: Answer) -> Buffer:

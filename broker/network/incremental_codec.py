@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
-from ...runtime.incremental_work import PLAIN_STEP, Work
+from ...runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ...runtime.ports import Buffer
 from ...wire.api_keys import ApiKey
 from ...wire.codec import (
@@ -30,20 +30,16 @@ from ...wire.codec import (
 from ...wire.errors import WireFormatError
 from ...wire.schemas import Field, Schema, load_api_schema
 
-ITEMS_PER_STEP = 256
+RESPONSE_BYTES_MAX = 100 * 1024 * 1024
+"""As much as a request may have (`socket.request.max.bytes`). Few bytes can ask for gigabytes."""
 
 
-class _Pace:
-    """Counts the items of a step."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = ITEMS_PER_STEP
+class ResponseTooLargeError(Exception):
+    """The request asks for more than a response may have."""
 
 
-_ReadWork: TypeAlias = Callable[[Any, int, _Pace], Work[tuple[Any, int]]]
-_WriteWork: TypeAlias = Callable[[bytearray, Any, _Pace], Work[None]]
+_ReadWork: TypeAlias = Callable[[Any, int, Pace], Work[tuple[Any, int]]]
+_WriteWork: TypeAlias = Callable[[bytearray, Any, Pace], Work[None]]
 
 
 def _has_arrays(schema: Schema) -> bool:
@@ -54,7 +50,7 @@ def _array_reader(field: Field, flexible: bool) -> _ReadWork:
     read_count, read_item = array_length_reader(field, flexible), item_reader(field, flexible)
     nested = _struct_reader(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
 
-    def read(data: Buffer, position: int, pace: _Pace) -> Work[tuple[Any, int]]:
+    def read(data: Buffer, position: int, pace: Pace) -> Work[tuple[Any, int]]:
         count, position = read_count(data, position)
         if count < 0:
             return None, position
@@ -65,9 +61,7 @@ def _array_reader(field: Field, flexible: bool) -> _ReadWork:
             else:
                 item, position = yield from nested(data, position, pace)
             items.append(item)
-            pace.left -= 1
-            if pace.left <= 0:
-                pace.left = ITEMS_PER_STEP
+            if pace.ends_step():
                 yield PLAIN_STEP
         return items, position
 
@@ -84,7 +78,7 @@ def _struct_reader(schema: Schema) -> _ReadWork:
     if schema.flexible:
         parts.append(("", None, tags_read_step(schema.tagged)))
 
-    def read(data: Buffer, position: int, pace: _Pace) -> Work[tuple[Any, int]]:
+    def read(data: Buffer, position: int, pace: Pace) -> Work[tuple[Any, int]]:
         values: dict[str, Any] = {}
         for name, work, step in parts:
             if work is None:
@@ -100,16 +94,16 @@ def _array_writer(field: Field, flexible: bool) -> _WriteWork:
     write_count, write_item = array_length_writer(field, flexible), item_writer(field, flexible)
     nested = _struct_writer(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
 
-    def write(out: bytearray, items: Any, pace: _Pace) -> Work[None]:
+    def write(out: bytearray, items: Any, pace: Pace) -> Work[None]:
         write_count(out, items)
         for item in items or ():
             if nested is None:
                 write_item(out, item)
             else:
                 yield from nested(out, item, pace)
-            pace.left -= 1
-            if pace.left <= 0:
-                pace.left = ITEMS_PER_STEP
+            if pace.ends_step():
+                if len(out) > RESPONSE_BYTES_MAX:
+                    raise ResponseTooLargeError(f"the response would have more than {RESPONSE_BYTES_MAX} bytes")
                 yield PLAIN_STEP
 
     return write
@@ -125,7 +119,7 @@ def _struct_writer(schema: Schema) -> _WriteWork:
     if schema.flexible:
         parts.append((None, None, tags_write_step(schema.tagged)))
 
-    def write(out: bytearray, value: Any, pace: _Pace) -> Work[None]:
+    def write(out: bytearray, value: Any, pace: Pace) -> Work[None]:
         values: Mapping[str, Any] = value.__dict__ if isinstance(value, Struct) else value
         for field, work, step in parts:
             if work is None or field is None:
@@ -150,7 +144,7 @@ def _response_writer(api_key: int, version: int) -> _WriteWork:
 def decode_request_in_steps(api_key: int, version: int, data: Buffer) -> Work[Struct]:
     """The work of `codec.decode_request`. `data` must stay as it is until the end."""
     try:
-        message, _ = yield from _request_reader(api_key, version)(data, 0, _Pace())
+        message, _ = yield from _request_reader(api_key, version)(data, 0, Pace())
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireFormatError(str(error)) from error
     request: Struct = message
@@ -161,7 +155,7 @@ def encode_response_in_steps(api_key: int, version: int, fields: Fields) -> Work
     """The work of `codec.encode_response`. `fields` must stay as they are until the end."""
     out = bytearray()
     try:
-        yield from _response_writer(api_key, version)(out, fields, _Pace())
+        yield from _response_writer(api_key, version)(out, fields, Pace())
     except struct.error as error:
         raise ValueError(f"cannot encode a response of API {api_key}: {error}") from error
     return out

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ...runtime.incremental_work import Work
 
@@ -26,6 +26,12 @@ UNITS_ALONE = 192
 UNITS_PER_STEP = 16
 """Of work that is done in steps."""
 BYTES_PER_UNIT = 16 * 1024
+
+
+class Finished(NamedTuple, Generic[T]):
+    """Work that is done, and its result."""
+
+    result: T
 
 
 class LoopBudget:
@@ -60,6 +66,10 @@ class LoopBudget:
         if not self._is_scheduled:
             self._schedule()
 
+    def begin(self, work: Work[T]) -> Finished[T] | asyncio.Future[T]:
+        """Do a share of the work now, and the rest as `run` does. An error in the first share is raised."""
+        return self._do_share(work) or self.run(work)
+
     def run(self, work: Work[T]) -> asyncio.Future[T]:
         """Do work whose steps ask for nothing, some steps in each share. Cancelling the future ends it."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -68,22 +78,30 @@ class LoopBudget:
             if future.done():
                 work.close()
                 return
-            self.begin_share()
             try:
-                for _ in range(UNITS_PER_SHARE // UNITS_PER_STEP):
-                    next(work)
-                    self.units_left -= UNITS_PER_STEP
-                    if self.units_left <= 0:
-                        break
-            except StopIteration as end:
-                future.set_result(end.value)
+                finished = self._do_share(work)
             except Exception as error:
                 future.set_exception(error)
-            else:
+                return
+            if finished is None:
                 self.wait(go_on)
+            else:
+                future.set_result(finished.result)
 
         self.wait(go_on)
         return future
+
+    def _do_share(self, work: Work[T]) -> Finished[T] | None:
+        self.begin_share()
+        try:
+            for _ in range(UNITS_PER_SHARE // UNITS_PER_STEP):
+                next(work)
+                self.units_left -= UNITS_PER_STEP
+                if self.units_left <= 0:
+                    break
+        except StopIteration as end:
+            return Finished(end.value)
+        return None
 
     def _schedule(self) -> None:
         self._is_scheduled = True

@@ -26,6 +26,8 @@ from ...wire.types import TopicPartition
 logger = logging.getLogger("raftwerk.transactions")
 
 _REQUEST_VERSION = 5
+_FIRST_BACKOFF_MS = 2
+"""A transaction mostly ends within some milliseconds; the wait doubles up to `retry_backoff_ms`."""
 Codes = Mapping[TopicPartition, ErrorCode]
 """The error codes of partitions; those that are not in it are in order."""
 
@@ -244,9 +246,8 @@ class PartitionVerifier:
         """Verify or add the partitions to which the producer writes, and call `done` once: at once if all are open."""
         loop = asyncio.get_running_loop()
         retry_until = loop.time() + self._config.retry_backoff_max_ms / 1000
-        backoff_s = self._config.retry_backoff_ms / 1000
 
-        def ask() -> None:
+        def ask(backoff_s: float) -> None:
             guards = self.guards(producer, operation, sequences)
             if not guards:
                 done(Verified({}, {}))
@@ -257,13 +258,14 @@ class PartitionVerifier:
                 # to send again.
                 is_concurrent = operation.adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
                 if is_concurrent and loop.time() + backoff_s <= retry_until:
-                    loop.call_later(backoff_s, ask)
+                    longer_s = min(2 * backoff_s, self._config.retry_backoff_ms / 1000)
+                    loop.call_later(backoff_s, ask, longer_s)
                 else:
                     done(Verified(errors, guards))
 
             self._ask(Question(producer, operation, list(guards), answered))
 
-        ask()
+        ask(min(_FIRST_BACKOFF_MS, self._config.retry_backoff_ms) / 1000)
 
     def _ask(self, question: Question) -> None:
         coordinator = self._coordinator_of(question.producer.transactional_id)

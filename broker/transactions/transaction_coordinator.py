@@ -41,6 +41,7 @@ logger = logging.getLogger("raftwerk.transactions")
 
 _WRITE_TIMEOUT_MS = 5_000
 _COMPLETION_RETRY_MS = 100
+_FORMER_END_WAIT_S = 0.05
 _IDS_PER_BATCH = 500
 """Ids that are removed by one write."""
 
@@ -69,6 +70,8 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._markers = TransactionMarkerSender(channels, metadata, self._on_marked)
+        self._waiting_for_change: dict[str, list[asyncio.Future[None]]] = {}
+        """Requests that wait for the next write of an id, by transactional id."""
         self._abort_timer: TimerHandle | None = None
         self._expiry_timer: TimerHandle | None = None
 
@@ -151,6 +154,32 @@ class TransactionCoordinator:
             ),
         )
 
+    async def add_partitions_of_client(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
+    ) -> Answer:
+        """As `add_partitions`, for a client that may have ended its former transaction a moment ago.
+
+        Until that has its markers, the answer would be CONCURRENT_TRANSACTIONS, after which clients wait for longer
+        than markers mostly need. So the end of the former transaction is waited for here, for a short time.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FORMER_END_WAIT_S
+        while True:
+            answer = await self.add_partitions(transactional_id, producer, partitions, client_version=0)
+            left_s = deadline - loop.time()
+            if answer.error != ErrorCode.CONCURRENT_TRANSACTIONS or left_s <= 0:
+                return answer
+            changed: asyncio.Future[None] = loop.create_future()
+            self._waiting_for_change.setdefault(transactional_id, []).append(changed)
+            await asyncio.wait([changed], timeout=left_s)
+            self._wake(transactional_id)
+
+    def _wake(self, transactional_id: str) -> None:
+        """Let the requests go on that wait for a change of the id."""
+        for changed in self._waiting_for_change.pop(transactional_id, ()):
+            if not changed.done():
+                changed.set_result(None)
+
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
@@ -208,6 +237,9 @@ class TransactionCoordinator:
             error = coordinator_error(code, ErrorCode.UNKNOWN_SERVER_ERROR)
             shard.on_persisted(effect.tag, error, self._wall_ms())
             self._carry_out(shard)
+            if self._waiting_for_change:
+                for transactional_id, _ in effect.tag.values:
+                    self._wake(transactional_id)
 
         self.partitions.append(shard, effect.records, (self._wall_ms(), _WRITE_TIMEOUT_MS), persisted)
 

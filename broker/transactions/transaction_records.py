@@ -13,7 +13,7 @@ from itertools import groupby
 
 from ...wire.types import TopicPartition
 from ..coordinators.record_fields import BadRecord, CoordinatorRecord, FieldReader, FieldWriter
-from .transaction_metadata import NO_PRODUCER_ID, TransactionMetadata, TransactionState
+from .transaction_metadata import EPOCH_MAX, NO_PRODUCER_ID, TransactionMetadata, TransactionState
 
 _KEY_VERSION = 0
 _PLAIN_VERSION, _COMPACT_VERSION = 0, 1
@@ -53,9 +53,7 @@ def decode_value(data: bytes) -> TransactionMetadata:
     partitions = frozenset(one for topic_partitions in reader.array(topic) for one in topic_partitions)
     last_update_ms, start_ms = reader.int64(), reader.int64()
     tags = reader.tags()
-    if producer_id < 0 or producer_epoch < 0:
-        raise BadRecord(f"producer id {producer_id} with epoch {producer_epoch}")
-    return TransactionMetadata(
+    value = TransactionMetadata(
         producer_id,
         producer_epoch,
         timeout_ms,
@@ -67,6 +65,16 @@ def decode_value(data: bytes) -> TransactionMetadata:
         _tagged(tags, _NEXT_TAG, 8, NO_PRODUCER_ID),
         _tagged(tags, _CLIENT_VERSION_TAG, 2, 0),
     )
+    _check(value)
+    return value
+
+
+def _check(value: TransactionMetadata) -> None:
+    """Raise `BadRecord` where no coordinator could go on from the value."""
+    if value.producer_id < 0 or value.producer_epoch < 0 or value.next_producer_id < NO_PRODUCER_ID:
+        raise BadRecord(f"producer id {value.producer_id} with epoch {value.producer_epoch}")
+    if value.state is TransactionState.ONGOING and value.producer_epoch == EPOCH_MAX:
+        raise BadRecord(f"an open transaction with epoch {EPOCH_MAX}, which no producer has")
 
 
 def _state(number: int) -> TransactionState:

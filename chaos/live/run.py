@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import random
@@ -14,9 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
+from raftwerk import __version__
+
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
+from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.plural import counted
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
@@ -105,9 +108,9 @@ class ChaosRun:
 
     def execute(self) -> RunResult:
         """Run to the end. The directory then holds `history/`, the nodes' data, and logs."""
-        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+        missing = missing_modules(*_PACKAGES)
         if missing:
-            raise ClientError(f"not installed: {', '.join(missing)}; pip install 'raftwerk[chaos]'")
+            raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as cluster:
@@ -176,7 +179,7 @@ class ChaosRun:
     def _start(self, plan: ClusterPlan, prefixes: dict[int, list[str]], stack: ExitStack) -> Nodes:
         supervisor = stack.enter_context(PrefixedSupervisor(plan, prefixes))
         took_s = supervisor.start()
-        self.say(f"{len(plan.nodes)} nodes ready in {took_s:.2f} s: {plan.bootstrap}")
+        self.say(f"{counted(len(plan.nodes), 'node')} ready in {took_s:.2f} s: {plan.bootstrap}")
         return SupervisedNodes(supervisor)
 
     def _create_topic(self, cluster: ClusterUnderTest) -> None:
@@ -326,8 +329,12 @@ class ChaosRun:
         return os.path.join(self.options.directory, "history", f"{process}.jsonl")
 
     def _facts(self) -> dict[str, object]:
+        """What the first line of the nemesis's history says of the run; the report shows it."""
         options = self.options
-        return {"topic": self.topic, "faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
+        load = {name: getattr(options, name) for name in ("partitions", "producers", "consumers", "rate", "acks")}
+        times = {name: getattr(options, name) for name in ("minutes", "interval_s", "hold_s")}
+        faults = {"faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
+        return {"raftwerk": __version__, "topic": self.topic, **faults, **load, **times}
 
     def _error(self, text: str) -> None:
         self.errors.append(text)

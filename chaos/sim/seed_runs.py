@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
 from typing import TextIO
 
+from ...cluster.command_line.plural import counted
 from .minimize_faults import shrink
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
@@ -202,8 +203,7 @@ def _print_failure(outcome: Outcome, options: SeedOptions) -> None:
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{totals.runs} run{'' if totals.runs == 1 else 's'}, {totals.virtual_s / 3600:.2f} simulated hours, "
-        f"{totals.events:,} events, "
+        f"{counted(totals.runs, 'run')}, {totals.virtual_s / 3600:.2f} simulated hours, {totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, counted, json_option, parse_pairs, print_json, run_client
 
 _SOURCES = {
     1: "topic",
@@ -159,7 +159,7 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
       raftwerk brokers list
     """
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> list[dict[str, Any]]:
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
@@ -180,7 +180,8 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
         if as_json:
             print_json(row)
         else:
-            click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {row['replicas']} replicas")
+            replicas = counted(row["replicas"], "replica")
+            click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {replicas}")
 
 
 @brokers.command("log-dirs")
@@ -222,7 +223,7 @@ def _print_log_dir(row: dict[str, Any]) -> None:
     note = f", {moving} being moved here" if moving else ""
     free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
     click.echo(
-        f"{where}  {len(replicas) - moving} replicas, {held_bytes / 2**20:.1f} MB{note}; "
+        f"{where}  {counted(len(replicas) - moving, 'replica')}, {held_bytes / 2**20:.1f} MB{note}; "
         f"{free:.1f} of {total:.1f} GB free"
     )
 
@@ -246,4 +247,4 @@ def unregister(broker: int, bootstrap: str) -> None:
             await AdminClient(client).unregister_broker(broker)
 
     run_client(run())
-    click.echo(f"Broker {broker} is unregistered.")
+    click.echo(f"Broker {broker} unregistered.")

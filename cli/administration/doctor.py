@@ -30,9 +30,9 @@ def doctor(
     cluster_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Look for common mistakes: in a cluster as a client here sees it, in a node's settings, on this machine.
+    """Look for common mistakes: in a cluster as seen from this machine, in a node's settings, on this machine.
 
-    Exit code 1 when something fails, 0 when there are at most warnings.
+    Exit code 1 if something fails, 0 if there are only warnings.
 
     \b
     Examples:

@@ -58,15 +58,15 @@ def list_features(bootstrap: str, as_json: bool) -> None:
 
 @features.command("upgrade")
 @click.argument("names", nargs=-1, metavar="[FEATURE...]")
-@click.option("--dry-run", is_flag=True, help="Only say whether it is possible.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it is possible.")
 @bootstrap_option
 @json_option
 def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
     """Raise features to the highest level that the software supports: all of them, or none.
 
     \b
-    Do this when every node runs the new software. It is refused while a node does not; the message names the node.
-    Without names it raises all features but kraft.version, which changes how controllers are added and removed.
+    Do this when every node runs the new software. As long as a node does not, it is refused, and the message names the
+    node. Without names, all features are raised but kraft.version, which changes how controllers are added and removed.
 
     \b
     Example:
@@ -97,7 +97,7 @@ def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_j
 @click.argument("pairs", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
 @click.option("--downgrade", is_flag=True, help="Allow a lower level if no metadata is lost.")
 @click.option("--unsafe", is_flag=True, help="Allow a lower level even if metadata is lost.")
-@click.option("--dry-run", is_flag=True, help="Only say whether it is possible.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it is possible.")
 @bootstrap_option
 def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, bootstrap: str) -> None:
     """Set the levels of features: all of them, or none.

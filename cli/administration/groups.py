@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Group, Option, bootstrap_option, group_argument, json_option, milliseconds, print_json, run_client
+from ..options import (
+    Group,
+    Option,
+    bootstrap_option,
+    counted,
+    group_argument,
+    json_option,
+    milliseconds,
+    print_json,
+    run_client,
+)
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List and describe consumer groups, show their lag, set their offsets, delete them.
+    """List and describe consumer groups, show their lag, set their offsets, and delete them.
 
     \b
     Examples:
@@ -90,7 +100,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{group}  {found['state']}  {len(found['members'])} members")
+    click.echo(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}")
     for member in found["members"]:
         instance = f"  instance {member['instance']}" if member["instance"] else ""
         click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}")
@@ -103,7 +113,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show by how many records GROUP is behind in each partition.
+    """Show how many records GROUP is behind in each partition.
 
     \b
     Example:

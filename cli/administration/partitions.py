@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
-from ..options import Group, Option, bootstrap_option, json_option, print_json, run_client
+from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def partitions() -> None:
-    """Move partitions between brokers, elect leaders.
+    """Move partitions between brokers, and elect leaders.
 
     \b
     Examples:
@@ -41,7 +41,11 @@ def partitions() -> None:
     help="A plan in the form of kafka-reassign-partitions.",
 )
 @click.option("--wait", is_flag=True, help="Show the progress; return when all partitions have moved.")
-@click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that a broker may send or receive for it.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    help="Bytes per second that each broker may send or receive for the moves.",
+)
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
 @bootstrap_option
 def reassign(
@@ -54,8 +58,8 @@ def reassign(
 ) -> None:
     """Assign partitions to other brokers; the first replica is the preferred leader.
 
-    A plan in a --file may name, as log_dirs, a directory for each replica, or "any". A --throttle stays until the moves
-    that --wait waits for have ended, or until `partitions unthrottle`. Replicas in sync are not throttled.
+    A plan in a --file may name a directory for each replica as log_dirs, or "any". With --wait, a --throttle is removed
+    when the moves have ended; otherwise `partitions unthrottle` removes it. Replicas in sync are not throttled.
 
     \b
     Examples:
@@ -82,9 +86,9 @@ def reassign(
                 await _follow(client, wanted, timeout_s, is_throttled=throttle is not None)
 
     run_client(run())
-    click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
+    click.echo(f"{'Moved' if wait else 'Moving'} {counted(len(wanted), 'partition')}.")
     if throttle is not None and not wait:
-        click.echo("The throttle stays until: raftwerk partitions unthrottle")
+        click.echo("The throttle stays in place; raftwerk partitions unthrottle removes it.")
 
 
 async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
@@ -106,7 +110,9 @@ async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *,
         click.echo("", err=True)
     if is_throttled:
         if await reassignments(client):
-            click.echo("Other partitions still move: the throttle stays until: raftwerk partitions unthrottle")
+            click.echo(
+                "Other partitions are still moving; remove the throttle later with raftwerk partitions unthrottle."
+            )
         else:
             await unthrottle(client)
 
@@ -136,7 +142,7 @@ def unthrottle(bootstrap: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @bootstrap_option
 def cancel(names: tuple[str, ...], bootstrap: str) -> None:
-    """Cancel moves: the partitions keep the replicas that they had.
+    """Cancel moves: the partitions keep the replicas that they had before.
 
     \b
     Example:
@@ -152,14 +158,14 @@ def cancel(names: tuple[str, ...], bootstrap: str) -> None:
             await reassign(client, wanted)
 
     run_client(run())
-    click.echo(f"Cancelled {len(wanted)} moves.")
+    click.echo(f"Cancelled {counted(len(wanted), 'move')}.")
 
 
 @partitions.command()
 @bootstrap_option
 @json_option
 def reassignments(bootstrap: str, as_json: bool) -> None:
-    """List the moves that are under way.
+    """List the moves in progress.
 
     \b
     Example:
@@ -247,5 +253,6 @@ def _parse_plan(text: str) -> list[Move]:
             )
             for row in rows
         ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.BadParameter(f"the file is not a reassignment plan: {error!r}") from None
+    except (ValueError, KeyError, TypeError):
+        form = '{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [2, 3]}]}'
+        raise click.BadParameter(f"the file is not a reassignment plan like {form}", param_hint="--file") from None

@@ -127,7 +127,7 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
     except (FormatError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     _run(address, lambda client: client.add_voter(voter))
-    click.echo(f"Controller {voter.key.id} is a voter.")
+    click.echo(f"Controller {voter.key.id} is now a voter.")
 
 
 @quorum.command("remove-controller")
@@ -135,7 +135,7 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
 @click.argument("node_id", type=int)
 @click.option("--directory-id", help="Its directory id; default: that of the voter with this node id.")
 def remove_controller(address: ClusterAddress, node_id: int, directory_id: str | None) -> None:
-    """Remove a voter from the quorum. If it runs, it goes on as an observer.
+    """Remove a voter from the quorum. If it is running, it continues as an observer.
 
     A running controller with controller.quorum.auto.join.enable=true, as `raftwerk up` starts them, would join again:
     stop it first.

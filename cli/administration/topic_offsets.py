@@ -86,7 +86,7 @@ def delete_records(
 ) -> None:
     """Delete the oldest records of TOPIC: those below an offset, or before a time.
 
-    They are gone for every consumer at once. The log begins at the new offset; offsets do not change.
+    They are gone for all consumers at once. The log then begins at the new offset; other records keep theirs.
 
     \b
     Examples:

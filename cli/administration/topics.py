@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import click
 
-from ..options import Group, Option, bootstrap_option, json_option, parse_pairs, print_json, run_client, topic_argument
+from ..options import (
+    Group,
+    Option,
+    bootstrap_option,
+    counted,
+    json_option,
+    parse_pairs,
+    print_json,
+    run_client,
+    topic_argument,
+)
 from .topic_offsets import delete_records, offsets
 
 
@@ -149,7 +159,7 @@ def _print_topic(topic: dict[str, object]) -> None:
     rows = topic["partitions"]
     if not isinstance(rows, list):
         return
-    click.echo(f"{topic['topic']}  id {topic['topic_id']}  {len(rows)} partitions")
+    click.echo(f"{topic['topic']}  id {topic['topic_id']}  {counted(len(rows), 'partition')}")
     for row in rows:
         replicas, isr = (",".join(map(str, row[column])) for column in ("replicas", "isr"))
         leader = row["leader"] if row["leader"] >= 0 else "none"
@@ -168,8 +178,8 @@ def _print_topic(topic: dict[str, object]) -> None:
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
     """Add partitions to TOPIC, and set or unset its settings.
 
-    A topic cannot have fewer partitions than it has. When partitions are added, the records that are there stay where
-    they are, but producers send a key to another partition than before.
+    The number of partitions cannot be reduced. When partitions are added, existing records stay where they are, but
+    producers may send a key to another partition than before.
 
     \b
     Examples:

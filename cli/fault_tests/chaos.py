@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
-from ..options import Group, Option, is_reader_gone, json_option
+from ..options import Group, Option, counted, is_reader_gone, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
@@ -27,7 +28,7 @@ def chaos() -> None:
 
     \b
     Examples:
-      raftwerk chaos faults                                    the faults that this machine can cause
+      raftwerk chaos faults                                    the faults that this machine can inject
       raftwerk chaos run --minutes 3 --nemesis kill,pause      start, load, inject, heal, judge, report
       raftwerk chaos run --name orders --nemesis kill          the same on a local cluster that is running
       raftwerk chaos check chaos-run/                          judge a history again
@@ -38,7 +39,7 @@ def chaos() -> None:
 @chaos.command()
 @json_option
 def faults(as_json: bool) -> None:
-    """List the faults, and the reasons why this machine cannot cause some of them.
+    """List the faults, and say why this machine cannot inject some of them.
 
     \b
     Example:
@@ -71,7 +72,7 @@ def _fault_rows() -> list[tuple[str, str]]:
     metavar="NAME,...",
     default="kill,pause",
     show_default=True,
-    help="Faults of the list below; `all`, or `none`.",
+    help="Faults from the list below, `all`, or `none`.",
 )
 @click.option(
     "-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Nodes of the cluster to start."
@@ -79,7 +80,9 @@ def _fault_rows() -> list[tuple[str, str]]:
 @click.option(
     "-p", "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic."
 )
-@click.option("--producers", type=click.IntRange(0, 50), default=2, show_default=True, help="Producers that load it.")
+@click.option(
+    "--producers", type=click.IntRange(0, 50), default=2, show_default=True, help="Producers that write to it."
+)
 @click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True, help="Consumers that read it.")
 @click.option(
     "--rate",
@@ -88,7 +91,7 @@ def _fault_rows() -> list[tuple[str, str]]:
     type=click.IntRange(1, 100_000),
     default=500,
     show_default=True,
-    help="Records/s a producer.",
+    help="Records per second of each producer.",
 )
 @click.option(
     "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1 the run finds losses."
@@ -116,12 +119,12 @@ def _fault_rows() -> list[tuple[str, str]]:
 def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
-    With --name, --dir or -b the run takes a cluster that is running, and leaves it running: a local one, or another's,
-    Apache Kafka for example. The environment and profiles in use do not count here.
+    With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
+    such as Apache Kafka. The environment and the profile in use are ignored.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
-    Exit code 0 when nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as at
-    the end; Ctrl-C again ends the run, and `raftwerk chaos check` judges what was recorded.
+    Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;
+    a second Ctrl-C ends the run, and `raftwerk chaos check` judges what was recorded.
 
     \b
     Examples:
@@ -189,7 +192,7 @@ def _end_at_once(_number: int, _frame: FrameType | None) -> None:
 def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_json: bool) -> None:
     """Judge histories: files, directories of files, or the directory of a run.
 
-    Exit code 0 when the history is valid, 1 when it is not, or when it says too little for a verdict.
+    Exit code 0 if the history is valid, 1 if it is not, or if it says too little for a verdict.
 
     \b
     Example:
@@ -201,7 +204,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 
     try:
         if to_edn is not None:
-            click.echo(f"{write_edn(paths, to_edn):,} operations in {to_edn}")
+            click.echo(f"{counted(write_edn(paths, to_edn), 'operation')} in {to_edn}")
             return
         verdict = check_paths(paths).verdict
     except HistoryError as error:
@@ -216,7 +219,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: report.html in the directory.")
 def report(directory: str, output: str | None) -> None:
-    """Write the report of a run again, from its history.
+    """Write the report of a run again from its history.
 
     \b
     Example:
@@ -228,7 +231,7 @@ def report(directory: str, output: str | None) -> None:
     try:
         from ...chaos.live.report.report_page import render_report
     except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed; pip install 'raftwerk[chaos]'") from None
+        raise click.ClickException(f"{error.name} is not installed: {how_to_install('chaos')}") from None
     path = output or os.path.join(directory, "report.html")
     try:
         result = check_paths([directory])
@@ -245,7 +248,12 @@ def _write_results(directory: str, outcome: RunResult) -> None:
     with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
         file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))
     with open(os.path.join(directory, "verdict.json"), "w", encoding="utf-8") as file:
-        extra = {"inflicted": outcome.inflicted, "left_out": outcome.left_out, "errors": outcome.errors}
+        extra = {
+            "run": outcome.result.series.facts,
+            "inflicted": outcome.inflicted,
+            "left_out": outcome.left_out,
+            "errors": outcome.errors,
+        }
         json.dump({**outcome.result.verdict.to_json(), **extra}, file, indent=2)
 
 

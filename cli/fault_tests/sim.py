@@ -23,25 +23,23 @@ from ..options import Command, json_option
     multiple=True,
     type=click.Choice(list(SCENARIOS)),
     metavar="NAME",
-    help="A scenario of the list below, repeatable; default: seeds take all scenarios in turn.",
+    help="A scenario from the list below, repeatable; default: all scenarios in turn.",
 )
 @click.option(
     "--resume", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="The seed at which to begin."
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Begin no run after so long.")
 @json_option
-@click.option(
-    "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes; default: one for each core."
-)
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes; default: one per core.")
 @click.option(
     "--timeline", type=click.IntRange(0), default=60, show_default=True, metavar="N", help="Events shown of a failure."
 )
-@click.option("--shrink", is_flag=True, help="Leave out faults that a failure does not need.")
-@click.option("--keep-going", is_flag=True, help="Go on after a failure.")
+@click.option("--shrink", is_flag=True, help="Reduce a failure to the faults that it needs.")
+@click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for every seed.")
 @click.pass_context
 def sim(ctx: click.Context, /, **options: Any) -> None:
-    """Run clusters of whole nodes in the deterministic simulator. The same seed gives the same run.
+    """Run clusters of whole nodes in the deterministic simulator. The same seed always gives the same run.
 
     \b
     Examples:

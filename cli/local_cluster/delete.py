@@ -7,7 +7,7 @@ import sys
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Command, directory_option
+from ..options import Command, counted, directory_option
 from .nodes import find_plan
 
 
@@ -18,7 +18,7 @@ from .nodes import find_plan
 def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     """Delete a local cluster with all its data, after a confirmation. Its nodes must not run.
 
-    Only the cluster's own files are removed; the directory goes when nothing else is in it.
+    Only the cluster's own files are removed, and the directory too if nothing else is in it.
 
     \b
     Examples:
@@ -33,9 +33,9 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     if running:
         raise click.ClickException(f"running nodes: {', '.join(running)}; raftwerk down stops them")
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: --yes deletes the cluster without asking")
+        raise click.UsageError("standard input is not a terminal: --yes deletes the cluster without asking")
     count, size_mb = len(plan.nodes), size_bytes(plan.directory) / 1e6
-    what = f"the cluster in {plan.directory} ({count} node{'s' if count > 1 else ''}, {size_mb:,.1f} MB)"
+    what = f"the cluster in {plan.directory} ({counted(count, 'node')}, {size_mb:,.1f} MB)"
     if not yes and not click.confirm(f"Delete {what} with all its data?"):
         click.echo("Nothing was deleted.")
         ctx.exit(1)

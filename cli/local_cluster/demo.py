@@ -13,7 +13,7 @@ from ..options import Command, json_option
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, seconds: int, keep: bool, as_json: bool) -> None:
-    """Stream a year of flights through three nodes, kill a leader and the controller, count what was lost.
+    """Stream a year of flights through three nodes, kill a leader and the controller, and count what was lost.
 
     Starts a new cluster on free ports, streams 336,776 flights of 2013 keyed by aircraft into a topic of six
     partitions with three replicas each, sends SIGKILL to the leader of a partition and later to the active

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_address import state_dir
-from ..options import Command, directory_option, json_option, print_json
+from ..options import Command, counted, directory_option, json_option, print_json
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView
@@ -27,7 +27,7 @@ _GONE_TIMEOUT_S = 30.0
 def status(ctx: click.Context, directory: str, as_json: bool) -> None:
     """Show the nodes of the local cluster in DIR: which are up, what they lead, what is out of sync.
 
-    Exit code 0 when every node is up and every replica is in sync, 1 otherwise.
+    Exit code 0 if every node is up and every replica is in sync, 1 otherwise.
 
     \b
     Examples:
@@ -49,7 +49,9 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
         if view is None:
             click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
         else:
-            click.echo(f"{len(partitions)} partitions, {behind} under-replicated, {leaderless} without a leader")
+            click.echo(
+                f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader"
+            )
     ctx.exit(0 if view and not behind and not leaderless and all(row["state"] == "up" for row in rows) else 1)
 
 
@@ -71,7 +73,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
     \b
     Examples:
       raftwerk kill 2                     a crash
-      raftwerk kill 2 --signal STOP       a machine that hangs; CONT ends it
+      raftwerk kill 2 --signal STOP       a hanging machine; CONT ends it
     """
     from ...cluster.local.supervisor import node_pid
 
@@ -102,9 +104,9 @@ def kill(node_id: int, name: str, directory: str) -> None:
 )
 @directory_option
 def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
-    """Start nodes of a local cluster again (default: all that are down), and wait until they serve.
+    """Start nodes of a local cluster (default: all that are down), and wait until they serve.
 
-    Exit code 1 as soon as one of them has died, or when one is not ready in time.
+    Exit code 1 as soon as one of them dies, or if one is not ready in time.
 
     \b
     Examples:
@@ -151,7 +153,7 @@ def _missing_majority(plan: ClusterPlan) -> str:
 @click.command(cls=Command)
 @json_option
 def clusters(as_json: bool) -> None:
-    """List the local clusters that have names.
+    """List the named local clusters.
 
     \b
     Examples:
@@ -167,16 +169,16 @@ def clusters(as_json: bool) -> None:
     for name in names:
         try:
             plan = load_plan(os.path.join(base, name))
-        except OSError:
+        except (OSError, ValueError):
             continue
         running = sum(node_pid(node) is not None for node in plan.nodes)
         if as_json:
             row = {"name": name, "nodes": len(plan.nodes), "running": running, "bootstrap": plan.bootstrap}
             print_json(row | {"directory": plan.directory})
         else:
-            click.echo(f"{name:20}  {running}/{len(plan.nodes)} nodes up  {plan.bootstrap}")
+            click.echo(f"{name:20}  {running} of {counted(len(plan.nodes), 'node')} up  {plan.bootstrap}")
     if not names and not as_json:
-        click.echo("There are none: raftwerk up --name NAME creates one.")
+        click.echo("There are no named clusters; raftwerk up --name NAME creates one.")
 
 
 def find_plan(directory: str) -> ClusterPlan:
@@ -190,6 +192,8 @@ def find_plan(directory: str) -> ClusterPlan:
         raise click.ClickException(
             f"there is no cluster in {directory}: name one with --dir or --name, or start one with raftwerk up"
         ) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def find_node(directory: str, node_id: int) -> NodePlan:

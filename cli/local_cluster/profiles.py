@@ -21,7 +21,7 @@ from ..options import Command, Group, json_option, print_json
 
 @click.group(cls=Group)
 def profile() -> None:
-    """Give names to clusters elsewhere, for --name, and choose the one that commands use.
+    """Name remote clusters, for --name, and choose the one that commands use.
 
     The profiles are in ~/.config/raftwerk/profiles.toml, or in $XDG_CONFIG_HOME/raftwerk.
 
@@ -71,14 +71,14 @@ def list_profiles(as_json: bool) -> None:
         else:
             click.echo(f"{'*' if is_used else ' '} {name:20}  {bootstrap}")
     if not profiles.bootstraps and not as_json:
-        click.echo("There are none: raftwerk profile add NAME HOST:PORT,... adds one.")
+        click.echo("There are no profiles; raftwerk profile add NAME HOST:PORT,... adds one.")
 
 
 @profile.command()
 @click.argument("name", required=False)
-@click.option("--none", "is_none", is_flag=True, help="Use no profile any more.")
+@click.option("--none", "is_none", is_flag=True, help="Stop using a profile.")
 def use(name: str | None, is_none: bool) -> None:
-    """Use the profile NAME wherever no option and no variable of the environment names a cluster.
+    """Use the profile NAME whenever no option and no environment variable names a cluster.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def use(name: str | None, is_none: bool) -> None:
     if name is not None:
         _check_there(profiles, name)
     _save(profiles.using(name))
-    click.echo("No profile is in use." if name is None else f"Commands use {name}: {profiles.bootstraps[name]}.")
+    click.echo("No profile is in use." if name is None else f"Commands now use {name}: {profiles.bootstraps[name]}.")
 
 
 @profile.command()
@@ -113,13 +113,13 @@ def remove(name: str) -> None:
 @click.argument("cluster", metavar="[NAME]", required=False, callback=check_name)
 @cluster_options
 def env(cluster: str | None, bootstrap_server: str | None, cluster_name: str | None, cluster_dir: str | None) -> None:
-    """Print exports that name a cluster, for this shell: the local cluster or profile NAME, or the one used here.
+    """Print shell exports that select a cluster: the local cluster or profile NAME, or the one used in this directory.
 
     \b
     Examples:
-      eval "$(raftwerk env)"                     whatever directory you go to, the cluster beside this one
+      eval "$(raftwerk env)"                     use the cluster of this directory everywhere
       eval "$(raftwerk env orders)"
-      unset RAFTWERK_BOOTSTRAP RAFTWERK_DIR      no longer
+      unset RAFTWERK_BOOTSTRAP RAFTWERK_DIR      undo it
     """
     if cluster is not None and cluster_name is not None:
         raise click.UsageError("NAME and --name both name a cluster: give one of them")

@@ -16,7 +16,7 @@ from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARI
 from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
 from ...cluster.testing.cluster import TestCluster
 from ...runtime.os_errors import os_reason
-from ..options import Command, Option, parse_pairs
+from ..options import Command, Option, counted, parse_pairs
 
 KAFKA_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _NO_CLUSTER, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
@@ -42,8 +42,8 @@ def run(
 ) -> NoReturn:
     """Start a cluster on free ports, run COMMAND beside it, and stop the cluster when COMMAND ends.
 
-    COMMAND finds the cluster by the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS have its brokers,
-    RAFTWERK_DIR its directory, so that raftwerk's commands in it mean this cluster, too. Signals reach COMMAND.
+    COMMAND finds the cluster in the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS list its brokers, and
+    RAFTWERK_DIR is its directory, so raftwerk commands within COMMAND use this cluster. Signals reach COMMAND.
 
     The exit code is that of COMMAND, 128 + N if signal N ended it; 125 if the cluster did not start, 126 or 127 if
     COMMAND could not be run.
@@ -58,8 +58,7 @@ def run(
     with _signals() as relay:
         try:
             with TestCluster.start(nodes, settings=settings, directory=directory, separate=separate) as cluster:
-                count = f"{nodes} node{'s' if nodes > 1 else ''}"
-                click.echo(f"raftwerk run: {count} ready at {cluster.bootstrap_servers}", err=True)
+                click.echo(f"raftwerk run: {counted(nodes, 'node')} ready at {cluster.bootstrap_servers}", err=True)
                 try:
                     code = relay.run(command, _environment(cluster))
                 finally:

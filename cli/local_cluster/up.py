@@ -21,7 +21,7 @@ from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
 from ...cluster.settings.node_config import ConfigError, load_config
 from ...runtime.os_errors import os_reason
-from ..options import Command, directory_option, log_options, parse_pairs
+from ..options import Command, counted, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 from .nodes import find_plan
 
@@ -62,7 +62,9 @@ class _UpOptions:
     help="Node 1's /metrics and /health; others have the next ports.",
 )
 @click.option("--restart", is_flag=True, help="Start a node again a second after it has died.")
-@click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
+@click.option(
+    "--detach", is_flag=True, help="Return when the nodes are ready, and leave them running; raftwerk down stops them."
+)
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
 @click.option(
     "--logs", is_flag=True, help="Show the nodes' logs, each line with its node's number, instead of the table."
@@ -85,9 +87,9 @@ def up(
 ) -> None:
     """Start a local cluster and stay with it until Ctrl-C.
 
-    Node i listens on PORT + i - 1, for other controllers on PORT + 1000 + i (see --controller-port), and keeps its data
-    in DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
-    again as it was, with all its data. With a larger -n it grows by nodes whose controllers join the quorum.
+    Node i listens on PORT + i - 1, and for other controllers on PORT + 1000 + i (see --controller-port). Its data is in
+    DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
+    again as it was, with all its data. With a larger -n it grows: new nodes join, and their controllers the quorum.
 
     \b
     Examples:
@@ -161,7 +163,7 @@ def down(directory: str) -> None:
     stopped = stop_by_pid_files(directory)
     if not stopped:
         find_plan(directory)
-    count = f"{len(stopped)} node{'s' if len(stopped) > 1 else ''}"
+    count = counted(len(stopped), "node")
     click.echo(f"Stopped {count}: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
 
 
@@ -171,7 +173,6 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     def on_signal(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
 
-    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
         those = f"node{'s' if len(running) > 1 else ''} {', '.join(map(str, running))}"
@@ -180,8 +181,10 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     make_directory(plan.directory)
     stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
+    previous: dict[signal.Signals, Any] = {}
     try:
-        took_s = supervisor.start()
+        took_s = supervisor.start()  # Ctrl-C raises KeyboardInterrupt here
+        previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         if options.detach:
             supervisor.leave_running()
         _announce(plan, took_s, options)
@@ -197,13 +200,15 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
             stop_by_pid_files(plan.directory)  # also those that `raftwerk start` has started
         for each, handler in previous.items():
             signal.signal(each, handler)
-    click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
+    click.echo(
+        f"Stopped; {', '.join(f'node {one}' for one in forced)} had to be killed." if forced else "Stopped cleanly."
+    )
     return 1 if forced else 0
 
 
 def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     count = len(plan.nodes)
-    click.echo(f"{count} node{'s' if count > 1 else ''} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
+    click.echo(f"{counted(count, 'node')} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
     click.echo(f"bootstrap.servers={plan.bootstrap}")
     kept = "removed at the end" if options.ephemeral else "kept"
     click.echo(f"data in {plan.directory} ({kept})")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Group, is_reader_gone, json_option, print_json
+from ..options import Group, counted, is_reader_gone, json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -20,7 +20,7 @@ _EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
 
 @click.group(cls=Group)
 def log() -> None:
-    """Show the files of a node, check them, and repair them.
+    """Show, check and repair the files of a node.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 when records are damaged.
+    """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 if records are damaged.
 
     The open segments of a running node may look unfinished.
 
@@ -89,7 +89,9 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
             click.echo(f"{'DAMAGE' if one.is_fatal else 'note  '}  {one.file}: {one.what}")
     fatal = sum(one.is_fatal for one in findings)
     if not as_json:
-        click.echo(f"{len(paths)} partitions checked, {fatal} damages, {len(findings) - fatal} notes.")
+        click.echo(
+            f"{counted(len(paths), 'partition')} checked, {fatal} damaged, {counted(len(findings) - fatal, 'note')}."
+        )
     ctx.exit(1 if fatal else 0)
 
 
@@ -101,7 +103,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     """Truncate the logs in DIRECTORY before their first damage, and rebuild their indexes.
 
     What is cut off is lost on this node. If other replicas have it, remove the partition's directory instead: the node
-    then fetches all records from them. The node must not run.
+    then fetches all records from them. Stop the node first.
 
     \b
     Examples:
@@ -121,7 +123,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
             elif result.lost_bytes or execute:
                 done = "cut off" if execute else "would be cut off"
                 click.echo(
-                    f"{path}: ends at {result.log_end_offset}, {result.kept_bytes} bytes kept, "
+                    f"{path}: ends at {result.log_end_offset}, {counted(result.kept_bytes, 'byte')} kept, "
                     f"{result.lost_bytes} {done}"
                 )
     if not execute and not as_json:

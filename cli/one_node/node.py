@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from ..options import Command, log_options
@@ -46,6 +48,10 @@ def node(
     Exit codes: 0 stopped cleanly; 1 it could not start or had to stop (a port in use, a directory that is not
     formatted, locked, or another node's); 2 the configuration is wrong.
     """
+    if sys.platform != "linux":
+        raise click.ClickException(
+            f"nodes need Linux's system calls, and this is {sys.platform}: run them in a container or a virtual machine"
+        )
     from ...cluster.node.process import NodeOptions, run_node
 
     use_env = use_env or file is None

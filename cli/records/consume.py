@@ -125,7 +125,7 @@ def consume(**options: Any) -> None:
     Examples:
       raftwerk consume greetings -n 10
       raftwerk consume flights -p 0 -p 3 -e -k :
-      raftwerk consume flights --latest --json          watch what comes
+      raftwerk consume flights --latest --json          watch new records
       raftwerk consume flights --since 10m --key N14228
       raftwerk consume events --last 5 -e -s msgpack
       raftwerk consume flights -e -f '%t-%p@%o %k: %s\\n'

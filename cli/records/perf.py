@@ -32,7 +32,7 @@ def _max_records(minimum: int = 0, **attributes: Any) -> Callable[[click.decorat
 
 @click.group(cls=Group)
 def perf() -> None:
-    """Measure a cluster: how fast it takes records, how fast it gives them, and how long a record takes to a consumer.
+    """Measure the throughput of producers and consumers, and the latency from producer to consumer.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def perf() -> None:
     aliases=["--throughput"],
     type=click.IntRange(0),
     default=0,
-    help="Records/s; 0: no limit.",
+    help="Records per second; 0: no limit.",
 )
 @producer_options
 @click.option(
@@ -143,7 +143,7 @@ def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def e2e(topic: str, records: int, record_size: int, bootstrap: str, as_json: bool) -> None:
-    """Send one record after the other with acks=all, and time each until a consumer has it.
+    """Send one record after another with acks=all, and measure the time until a consumer has it.
 
     \b
     Example:

@@ -17,6 +17,7 @@ from ..options import (
     ACKS,
     Command,
     bootstrap_option,
+    counted,
     json_option,
     milliseconds,
     parse_pairs,
@@ -124,7 +125,7 @@ def produce(**options: Any) -> None:
         if request.as_json:
             print_json({"topic": request.topic, "acked": acked, "partitions": dict(sorted(counts.items()))})
         else:
-            click.echo(f"{acked} records acked, in {len(counts)} partitions.", err=True)
+            click.echo(f"{counted(acked, 'record')} acked, in {counted(len(counts), 'partition')}.", err=True)
 
     run_client(run(), on_interrupt=summarize)
     summarize()

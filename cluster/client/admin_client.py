@@ -224,10 +224,15 @@ class AdminClient:
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that will not come back. Its replicas stay assigned to it.
 
-        Raises `ClientError` for a broker that is alive, since it would register again.
+        Raises `ClientError` for a broker that answers, since it would register again.
         """
         if any(one.node_id == broker_id for one in (await self._client.metadata(())).brokers):
-            raise ClientError(f"broker {broker_id} is alive, and would register again: stop it first")
+            try:  # the broker that gave the metadata may not know yet that this one has just stopped
+                await self._client.request_node(broker_id, ApiKey.API_VERSIONS, 0, {})
+            except (ClientError, *NO_ANSWER):
+                pass
+            else:
+                raise ClientError(f"broker {broker_id} is alive, and would register again: stop it first")
         _check(await self._client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
 
     async def _request_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from ...wire.errors import ErrorCode
 from .error_sentences import error_sentence
 
@@ -33,7 +35,17 @@ class ClientError(Exception):
 
 
 class UnreachableError(ClientError):
-    """No broker of the bootstrap list answers."""
+    """No broker answers.
+
+    `reasons` has what each address did, as "refuses the connection". Those that are `silent` took the connection
+    and did not answer.
+    """
+
+    def __init__(self, reasons: Mapping[tuple[str, int], str], silent: Iterable[tuple[str, int]] = ()) -> None:
+        self.reasons = reasons
+        self.silent = tuple(silent)
+        told = "; ".join(f"{host}:{port} {reason}" for (host, port), reason in reasons.items())
+        super().__init__(f"no broker answers: {told}")
 
 
 class RefusedError(ClientError):

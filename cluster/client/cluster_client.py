@@ -20,6 +20,7 @@ from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, 
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
+from .peer_protocol import speaks
 
 CLIENT_ID = "raftwerk-cli"
 DEFAULT_PORT = 9092
@@ -27,11 +28,6 @@ _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
 _REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
-_OTHER_WAYS_OUT = {
-    "HTTP": "name the port of a broker, not that of a web server or of a node's metrics",
-    "TLS": "name a listener without TLS, since this client has none",
-    "SSH": "name the port of a broker",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +106,17 @@ class ClusterClient:
 
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask the brokers one after the other until one answers. Raises `ClientError` when none does."""
-        reasons = []
+        reasons: dict[tuple[str, int], str] = {}
+        silent: list[tuple[str, int]] = []
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         for host, port in dict.fromkeys((*self._connections, *self.bootstrap, *known)):
             try:
                 return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
-                reasons.append(f"{host}:{port} {no_answer_reason(error)}")
-        raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
+                reasons[host, port] = no_answer_reason(error)
+                if isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
+                    silent.append((host, port))
+        raise UnreachableError(reasons, silent)
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask one broker. Raises one of `NO_ANSWER` when it does not answer."""
@@ -134,7 +133,7 @@ class ClusterClient:
         """The connection to a broker that the last metadata named; it is opened if there is none."""
         broker = self._brokers.get(node_id)
         if broker is None:
-            raise ConnectionLostError(f"broker {node_id} is not there")
+            raise ConnectionLostError("it is not among the live brokers, which raftwerk brokers list shows")
         return await self._connect(broker.host, broker.port)
 
     async def _connect(self, host: str, port: int) -> Connection:
@@ -166,13 +165,16 @@ def no_answer_reason(error: Exception) -> str:
     """Why a node gave no answer, in words that follow its address: "does not answer in time"."""
     other = next((one for one in (error, error.__cause__) if isinstance(one, OtherProtocolError)), None)
     if other is not None:
-        return f"speaks {other.protocol} instead of Kafka's protocol: {_OTHER_WAYS_OUT[other.protocol]}"
+        return speaks(other.protocol)
     if isinstance(error, gaierror):
         return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):
         return f"does not speak Kafka's protocol ({error})"
     if isinstance(error, TimeoutError | RequestTimedOutError):
         return "does not answer in time"
+    if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
+        is_malformed = isinstance(error.__cause__, WireFormatError)
+        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
     reason = os_reason(error) if isinstance(error, OSError) else str(error)
     return "refuses the connection" if reason == _REFUSED else f"does not answer: {reason}"
 

@@ -23,13 +23,15 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ..command_line.plural import counted
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
+from .peer_protocol import WAYS_OUT, spoken_protocol
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _FEW_DESCRIPTORS = 4096
@@ -94,26 +96,30 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         )
         return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out), None
     except ConnectionRefusedError:
-        way_out = "start the node; if it runs, its port is not published to here, or advertised.listeners names another"
+        way_out = "start the node; if it is running, its port is not published here, or advertised.listeners is wrong"
         return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
     except OSError as error:
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
-        return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
+        return Finding(FAILURE, f"{name}: cannot be reached from here ({no_answer_reason(error)})", way_out), None
     try:
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
-    except RequestTimedOutError:
-        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
-        return Finding(
-            FAILURE, f"{name}: accepts the connection, and does not answer in {_TIMEOUT_S:g} s", way_out
-        ), None
-    except NO_ANSWER:
-        what_else = "is the port another service's, or TLS?"
-        return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
+    except NO_ANSWER as error:
+        return await _no_answer(host, port, name, error), None
     finally:
         connection.close()
     return Finding(OK, f"{name}: reached"), frozenset(
         (row.api_key, row.min_version, row.max_version) for row in answer.api_keys
     )
+
+
+async def _no_answer(host: str, port: int, name: str, error: Exception) -> Finding:
+    protocol = await spoken_protocol(host, port)
+    if protocol is not None:
+        return Finding(FAILURE, f"{name}: speaks {protocol} instead of Kafka's protocol", WAYS_OUT[protocol])
+    if isinstance(error, RequestTimedOutError):
+        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
+        return Finding(FAILURE, f"{name}: accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out)
+    return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "does the port belong to another service?")
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
@@ -126,7 +132,7 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
         what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
         yield Finding(WARNING, what, "bring all brokers to one version; during an upgrade this is normal")
     elif len(served) > 1:
-        yield Finding(OK, f"{len(served)} brokers serve the same versions of Kafka's APIs")
+        yield Finding(OK, f"Kafka's APIs have the same versions on {counted(len(served), 'broker')}")
 
 
 async def _controller(client: ClusterClient) -> list[Finding]:
@@ -177,7 +183,7 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     """Compare the time that a node reported with two readings of this machine's clock, before and after the answer."""
     off_ms = reported_ms - answered_ms if reported_ms > answered_ms else min(0, reported_ms - asked_ms)
     if abs(off_ms) < _CLOCK_OFF_MS:
-        return Finding(OK, f"the clock of node {node_id} is that of this machine")
+        return Finding(OK, f"the clock of node {node_id} agrees with this machine's")
     ahead = "ahead of" if off_ms > 0 else "behind"
     what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
@@ -196,15 +202,18 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
                 behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
     if leaderless:
         way_out = "start a broker that was last in sync; nothing is lost meanwhile"
-        yield Finding(FAILURE, f"{len(leaderless)} partitions have no leader: {_some(leaderless)}", way_out)
+        yield Finding(
+            FAILURE, f"{counted(len(leaderless), 'partition')} without a leader: {_some(leaderless)}", way_out
+        )
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
             "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
-        yield Finding(WARNING, f"{len(behind)} partitions lack a replica in sync: {_some(behind)}", way_out)
+        what = f"{counted(len(behind), 'partition')} without all replicas in sync"
+        yield Finding(WARNING, f"{what}: {_some(behind)}", way_out)
     if not leaderless and not behind:
-        yield Finding(OK, f"all replicas of {count} partitions are in sync")
+        yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync")
 
 
 def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
@@ -213,10 +222,11 @@ def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
         replicas = min((len(one.replicas) for one in topic.partitions), default=0)
         lacking = [one.partition for one in topic.partitions if len(one.isr) < min(needed, len(one.replicas))]
         if lacking:
-            what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {len(lacking)} partitions"
+            where = counted(len(lacking), "partition")
+            what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {where}"
             yield Finding(FAILURE, f"{what}: acks=all is refused", "bring brokers back: raftwerk status")
         elif needed > replicas > 0:
-            what = f"{topic.name}: min.insync.replicas={needed} is more than its {replicas} replicas"
+            what = f"{topic.name}: min.insync.replicas={needed} is more than its {counted(replicas, 'replica')}"
             yield Finding(WARNING, what, f"set it to {replicas} or less, or give the topic more replicas")
         elif needed == replicas > 1:
             what = f"{topic.name}: min.insync.replicas={needed} is the number of its replicas"
@@ -289,7 +299,7 @@ def _port(listener: Listener) -> Finding:
     reason = why_not_free(listener.host, listener.port)
     if reason is None:
         return Finding(OK, f"{listener} is free")
-    way_out = f"unless it is this node that runs: find who has it (ss -ltnp 'sport = :{listener.port}')"
+    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{listener.port}')"
     return Finding(WARNING, f"{listener} cannot be listened on: {reason}", way_out)
 
 

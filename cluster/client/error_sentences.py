@@ -117,7 +117,7 @@ _SENTENCES = {
     ),
     ErrorCode.INVALID_CONFIG: (
         "a setting is unknown, or its value is invalid",
-        "docs/configuration.md lists all settings, raftwerk settings those of a node",
+        "raftwerk configs show --topic NAME --all lists the settings of a topic, raftwerk settings those of a node",
     ),
     ErrorCode.NOT_CONTROLLER: ("no controller is active", "raftwerk doctor shows why"),
     ErrorCode.INVALID_REQUEST: ("the request is invalid", "correct what the message names"),

@@ -143,8 +143,8 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
         return None
     except OSError as error:
         raise AddressError(f"the cluster in {directory} ({origin}) cannot be read: {error.strerror}") from None
-    except (KeyError, ValueError) as error:
-        raise AddressError(f"the files in {directory} ({origin}) are not those of a cluster: {error!r}") from None
+    except ValueError as error:
+        raise AddressError(f"{error} (from {origin})") from None
     way_out = f"{_START}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
     return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit)
 

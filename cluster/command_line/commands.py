@@ -6,6 +6,7 @@ then tables that explain names, such as the faults of a chaos run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from click.core import ParameterSource
 
 WHICH_CLUSTER = "Which cluster"
 Rows = Sequence[tuple[str, str]]
+_IN_RANGE = re.compile(r"(?<=[\[ =<])x(?=[<>\]])")
+"""What click calls a number in the range that a help text ends with, such as `[0<=x<=9]`."""
 
 
 class Option(click.Option):
@@ -124,7 +127,8 @@ class Group(click.Group):
             name = error.option_name.lstrip("-")
             if self.get_command(ctx, name) is not None:
                 ctx.fail(f"There is no option {error.option_name!r}, but a command: {ctx.command_path} {name} --help")
-            raise
+            hint = f"Options of a command stand behind it: {ctx.command_path} COMMAND {error.option_name}"
+            ctx.fail(f"{error.format_message()} {hint}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, then the commands."""
@@ -152,7 +156,8 @@ def _format_sections(command: click.Command, ctx: click.Context, formatter: clic
     for parameter in (one for one in command.get_params(ctx) if isinstance(one, click.Option)):
         row = parameter.get_help_record(ctx)
         if row is not None:
-            sections.setdefault(getattr(parameter, "section", None) or "Options", []).append(row)
+            section = getattr(parameter, "section", None) or "Options"
+            sections.setdefault(section, []).append((row[0], _IN_RANGE.sub("N", row[1])))
     for title, rows in sections.items():
         if rows:
             with formatter.section(title):

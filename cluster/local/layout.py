@@ -263,17 +263,24 @@ def write_properties(plan: ClusterPlan) -> None:
 
 
 def load_plan(directory: str) -> ClusterPlan:
-    """The plan of the cluster under `directory`, read from its files. Raises FileNotFoundError when there is none."""
+    """The plan of the cluster under `directory`, read from its files.
+
+    Raises FileNotFoundError when there is none, and ValueError when files of the same names are something else.
+    """
     directory = os.path.abspath(directory)
     names = [name for name in os.listdir(directory) if name[:1] == "s" and name.endswith(".properties")]
     nodes = []
     for node_id in sorted(int(name[1:-11]) for name in names if name[1:-11].isdigit()):
-        with open(os.path.join(directory, f"s{node_id}.properties"), encoding="utf-8") as file:
+        path = os.path.join(directory, f"s{node_id}.properties")
+        with open(path, encoding="utf-8") as file:
             properties = parse_properties(file.read())
-        ports = {
-            name: int(at.rpartition(":")[2])
-            for name, _, at in (entry.partition("://") for entry in properties["listeners"].split(","))
-        }
+        try:
+            ports = {
+                name: int(at.rpartition(":")[2])
+                for name, _, at in (entry.partition("://") for entry in properties["listeners"].split(","))
+            }
+        except (KeyError, ValueError):
+            raise ValueError(f"{path} is not the file of a node: take another directory") from None
         nodes.append(NodePlan(node_id, ports.get("PLAINTEXT"), ports.get("CONTROLLER"), directory, properties))
     cluster_id = existing_cluster_id(node.data_dir for node in nodes)
     if cluster_id is None:

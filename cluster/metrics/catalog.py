@@ -83,6 +83,9 @@ CATALOG: tuple[Spec, ...] = (
             "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
             "offlinereplicacount: Replicas here whose disk has failed.",
             "reassigningpartitions: Partitions led here that a reassignment changes.",
+            "produceridcount: Idempotent and transactional producers that the logs here know.",
+            "partitionswithlatetransactionscount: Partitions led here with a transaction that is open and silent for "
+            "five minutes more than transaction.max.timeout.ms; it may hang.",
         ),
     ),
     *_specs(
@@ -113,7 +116,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_alterlogdirsreplication_byte_rate",
         GAUGE,
         (),
-        "Bytes a second that are copied between this broker's log directories.",
+        "Bytes per second that are copied between this broker's log directories.",
         "kafka.server:type=AlterLogDirsReplication",
     ),
     Spec(
@@ -157,6 +160,16 @@ CATALOG: tuple[Spec, ...] = (
         ("request",),
         "Milliseconds from a request's last byte to its answer, waiting included; quantiles of the last minutes.",
         "kafka.network:type=RequestMetrics,name=TotalTimeMs",
+    ),
+    *_specs(
+        GAUGE,
+        "kafka.cluster:type=Partition",
+        _PARTITION,
+        "kafka_cluster_partition_",
+        (
+            "laststableoffsetlag: Offsets between the last stable offset and the high watermark of a partition led "
+            "here; read_committed consumers do not see them yet.",
+        ),
     ),
     *_specs(
         GAUGE,
@@ -287,6 +300,12 @@ CATALOG: tuple[Spec, ...] = (
         (),
         "Records of __consumer_offsets that could not be read or applied when this broker became a coordinator.",
     ),
+    Spec(
+        "raftwerk_transaction_records_passed_over_total",
+        COUNTER,
+        (),
+        "Records of __transaction_state that could not be read or applied when this broker became a coordinator.",
+    ),
     Spec("raftwerk_build_info", GAUGE, ("version", "node_id", "roles"), "1, with the version as a label."),
     Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
     Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than due the event loop ran a timer."),
@@ -307,21 +326,21 @@ CATALOG: tuple[Spec, ...] = (
 
 _HEADER = """# Metrics
 
-Every node serves them at `GET /metrics` when `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
-`KAFKA_METRICS_PORT` in a container). Without it nothing is counted and nothing listens. Beside it:
+Every node serves its metrics at `GET /metrics` if `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
+`KAFKA_METRICS_PORT` in a container). Without it nothing is counted, and nothing listens. On the same port:
 
 - `GET /health/live`: 200 while the node's event loop runs and the node has not failed.
-- `GET /health/ready`: 200 when a broker is registered, caught up and unfenced, and a controller knows the quorum's
-  leader; 503 with the reason otherwise.
+- `GET /health/ready`: 200 if the broker is registered, caught up and unfenced, and the controller knows the quorum's
+  leader; otherwise 503 with the reason. `GET /health` is the same.
+- `GET /`: a page with these links.
 
-Names are those that dashboards for Apache Kafka use: those of the JMX exporter with Strimzi's rules, and for topics and
-consumer groups those of kafka_exporter. Processor, memory and descriptors are in `process_*`, the collector in
-`python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their own, and as many topics and
-groups; all other labels have fixed sets of values. So a scrape is bounded: of a node with 2,000 partitions it is 20,000
-lines.
+The names are those that dashboards for Apache Kafka expect: those of the JMX exporter with Strimzi's rules, and for
+topics and consumer groups those of kafka_exporter. Processor time, memory and descriptors are in `process_*`, the
+garbage collector in `python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their
+own, and as many topics and groups; all other labels have fixed sets of values. So the size of a scrape is bounded:
+a node with 2,000 partitions has 20,000 lines.
 
-Not here, since nothing is measured for them: quotas, request queue and remote times (there is no request queue), and
-the metrics of the JVM.
+There are no metrics for quotas, for request queue and remote times (there is no request queue), and for the JVM.
 
 | Metric | Kind | Labels | Meaning | As in |
 |---|---|---|---|---|

@@ -26,6 +26,13 @@ from .node_samples import Counters, not_ready_because, read_all
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BY_NAME = {spec.name: spec for spec in CATALOG}
+_INDEX = """<!doctype html><title>Raftwerk node%s</title>
+<ul>
+<li><a href="/metrics">/metrics</a>: for Prometheus
+<li><a href="/health/ready">/health/ready</a>: whether it serves (/health is the same)
+<li><a href="/health/live">/health/live</a>: whether it runs
+</ul>
+"""
 _CHUNK = 250
 
 
@@ -113,7 +120,9 @@ class Exporter:
         app = web.Application()
         app.add_routes(
             [
+                web.get("/", self._serve_index),
                 web.get("/metrics", self._serve_metrics),
+                web.get("/health", self._serve_ready),
                 web.get("/health/live", self._serve_live),
                 web.get("/health/ready", self._serve_ready),
             ]
@@ -153,6 +162,10 @@ class Exporter:
                 parts.append(part)
                 await asyncio.sleep(0)
         return b"".join(parts)
+
+    async def _serve_index(self, _: web.Request) -> web.Response:
+        name = "" if self._node is None else f" {self._node.config.node_id}"
+        return web.Response(text=_INDEX % name, content_type="text/html")
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=await self.render(), headers={"Content-Type": CONTENT_TYPE})

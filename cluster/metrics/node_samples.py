@@ -17,6 +17,8 @@ from ..node.node import Node
 from .counters import BrokerTopicStats, PartitionChanges, ProcessTimings, RequestMetrics
 
 _MS = 1000.0
+_LATE_TRANSACTION_MS = 300_000
+"""A transaction counts as late so long after `transaction.max.timeout.ms`, as in Apache Kafka."""
 
 
 class Samples:
@@ -190,6 +192,10 @@ def _read_replicas(node: Node, counters: Counters) -> Samples:
         "atminisrpartitioncount": sum(len(one.isr_state.isr) == one.effective_min_isr for one in leaders),
         "offlinereplicacount": sum(one.offline for one in replicas),
         "reassigningpartitions": _reassigning(node),
+        "produceridcount": sum(len(one.log.producers) for one in replicas),
+        "partitionswithlatetransactionscount": manager.late_transactions(
+            node.config["transaction.max.timeout.ms"] + _LATE_TRANSACTION_MS
+        ),
     }
     for name, value in values.items():
         samples.put(f"kafka_server_replicamanager_{name}", value)
@@ -259,6 +265,8 @@ def _put_led(samples: Samples, replica: Replica, labels: tuple[str, str], node_i
     if leader is None:
         return
     in_sync = len(leader.isr_state.isr)
+    lag = leader.high_watermark - replica.last_stable_offset
+    samples.put("kafka_cluster_partition_laststableoffsetlag", lag, *labels)
     samples.put("kafka_topic_partition_leader", node_id, *labels)
     samples.put("kafka_topic_partition_current_offset", leader.high_watermark, *labels)
     samples.put("kafka_topic_partition_oldest_offset", replica.log.log_start_offset, *labels)
@@ -272,7 +280,10 @@ def _read_groups(node: Node, limit: int) -> Samples:
     manager, broker = node.replica_manager, node.broker
     if manager is None or broker is None or broker.groups is None:
         return samples
-    samples.put("raftwerk_group_records_passed_over_total", broker.groups.passed_over)
+    samples.put("raftwerk_group_records_passed_over_total", broker.groups.partitions.passed_over)
+    if broker.transactions is not None:
+        passed_over = broker.transactions.partitions.passed_over
+        samples.put("raftwerk_transaction_records_passed_over_total", passed_over)
     left = limit
     named = 0
     for shard in broker.groups.active_shards:

@@ -118,7 +118,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "controller.quorum.auto.join.enable",
         BOOLEAN,
         "false",
-        "Whether a controller that is no voter asks to become one; not with controller.quorum.voters.",
+        "Whether a controller that is not a voter asks to become one; not with controller.quorum.voters.",
     ),
     ConfigKey("controller.listener.names", LIST, "", "Names of the listeners that controllers use."),
     ConfigKey(
@@ -160,7 +160,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "metadata.max.retention.bytes",
         LONG,
         "104857600",
-        "Size beyond which the metadata log is cut behind its snapshots; -1 for none.",
+        "Size beyond which the metadata log is truncated behind its snapshots; -1 for none.",
         at_least(-1),
     ),
     ConfigKey(
@@ -189,7 +189,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "max.connections",
         INT,
         str(INT_MAX),
-        "Connections that a broker takes in all; more are closed at once.",
+        "Connections that a broker accepts in all; more are closed at once.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -197,7 +197,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "max.connections.per.ip",
         INT,
         str(INT_MAX),
-        "Connections that a broker takes of one address; more are closed at once.",
+        "Connections that a broker accepts from one address; more are closed at once.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -213,7 +213,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "max.connection.creation.rate",
         INT,
         str(INT_MAX),
-        "Connections a second that a broker begins to serve, on average over ten; the others wait.",
+        "New connections per second that a broker accepts, averaged over ten seconds; the others wait.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -224,7 +224,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "max.incremental.fetch.session.cache.slots",
         INT,
         "1000",
-        "The most incremental fetch sessions that a broker keeps.",
+        "The maximum number of incremental fetch sessions that a broker keeps.",
         NOT_NEGATIVE,
     ),
     # directories and log
@@ -232,7 +232,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "log.dirs",
         LIST,
         "",
-        "Directories of the partitions; commas part them, so no path can have one. Default: log.dir.",
+        "Directories of the partitions, separated by commas, which paths therefore cannot contain. Default: log.dir.",
     ),
     ConfigKey("log.dir", STRING, "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     ConfigKey("metadata.log.dir", STRING, "", "The directory of the metadata log; default: the first of log.dirs."),
@@ -240,7 +240,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "log.dirs.reserve.bytes",
         LONG,
         "16777216",
-        "Free space to keep in each log directory: with less, its replicas take no records until there is more.",
+        "Free space to keep in each log directory; with less, its replicas accept no records until there is more.",
         NOT_NEGATIVE,
     ),
     ConfigKey(
@@ -255,14 +255,14 @@ _OWN: tuple[ConfigKey, ...] = (
         "log.flush.offset.checkpoint.interval.ms",
         INT,
         "60000",
-        "How often active segments are fsynced, and recovery points moved into them: what an unclean start checks.",
+        "How often active segments are fsynced, so that an unclean start has less to check.",
         POSITIVE,
     ),
     ConfigKey(
         "log.flush.offset.checkpoint.min.bytes",
         INT,
         "1048576",
-        "A log that has gained fewer bytes since its last fsync is passed over.",
+        "A log that has grown by less since its last fsync is skipped.",
         NOT_NEGATIVE,
     ),
     ConfigKey("log.roll.jitter.hours", INT, "0", "log.roll.jitter.ms in hours.", NOT_NEGATIVE),
@@ -293,7 +293,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "log.scrub.io.max.bytes.per.second",
         DOUBLE,
         "2097152",
-        "Bytes a second that this check may read. Not in Kafka.",
+        "Bytes per second that this check may read. Not in Kafka.",
         POSITIVE,
     ),
     ConfigKey("log.cleaner.enable", BOOLEAN, "true", "Compact the topics with cleanup.policy compact."),
@@ -309,7 +309,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
         DOUBLE_MAX,
-        "Bytes a second that compaction may read and write.",
+        "Bytes per second that compaction may read and write.",
         POSITIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -330,12 +330,12 @@ _OWN: tuple[ConfigKey, ...] = (
         update_mode=CLUSTER_WIDE,
     ),
     # topics
-    ConfigKey("num.partitions", INT, "1", "Partitions of a new topic whose request names no number.", POSITIVE),
+    ConfigKey("num.partitions", INT, "1", "Partitions of a new topic if the request does not say.", POSITIVE),
     ConfigKey(
         "default.replication.factor",
         INT,
         "1",
-        "Replicas of a new topic whose request names no number.",
+        "Replicas of a new topic if the request does not say.",
         Between(1, 32767),
     ),
     ConfigKey(
@@ -359,7 +359,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "leader.imbalance.check.interval.seconds",
         LONG,
         "5",
-        "How long after a change preferred replicas lead again. Apache Kafka looks every 300 seconds.",
+        "How soon after a change preferred replicas lead again. Apache Kafka checks every 300 seconds.",
         POSITIVE,
     ),
     # brokers
@@ -374,7 +374,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "initial.broker.registration.timeout.ms",
         INT,
         "60000",
-        "How long the registration of a broker may take. It has no effect here: a broker waits as long as it takes.",
+        "How long the registration of a broker may take. It has no effect here: a broker keeps trying.",
         POSITIVE,
         is_served=False,
     ),
@@ -389,8 +389,10 @@ _OWN: tuple[ConfigKey, ...] = (
         "A follower that has not caught up for this time leaves the ISR.",
         POSITIVE,
     ),
-    ConfigKey("replica.fetch.max.bytes", INT, "1048576", "Bytes a follower asks of one partition.", NOT_NEGATIVE),
-    ConfigKey("replica.fetch.response.max.bytes", INT, "10485760", "Bytes of one answer to a follower.", NOT_NEGATIVE),
+    ConfigKey("replica.fetch.max.bytes", INT, "1048576", "Bytes that a follower asks for per partition.", NOT_NEGATIVE),
+    ConfigKey(
+        "replica.fetch.response.max.bytes", INT, "10485760", "Bytes of one response to a follower.", NOT_NEGATIVE
+    ),
     ConfigKey("replica.fetch.wait.max.ms", INT, "500", "How long a follower's fetch waits for records.", NOT_NEGATIVE),
     ConfigKey("replica.fetch.min.bytes", INT, "1", "Bytes that a follower's fetch waits for.", NOT_NEGATIVE),
     ConfigKey(
@@ -414,7 +416,9 @@ _OWN: tuple[ConfigKey, ...] = (
         "alter.log.dirs.replication.quota.window.num", INT, "11", "Windows for moves between directories.", POSITIVE
     ),
     ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", "Length of one window.", POSITIVE),
-    ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes a fetch is answered with.", at_least(1024)),
+    ConfigKey(
+        "fetch.max.bytes", INT, "57671680", "The maximum number of bytes in the response to a fetch.", at_least(1024)
+    ),
     ConfigKey(
         "fetch.sendfile.min.bytes",
         INT,
@@ -432,17 +436,25 @@ _OWN: tuple[ConfigKey, ...] = (
     ),
     ConfigKey("metrics.host", STRING, "", "Address that the metrics port listens on; empty for every interface."),
     ConfigKey(
-        "metrics.partition.limit", INT, "4000", "The most partitions that have time series of their own.", NOT_NEGATIVE
+        "metrics.partition.limit",
+        INT,
+        "4000",
+        "The maximum number of partitions that have time series of their own.",
+        NOT_NEGATIVE,
     ),
     ConfigKey(
-        "event.loop.stall.log.ms", INT, "0", "Log what holds the event loop for this time; 0 for never.", NOT_NEGATIVE
+        "event.loop.stall.log.ms",
+        INT,
+        "0",
+        "Log whatever holds the event loop for this long; 0 for never.",
+        NOT_NEGATIVE,
     ),
     # throttles (KIP-73)
     ConfigKey(
         "leader.replication.throttled.rate",
         LONG,
         str(LONG_MAX),
-        "Bytes a second that followers get of the partitions named by leader.replication.throttled.replicas.",
+        "Bytes per second that followers get of the partitions named by leader.replication.throttled.replicas.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -450,7 +462,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "follower.replication.throttled.rate",
         LONG,
         str(LONG_MAX),
-        "Bytes a second that a broker fetches of those named by follower.replication.throttled.replicas.",
+        "Bytes per second that a broker fetches of those named by follower.replication.throttled.replicas.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),
@@ -458,7 +470,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "replica.alter.log.dirs.io.max.bytes.per.second",
         DOUBLE,
         DOUBLE_MAX,
-        "Bytes a second that moving a replica to another directory of its broker may copy.",
+        "Bytes per second that moving a replica to another directory of its broker may copy.",
         update_mode=CLUSTER_WIDE,
     ),
 )

@@ -86,7 +86,7 @@ CONFIGS_WITHOUT_EFFECT: tuple[ConfigKey, ...] = (
         "remote.log.manager.copy.max.bytes.per.second",
         LONG,
         "9223372036854775807",
-        "Bytes a second that may be copied to remote storage.",
+        "Bytes per second that may be copied to remote storage.",
         POSITIVE,
     ),
     _without_effect(
@@ -100,7 +100,7 @@ CONFIGS_WITHOUT_EFFECT: tuple[ConfigKey, ...] = (
         "remote.log.manager.fetch.max.bytes.per.second",
         LONG,
         "9223372036854775807",
-        "Bytes a second that may be read from remote storage.",
+        "Bytes per second that may be read from remote storage.",
         POSITIVE,
     ),
     _without_effect(

@@ -42,7 +42,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "transaction.state.log.num.partitions",
         INT,
         "50",
-        "Partitions of __transaction_state when it is made.",
+        "Partitions of __transaction_state when it is created.",
         POSITIVE,
     ),
     ConfigKey(
@@ -56,7 +56,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         INT,
         "10000",
-        "How often transactions that are open for longer than their time-outs are looked for, and aborted.",
+        "How often the broker looks for transactions past their time-outs, and aborts them.",
         POSITIVE,
     ),
     ConfigKey(
@@ -70,7 +70,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         "3600000",
-        "How often expired transactional ids are looked for.",
+        "How often the broker looks for expired transactional ids.",
         POSITIVE,
     ),
     ConfigKey(
@@ -80,7 +80,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "add.partitions.to.txn.retry.backoff.ms",
         INT,
         "20",
-        "Wait of a partition's leader before it asks again to add the partition to a transaction, while the "
+        "Longest wait of a partition's leader before it asks again to add the partition to a transaction, while the "
         "producer's former transaction is ending.",
         POSITIVE,
     ),
@@ -88,7 +88,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "add.partitions.to.txn.retry.backoff.max.ms",
         INT,
         "100",
-        "How long a partition's leader asks again in all; then the client does.",
+        "How long a partition's leader keeps asking; after that the client retries.",
         NOT_NEGATIVE,
     ),
     ConfigKey(
@@ -100,7 +100,9 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     # groups
-    ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is made.", POSITIVE),
+    ConfigKey(
+        "offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is created.", POSITIVE
+    ),
     ConfigKey("offsets.topic.replication.factor", INT, "3", "Replicas of __consumer_offsets.", Between(1, 32767)),
     ConfigKey("offsets.topic.segment.bytes", INT, "104857600", "Segment size of __consumer_offsets.", POSITIVE),
     ConfigKey(
@@ -119,7 +121,11 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         POSITIVE,
     ),
     ConfigKey(
-        "offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", POSITIVE
+        "offsets.retention.check.interval.ms",
+        LONG,
+        "600000",
+        "How often the broker looks for expired offsets.",
+        POSITIVE,
     ),
     ConfigKey(
         "group.min.session.timeout.ms",
@@ -142,7 +148,7 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "How long a new group waits for more members before its first rebalance.",
         NOT_NEGATIVE,
     ),
-    ConfigKey("group.max.size", INT, str(INT_MAX), "The most members of a classic group.", POSITIVE),
+    ConfigKey("group.max.size", INT, str(INT_MAX), "The maximum number of members of a classic group.", POSITIVE),
     ConfigKey(
         "group.consumer.min.session.timeout.ms",
         INT,
@@ -172,7 +178,11 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         POSITIVE,
     ),
     ConfigKey(
-        "group.consumer.max.size", INT, str(INT_MAX), "The most members of a consumer group (KIP-848).", POSITIVE
+        "group.consumer.max.size",
+        INT,
+        str(INT_MAX),
+        "The maximum number of members of a consumer group (KIP-848).",
+        POSITIVE,
     ),
     ConfigKey(
         "group.consumer.migration.policy",

@@ -53,6 +53,8 @@ class TopicCreation:
         self._partition_count = 0
         self._taken: _NormalizedNames | None = None
         self._results: dict[str, Response] = {}
+        self._config_rows: dict[tuple[tuple[str, str], ...], list[Response]] = {}
+        """The rows of a response for topics with these configurations; most have none of their own."""
 
     def decide(self, context: TopicContext) -> ControllerResult:
         """The next part. `context.image` is the same each time, and has the records of the earlier parts."""
@@ -68,7 +70,7 @@ class TopicCreation:
                 self._results[topic.name] = topic_error(topic.name, error)
                 continue
             taken.add(topic.name)
-            self._results[topic.name] = _created(context, plan)
+            self._results[topic.name] = _created(plan, self._rows_of_configs(context, plan))
             work += len(plan.partitions) + _PARTITIONS_A_TOPIC_COSTS
             if not self._validate_only:
                 records += plan.records()
@@ -88,6 +90,13 @@ class TopicCreation:
             complaint = "Excessively large number of partitions per request."
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
         return plan
+
+    def _rows_of_configs(self, context: TopicContext, plan: _TopicPlan) -> list[Response]:
+        key = tuple(plan.configs.items())
+        rows = self._config_rows.get(key)
+        if rows is None:
+            rows = self._config_rows[key] = [_config_row(context, plan, name) for name in TOPIC_CONFIGS]
+        return rows
 
 
 class _TopicPlan(NamedTuple):
@@ -204,7 +213,7 @@ def _manual_topic(image: MetadataImage, topic: CreateTopicsRequest.CreatableTopi
     return assignments
 
 
-def _created(context: TopicContext, plan: _TopicPlan) -> Response:
+def _created(plan: _TopicPlan, config_rows: list[Response]) -> Response:
     return {
         "name": plan.name,
         "topic_id": plan.topic_id,
@@ -212,7 +221,7 @@ def _created(context: TopicContext, plan: _TopicPlan) -> Response:
         "error_message": None,
         "num_partitions": len(plan.partitions),
         "replication_factor": len(plan.partitions[0].replicas),
-        "configs": [_config_row(context, plan, name) for name in TOPIC_CONFIGS],
+        "configs": config_rows,
     }
 
 

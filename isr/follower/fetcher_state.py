@@ -211,13 +211,16 @@ class FetcherState:
             self._listener.on_no_space(fetched.replica, error)
             self.pause(key, error.code, now_ms)
         elif isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-            self.pause(key, error.code, now_ms)
+            self.pause(key, error.code, now_ms, error.message)
         else:
             self.remove(key)
             self._listener.on_replica_failed(fetched.replica, error)
 
-    def pause(self, key: PartitionKey, error_code: int, now_ms: int) -> None:
-        """Fetch the partition again after a pause that doubles with every error in a row."""
+    def pause(self, key: PartitionKey, error_code: int, now_ms: int, reason: str = "") -> None:
+        """Fetch the partition again after a pause that doubles with every error in a row.
+
+        `reason` says why this replica does not take what it got; empty for an error that the leader has answered.
+        """
         fetched = self.partitions.get(key)
         if fetched is None:
             return
@@ -230,7 +233,10 @@ class FetcherState:
         if fetched.last_error != error_code:
             fetched.last_error = error_code
             where = fetched.replica.topic_partition
-            _logger.info("the leader refused a fetch of %s: %s", where, error_name(error_code))
+            if reason:
+                _logger.warning("%s does not take what its leader sent: %s", where, reason)
+            else:
+                _logger.info("the leader refused a fetch of %s: %s", where, error_name(error_code))
 
     def restart(self, key: PartitionKey, leader_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The offset is not in the leader's log: start again where that starts, or truncate to where it ends."""

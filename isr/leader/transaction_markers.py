@@ -79,6 +79,9 @@ class MarkerAppends:
                 response = ProducePartitionResponse(key.partition)
                 responses.append(response)
                 try:
+                    if marker.producer_id < 0:
+                        text = f"{marker.producer_id} is the id of no producer"
+                        raise ProtocolError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
                     replica = self._hosted.find(key)
                     batch = memoryview(encode_marker(marker, times[1]))
                     info = replica.append_as_leader(

@@ -67,7 +67,7 @@ class MetadataDeltaApplier:
         self._proposals = proposals
         self._on_led = on_led
         self._now_ms = now_ms
-        self._pending = PendingRoleTransitions(self._take_up)
+        self._pending = PendingRoleTransitions(self._take_up, self._is_new)
         self._seen_offset = -1
         self._expansions: dict[int, IncrementalTask[None]] = {}
         """By broker: the work of proposing it to all ISRs that it may join."""
@@ -141,6 +141,14 @@ class MetadataDeltaApplier:
         self._pending.begin(self._seen_offset)
         self._seen_offset = image.offset
 
+    def _is_new(self, key: PartitionKey) -> bool:
+        """Whether the partition is to have a replica here, and has none."""
+        topic = self._hosted.image.topics_by_id.get(key[0])
+        registration = None if topic is None else topic.partitions.get(key[1])
+        if topic is None or registration is None or self._hosted.local_id not in registration.replicas:
+            return False
+        return TopicPartition(topic.name, key[1]) not in self._hosted.replicas
+
     def _take_up(self, deleted: list[tuple[TopicPartition, UUID]], keys: list[PartitionKey]) -> None:
         """Take up the roles in some partitions, as the image has them now."""
         for topic_partition, topic_id in deleted:
@@ -177,7 +185,8 @@ class MetadataDeltaApplier:
     def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
         self._fetchers.remove(replica)
         self._take_minimum(replica)
-        if replica.make_leader(registration, self._now_ms()):
+        is_new = registration.leader_epoch == 0 and replica.log.log_end_offset == 0
+        if replica.make_leader(registration, self._now_ms()) and not is_new:
             log_event(
                 _state_changes,
                 "leads",

@@ -16,17 +16,22 @@ DeletedPartition: TypeAlias = tuple[TopicPartition, UUID]
 TakeUp: TypeAlias = Callable[[list[DeletedPartition], list[PartitionKey]], None]
 
 PARTITIONS_PER_SLICE = 10
-"""Making a replica with its directory takes some tenths of a millisecond, a change of its role some hundredths."""
+"""A change of a replica's role takes some hundredths of a millisecond."""
+NEW_REPLICA_COSTS = 5
+"""As many partitions of a slice; to make the files of a log takes milliseconds while the disk is busy."""
 
 
 class PendingRoleTransitions:
     """Lists each partition once, however often it changed; `take_up` takes up the roles in some of them.
 
+    `is_new` says whether a replica has to be made for that.
+
     `applied_offset` is the metadata offset up to which nothing is pending, None while nothing at all is.
     """
 
-    def __init__(self, take_up: TakeUp) -> None:
+    def __init__(self, take_up: TakeUp, is_new: Callable[[PartitionKey], bool]) -> None:
         self._take_up = take_up
+        self._is_new = is_new
         self._deleted: dict[DeletedPartition, None] = {}
         self._to_lead: dict[PartitionKey, None] = {}
         self._others: dict[PartitionKey, None] = {}
@@ -78,17 +83,20 @@ class PendingRoleTransitions:
             deleted = list(islice(self._deleted, PARTITIONS_PER_SLICE))
             for one in deleted:
                 del self._deleted[one]
-            room = PARTITIONS_PER_SLICE - len(deleted)
-            keys = [*islice(self._to_lead, room)]
-            for key in keys:
-                del self._to_lead[key]
-            others = [*islice(self._others, room - len(keys))]
-            for key in others:
-                del self._others[key]
-            self._take_up(deleted, keys + others)
+            self._take_up(deleted, self._next_keys(PARTITIONS_PER_SLICE - len(deleted)))
             if not len(self):
                 return
             yield PLAIN_STEP
+
+    def _next_keys(self, room: int) -> list[PartitionKey]:
+        taken = []
+        for waiting in (self._to_lead, self._others):
+            while waiting and room > 0:
+                key = next(iter(waiting))
+                del waiting[key]
+                taken.append(key)
+                room -= NEW_REPLICA_COSTS if self._is_new(key) else 1
+        return taken
 
     def _release(self, _: None = None) -> None:
         self.applied_offset = None

@@ -18,7 +18,7 @@ from uuid import UUID
 from ...runtime.incremental_work import Work
 from ...runtime.ports import DirLock, Disk, Runtime
 from ...wire.types import TopicPartition
-from ..config import LogConfig
+from ..config import MAX_INT64, LogConfig
 from ..errors import CorruptFileError, DirFailedError, DirLockedError, StorageError, UnformattedDirError, is_no_space
 from ..partition_log import LogHooks, PartitionLog
 from ..state.checkpoints import (
@@ -257,7 +257,7 @@ class LogDirectory:
             epoch = json.loads(content)["brokerEpoch"]
         except (ValueError, KeyError, TypeError):
             return -1
-        return epoch if isinstance(epoch, int) else -1
+        return epoch if type(epoch) is int and 0 <= epoch <= MAX_INT64 else -1
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
         """Durably write the clean shutdown file. `OSError`."""

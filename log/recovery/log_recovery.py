@@ -230,8 +230,10 @@ def apply_marker(producers: ProducerStateManager, segment: Segment, header: Batc
     if marker is None:
         return
     if marker.is_abort and entry is not None and entry.transaction_first_offset >= 0:
-        others = [o for p, o in producers.open_transactions.items() if p != header.producer_id]
-        stable = min(others, default=header.last_offset + 1)
+        others = (
+            offset for producer_id, offset in producers.open_transactions.items() if producer_id != header.producer_id
+        )
+        stable = next(others, header.last_offset + 1)  # they are in order of the offsets
         segment.transaction_index.add(
             AbortedTransaction(header.producer_id, entry.transaction_first_offset, header.last_offset, stable)
         )

@@ -115,7 +115,8 @@ class Segment:
         path = segment_path(directory, base_offset, LOG_SUFFIX) + suffix
         segment = cls(disk, directory, base_offset, disk.open(path, create=True), suffix)
         try:
-            segment.file.truncate(0)
+            if segment.file.size():
+                segment.file.truncate(0)
             segment.size_bytes = 0
             segment.reset_indexes()
             segment.transaction_index.cut(0)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from uuid import UUID
 
 from ...runtime.ports import Disk
 from ...wire.types import TopicPartition
+from ..config import MAX_INT32, MAX_INT64
 from ..errors import CorruptFileError
 from .leader_epoch_cache import EpochEntry
 
@@ -25,6 +27,7 @@ CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
 DAMAGED_OFFSET_FILE = "damaged-offset-checkpoint"
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+_DIGITS_MAX = 19
 
 
 def encode_uuid(value: UUID) -> str:
@@ -43,7 +46,12 @@ def decode_uuid(text: str) -> UUID:
 def read_epochs(disk: Disk, directory: str) -> list[EpochEntry]:
     """The entries of `leader-epoch-checkpoint`, none when the file is missing. `CorruptFileError`."""
     rows = _read_rows(disk, f"{directory}/{LEADER_EPOCH_FILE}", 2)
-    return [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
+    entries = [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
+    if not all(one.epoch < two.epoch and one.start_offset < two.start_offset for one, two in pairwise(entries)):
+        raise _corrupt(f"{directory}/{LEADER_EPOCH_FILE}", "its epochs and offsets do not grow")
+    if entries and not (0 <= entries[0].epoch <= entries[-1].epoch <= MAX_INT32 and entries[0].start_offset >= 0):
+        raise _corrupt(f"{directory}/{LEADER_EPOCH_FILE}", "its epochs or offsets are out of range")
+    return entries
 
 
 def render_epochs(entries: Iterable[EpochEntry]) -> bytes:
@@ -96,7 +104,8 @@ def write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, durably: bool 
         return
     file = disk.open(path, create=True)
     try:
-        file.truncate(0)
+        if file.size():
+            file.truncate(0)
         file.append([content])
     finally:
         file.close()
@@ -114,14 +123,17 @@ def _read_rows(disk: Disk, path: str, field_count: int) -> list[list[str]]:
             if len(row) != field_count or not all(_is_number(field) for field in row[-2:]):
                 raise ValueError(f"entry {' '.join(row)!r}")
     except ValueError as error:
-        raise CorruptFileError(
-            f"{path} does not parse ({error}); remove it to start from the logs themselves."
-        ) from error
+        raise _corrupt(path, str(error)) from error
     return rows
 
 
+def _corrupt(path: str, what: str) -> CorruptFileError:
+    return CorruptFileError(f"{path} does not parse ({what}); remove it to start from the logs themselves.")
+
+
 def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX and int(digits) <= MAX_INT64
 
 
 def _render(rows: list[str]) -> bytes:

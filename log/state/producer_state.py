@@ -248,21 +248,22 @@ class ProducerStateManager:
         TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(header.producer_id)
-        if entry is None:
-            return
-        epoch, known_epoch = header.producer_epoch, entry.epoch
-        is_late = epoch == known_epoch and transaction_version >= 2 and entry.transaction_first_offset >= 0
-        if epoch < known_epoch or is_late:
+        epoch = header.producer_epoch
+        known_epoch, known_coordinator, is_open = 0, -1, False
+        if entry is not None:
+            known_epoch, known_coordinator = entry.epoch, entry.coordinator_epoch
+            is_open = entry.transaction_first_offset >= 0
+        if epoch < known_epoch or (epoch == known_epoch and transaction_version >= 2 and is_open):
             raise ProtocolError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {header.producer_id} is {known_epoch}, the marker has {epoch} "
                 f"(transaction.version {transaction_version})",
             )
-        if marker.coordinator_epoch < entry.coordinator_epoch:
+        if marker.coordinator_epoch < known_coordinator:
             raise ProtocolError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"The marker for producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
-                f"{entry.coordinator_epoch} is known",
+                f"{known_coordinator} is known",
             )
 
     def update(self, header: BatchHeader) -> None:
@@ -317,6 +318,14 @@ class ProducerStateManager:
     def first_open_offset(self) -> int | None:
         """The first offset of the first open transaction, None when there is none."""
         return next(iter(self._open_transactions.values()), None)
+
+    def has_late_transaction(self, before_ms: int) -> bool:
+        """Whether the producer of the first open transaction wrote nothing at or after `before_ms`, by its timestamps.
+
+        Source: ProducerStateManager.hasLateTransaction of Apache Kafka.
+        """
+        producer_id = next(iter(self._open_transactions), None)
+        return producer_id is not None and 0 < self._entries[producer_id].last_timestamp < before_ms
 
     @property
     def is_stable(self) -> bool:

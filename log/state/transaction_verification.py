@@ -13,6 +13,9 @@ from __future__ import annotations
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader
 
+_PENDING_MAX = 10_000
+"""If more producers wait, the one that has waited for longest is forgotten, and has to be verified again."""
+
 
 class VerificationGuard:
     """Identifies one question to the coordinator. Guards are compared by identity."""
@@ -54,6 +57,8 @@ class PendingVerifications:
         """The guard of the producer, a new one if it has none. `supports_epoch_bump`: its client knows KIP-890."""
         pending = self._pending.get(producer_id)
         if pending is None:
+            if len(self._pending) >= _PENDING_MAX:
+                del self._pending[next(iter(self._pending))]
             pending = self._pending[producer_id] = _PendingVerification(
                 producer_epoch, base_sequence, supports_epoch_bump
             )

@@ -40,7 +40,7 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: str | None, **given: Any) -> None:
     """Judge histories in PATHS: files, or directories of chaos runs.
 
-    Exit codes: 0 valid; 1 an anomaly was found, too little was seen to say, or the audit could not be done.
+    Exit codes: 0, valid; 1, an anomaly was found, too little was seen for a verdict, or the audit failed.
 
     \b
     Example:
@@ -48,10 +48,10 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     """
     source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"))
     run_settings = take_run_settings(given)
-    if topic:
-        source.check()
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     log, _ = prepare_job(JOB, run_settings)
+    if topic:
+        source.check()
     spark = run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
     try:
         log(f"audit: {', '.join(paths)}" + (f" and topic {topic}" if topic else ""))

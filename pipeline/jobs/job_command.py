@@ -16,7 +16,7 @@ from ...cluster.command_line.cluster_options import bootstrap_option, chosen_add
 from ...cluster.command_line.commands import Option, json_option
 from ..errors import PipelineError, UnreachableClusterError, explain
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
-from ..session import spark_session
+from ..session import check_spark, spark_session
 from ..topics import FORMATS, Topics, parse_options
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ def print_result(result: dict[str, Any], *, as_json: bool, sentence: str) -> Non
 
 
 def prepare_job(job: str, run_settings: RunSettings) -> tuple[ProgressLog, Metrics]:
-    """The progress log and the metrics of a job, before Spark starts."""
+    """The progress log and the metrics of a job, before Spark starts. `PipelineError` when there is no Spark."""
+    check_spark()
     # PySpark logs each failed query as a page of JSON; the job reports it in one sentence.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

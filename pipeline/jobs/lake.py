@@ -224,8 +224,8 @@ def command(**given: Any) -> None:
         given["small_mb"] << 20,
         given["rejects"],
     )
-    topics.check()
     log, metrics = prepare_job(JOB, run_settings)
+    topics.check()
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         lake = Lake(spark, topics, options)

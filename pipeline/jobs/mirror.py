@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command
+from ...cluster.command_line.plural import counted
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -217,8 +218,8 @@ def command(**given: Any) -> None:
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"])
-    topics.check()
     log, metrics = prepare_job(JOB, run_settings)
+    topics.check()
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         mirror = Mirror(spark, topics, options)
@@ -226,7 +227,7 @@ def command(**given: Any) -> None:
         follow_all([mirror.start(read_settings, log, metrics)])
         rows = mirror.table.state.facts.get("rows", 0)
         moved = mirror.translate_group_offsets() if options.groups else 0
-        sentence = f"{rows:,} records copied, {moved:,} offsets of groups moved"
+        sentence = f"{counted(rows, 'record')} copied, {moved:,} offsets of groups moved"
         print_result({"rows": rows, "offsets_moved": moved}, as_json=run_settings.as_json, sentence=sentence)
     finally:
         spark.stop()

@@ -252,8 +252,8 @@ def command(**given: Any) -> None:
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
     options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
-    topics.check()
     log, metrics = prepare_job(JOB, run_settings)
+    topics.check()
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         windows = Windows(spark, topics, options)

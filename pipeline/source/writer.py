@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from ...cluster.command_line.extras import how_to_install
 from ..errors import PipelineError
 from .options import WriteOptions
 from .python_worker import prepare_worker
@@ -89,7 +90,7 @@ class TaskProducer:
         try:
             from confluent_kafka import KafkaException, Producer
         except ImportError:
-            raise PipelineError("writing needs confluent-kafka: pip install 'raftwerk[spark]'.") from None
+            raise PipelineError(f"writing needs confluent-kafka: {how_to_install('spark')}") from None
         self._topic = options.topic
         self._bootstrap = options.bootstrap
         self._error: Any = None

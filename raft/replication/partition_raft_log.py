@@ -39,6 +39,7 @@ class PartitionRaftLog:
         self._read_voters()
         self._flush_is_running = False
         self._truncations = 0
+        self._last_refusal = ""
         # Records that were in the log when it was opened may still be in the page cache only.
         log.flush()
         self._durable_offset = log.log_end_offset
@@ -98,10 +99,19 @@ class PartitionRaftLog:
             self.voters.add(base_offset + index, record)
         return self.end_offset - 1
 
-    def append_fetched(self, records: Buffer) -> None:
-        """Append batches from a leader. Raises `ProtocolError`, and appends nothing, when they are damaged."""
-        found = list(voter_records(records, allow_partial_tail=True))
-        self._log.append_as_follower(memoryview(records))
+    def append_fetched(self, records: Buffer, leader_epoch: int) -> None:
+        """As `RaftLog.append_fetched`; what is refused is logged once."""
+        try:
+            found = list(voter_records(records, allow_partial_tail=True))
+            self._log.append_as_follower(memoryview(records), leader_epoch)
+        except StorageError:
+            raise
+        except ProtocolError as error:
+            if error.message != self._last_refusal:
+                self._last_refusal = error.message
+                _logger.warning("this node does not take what the quorum's leader sent: %s", error.message)
+            raise
+        self._last_refusal = ""
         for offset, record in found:
             if offset < self.end_offset:
                 self.voters.add(offset, record)

@@ -58,10 +58,11 @@ class RaftLog(Protocol):
         """Append one batch of control records; returns the last offset."""
         ...
 
-    def append_fetched(self, records: Buffer) -> None:
-        """Append batches from a leader, which must continue this log.
+    def append_fetched(self, records: Buffer, leader_epoch: int) -> None:
+        """Append batches from the leader of this epoch, which must continue this log.
 
-        Raises `ProtocolError`, and appends nothing, when they are damaged.
+        Raises `ProtocolError`, and appends nothing, when they are damaged or the first one is of a greater epoch; later
+        ones of a greater epoch are left out.
         """
         ...
 

@@ -182,6 +182,9 @@ class Follower(Role):
     def _take_records(self, reply: FetchReply, now_ms: int) -> None:
         log, high_watermark = self.quorum.log, self.quorum.high_watermark
         if reply.snapshot_id is not None:
+            if reply.snapshot_id.epoch > self.epoch:
+                self.next_fetch_ms = now_ms + self.quorum.timing.retry_backoff_ms
+                return
             self.download = Download(reply.snapshot_id, 0)
         elif reply.diverging is not None:
             offset = truncation_offset(log, reply.diverging)
@@ -190,7 +193,7 @@ class Follower(Role):
             invariant(log.end_offset == offset, "logs part between batches, never within one")
         elif len(reply.records):
             try:
-                log.append_fetched(reply.records)
+                log.append_fetched(reply.records, self.epoch)
             except StorageError:
                 raise
             except ProtocolError:

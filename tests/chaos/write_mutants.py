@@ -17,11 +17,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 _SEEDS_OF_QUORUMS = 600
 _HEAD = """# Bugs put back in
 
-A check of the checkers: bugs that Kafka, KRaft and others once had, put back in one at a time by a patch in the tests.
-Each must be noticed. Written by `python tests/chaos/write_mutants.py`; the tests are `tests/chaos/test_mutants.py`
-(whole nodes in the simulator), `tests/raft/test_mutants.py` and `tests/raft/test_voter_changes.py` (the quorum's core
-on a model of the network, with voters that stay and with voters that come and go). Runs are counted from seed 0 on,
-for a few rare ones from a later seed.
+These tests check the checkers: a patch puts bugs back in, one at a time, which Kafka, KRaft or other systems once
+had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this page. The tests are
+`tests/chaos/test_mutants.py` (whole nodes in the simulator), and `tests/raft/test_mutants.py` and
+`tests/raft/test_voter_changes.py` (the quorum's core on a model of the network, with fixed and with changing
+voters). Runs are counted from seed 0 on, and from a later seed for a few rare bugs.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from raftwerk import cli as cli_package
 from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.cli import cli
 from raftwerk.cluster.command_line.commands import Argument, Command, Group
+from raftwerk.cluster.command_line.plural import counted
 
 pytest.importorskip("pyspark", reason="the jobs' options need PySpark: the commands are NOT tested")
 
@@ -89,6 +94,12 @@ def test_one_flag_has_one_name_everywhere() -> None:
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
 
+def test_numbers_are_n_in_help_pages() -> None:
+    told = " ".join(_run("raftwerk perf produce --help")[1].split())
+    assert "-p, --partitions N If TOPIC is created. [default: 6; N>=1]" in told
+    assert "[default: 5; 1<=N<=100]" in told
+
+
 @pytest.mark.parametrize("path", LEAVES)
 def test_a_topic_or_group_may_be_an_option_everywhere(path: str) -> None:
     names = {"topic": "--topic", "group": "--group"}
@@ -139,6 +150,7 @@ def test_every_command_names_its_cluster_in_the_same_way(path: str) -> None:
         ("raftwerk nonsense", "raftwerk --help lists them"),
         ("raftwerk topics list --jso", "--json"),
         ("raftwerk topics --create --topic x", "raftwerk topics create --help"),
+        ("raftwerk -b x topics list", "Options of a command stand behind it: raftwerk COMMAND -b"),
     ],
 )
 def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
@@ -156,3 +168,16 @@ def test_faults_and_scenarios_are_explained() -> None:
     assert all(f"{fault.name} {fault.what}" in told for fault in FAULTS.values())
     told = " ".join(_run("raftwerk sim --help")[1].split())
     assert all(f"{scenario.name} {scenario.what}" in told for scenario in SCENARIOS.values())
+
+
+def test_a_node_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    code, told = _run("raftwerk node server.properties")
+    assert (code, "nodes need Linux" in told) == (1, True)
+
+
+def test_numbers_of_things_are_in_the_singular_for_one() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2, 1000)] == ["0 nodes", "1 node", "2 nodes", "1,000 nodes"]
+    plurals = re.compile(r"\} (nodes|partitions|replicas|records|brokers|members|moves|operations|runs|notes)\b")
+    sources = Path(inspect.getfile(cli_package)).parent.rglob("*.py")
+    assert [f"{path.name}: {found[0]}" for path in sources for found in plurals.finditer(path.read_text())] == []

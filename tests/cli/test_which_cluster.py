@@ -85,11 +85,20 @@ def test_what_is_not_there_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) 
         find_address()
 
 
+def test_a_foreign_directory_is_said() -> None:
+    Path("raftwerk-data").mkdir()
+    Path("raftwerk-data/s1.properties").write_text("a=b\n")
+    for words in (("topics", "list"), ("status",), ("kill", "1"), ("start",), ("logs",), ("up", "--port", "0")):
+        code, told = run(*words)
+        assert code == 1
+        assert "raftwerk-data/s1.properties is not the file of a node: take another directory" in told
+
+
 def test_profiles_are_kept(home: Path) -> None:
-    assert run("profile", "list") == (0, "There are none: raftwerk profile add NAME HOST:PORT,... adds one.\n")
+    assert run("profile", "list") == (0, "There are no profiles; raftwerk profile add NAME HOST:PORT,... adds one.\n")
     assert run("profile", "add", "prod", "a,b:9093")[0] == 0
     assert run("profile", "add", "with.dot", "[::1]:1")[0] == 0
-    assert run("profile", "use", "prod") == (0, "Commands use prod: a:9092,b:9093.\n")
+    assert run("profile", "use", "prod") == (0, "Commands now use prod: a:9092,b:9093.\n")
     assert run("profile", "list")[1].splitlines()[0].startswith("* prod")
     assert load_profiles() == Profiles({"prod": "a:9092,b:9093", "with.dot": "[::1]:1"}, "prod")
     assert profiles_file() == str(home / "config" / "raftwerk" / "profiles.toml")

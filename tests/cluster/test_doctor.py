@@ -29,14 +29,14 @@ def partition(isr: tuple[int, ...], *, leader: int = 1, number: int = 0) -> Part
 
 def test_partitions_in_order_are_one_good_finding() -> None:
     (found,) = doctor._partitions(view(partition((1, 2, 3))))
-    assert (found.level, found.what) == (OK, "all replicas of 1 partitions are in sync")
+    assert (found.level, found.what) == (OK, "all replicas of 1 partition are in sync")
 
 
 def test_missing_replicas_and_leaders_are_named() -> None:
     found = list(doctor._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
     assert [(one.level, one.what) for one in found] == [
-        (FAILURE, "1 partitions have no leader: t-1 (last in sync: 3)"),
-        (WARNING, "1 partitions lack a replica in sync: t-0 (without 3)"),
+        (FAILURE, "1 partition without a leader: t-1 (last in sync: 3)"),
+        (WARNING, "1 partition without all replicas in sync: t-0 (without 3)"),
     ]
     many = [partition((1,), number=number) for number in range(8)]
     (found_many,) = doctor._partitions(view(*many))
@@ -131,7 +131,7 @@ def test_an_advertised_address_that_clients_cannot_reach() -> None:
     bad = found[f"broker 1 advertises itself as 127.0.0.1:{port}: nothing listens there, as seen from this machine"]
     assert bad.level == FAILURE and "advertised.listeners" in bad.way_out
     assert found["node 1 is the active controller"].level == OK
-    assert found["the clock of node 1 is that of this machine"].level == OK
+    assert found["the clock of node 1 agrees with this machine's"].level == OK
 
 
 def test_few_descriptors(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
         paused.listen()
         found = asyncio.run(examine_cluster(f"127.0.0.1:{paused.getsockname()[1]}"))
     assert found[0].level == FAILURE
-    assert "does not answer in 0.2 s" in found[0].what and "paused" in found[0].way_out
+    assert "does not answer within 0.2 s" in found[0].what and "paused" in found[0].way_out
 
 
 def test_a_name_that_does_not_resolve() -> None:

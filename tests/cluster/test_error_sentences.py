@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
+import ssl
+import threading
 
 import pytest
+from click.testing import CliRunner
 
+from raftwerk.cli import cli
 from raftwerk.cluster.client.client_errors import RefusedError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.error_sentences import SENTENCES, error_sentence
+from raftwerk.cluster.client.peer_protocol import unreachable_reason
 from raftwerk.wire.errors import ErrorCode
 
 
@@ -58,9 +64,40 @@ async def _ask(first_bytes: bytes) -> str:
         (b"<!DOCTYPE HTML>", "speaks HTTP"),
         (bytes.fromhex("15030300020246"), "speaks TLS instead of Kafka's protocol: name a listener without TLS"),
         (b"SSH-2.0-OpenSSH_9.9\r\n", "speaks SSH"),
-        (b"\x7f\xff\xff\xff", "does not answer: connection to 127.0.0.1:PORT lost: frame of 2147483647 bytes"),
-        (b"", "lost: closed by the peer"),
+        (b"\x7f\xff\xff\xff", "does not speak Kafka's protocol (frame of 2147483647 bytes"),
+        (b"", "closes the connection"),
     ],
 )
 def test_peers_that_speak_something_else_are_named(first_bytes: bytes, told: str) -> None:
     assert told in asyncio.run(_ask(first_bytes))
+
+
+def _serve_http(context: ssl.SSLContext | None) -> http.server.HTTPServer:
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+async def _ask_stranger(port: int) -> str:
+    async with ClusterClient(f"127.0.0.1:{port}", timeout_s=1.0) as client:
+        with pytest.raises(UnreachableError) as raised:
+            await client.metadata()
+    return await unreachable_reason(raised.value)
+
+
+@pytest.mark.parametrize("protocol", ["HTTP", "TLS"])
+def test_silent_peers_are_asked_what_they_speak(protocol: str) -> None:
+    """A web server waits for the end of a line; one with TLS closes the connection."""
+    server = _serve_http(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if protocol == "TLS" else None)
+    try:
+        told = asyncio.run(_ask_stranger(server.server_port))
+        result = None
+        if protocol == "TLS":
+            result = CliRunner().invoke(cli, ["topics", "list", "-b", f"127.0.0.1:{server.server_port}"])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert f"speaks {protocol} instead of Kafka's protocol" in told
+    assert result is None or (result.exit_code, told in result.output) == (1, True)

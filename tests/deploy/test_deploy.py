@@ -88,6 +88,13 @@ def test_a_container_with_variables_has_those_alone(tmp_path: Path) -> None:
     assert lines[-3:] == ["KAFKA_LOG_DIRS=/elsewhere", "KAFKA_NODE_ID=1", "KAFKA_PROCESS_ROLES=broker"]
 
 
+def test_the_advertised_address_of_the_single_node_can_be_replaced() -> None:
+    """As docs/recipes.md does for Testcontainers in Python."""
+    advertised = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:32768", "KAFKA_LOG_DIRS": "/data"}
+    config = load_config((DEPLOY / "server.properties").read_text(), environ=advertised)
+    assert [(one.name, one.host, one.port) for one in config.advertised] == [("PLAINTEXT", "localhost", 32768)]
+
+
 def test_the_environment_that_testcontainers_gives_is_a_valid_node() -> None:
     config = load_config(
         None,

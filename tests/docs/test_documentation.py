@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from support.docs.documentation import DOCS, ROOT, Block, Shell, blocks, commands, matches
@@ -130,8 +131,27 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stderr
-    assert (tmp_path / "index.html").exists()
-    assert "nodes.svg" in (tmp_path / "how-it-works" / "index.html").read_text()
+    for page in tmp_path.glob("*.html"):
+        for link in re.findall(r'(?:href|src)="?([^"> ]+)', page.read_text()):
+            target = link.partition("#")[0]
+            is_here = target and not re.match(r"[a-z]+:|/", target)
+            assert not is_here or (tmp_path / target).is_file(), f"{page.name}: {link} is no file"
+    quick_start = (tmp_path / "index.html").read_text()
+    assert 'class="gp"' in quick_start and 'class="go"' in quick_start and "assets/site.css" in quick_start
+
+
+def test_texts_in_pictures_are_not_clipped() -> None:
+    """By the width of DejaVu Sans, which is wide among the fonts that a browser takes for sans-serif."""
+    for picture in (DOCS / "pictures").glob("*.svg"):
+        root = ElementTree.parse(picture).getroot()
+        left, top, width, height = map(float, root.attrib["viewBox"].split())
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            size = float(text.get("font-size") or root.attrib["font-size"])
+            wide = len("".join(text.itertext())) * size * 0.58
+            shift = {"middle": 0.5, "end": 1.0}.get(text.get("text-anchor", "start"), 0.0)
+            begin, baseline = float(text.attrib["x"]) - wide * shift, float(text.attrib["y"])
+            is_inside = left <= begin and begin + wide <= left + width and top + size / 2 <= baseline <= top + height
+            assert is_inside, f"{picture.name}: {text.text}"
 
 
 def test_dots_stand_for_anything() -> None:

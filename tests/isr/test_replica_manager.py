@@ -487,3 +487,22 @@ def test_describe_names_the_roles() -> None:
     ]
     assert isinstance(cluster.managers[1].partitions[TP].partition, Partition)
     assert registration(1).broker_id == 1
+
+
+def test_a_follower_refuses_what_its_leader_cannot_have(caplog: pytest.LogCaptureFixture) -> None:
+    """A flipped bit in the epoch of a batch, which no CRC covers, on the leader's disk."""
+    cluster, _ = replicated_topic()
+    cluster.produce(1, TP, b"sound")
+    cluster.sleep(1.0)
+    cluster.stop(2)
+    cluster.produce(1, TP, b"damaged")
+    log = cluster.managers[1].partitions[TP].log
+    segment = log.segments[0]
+    cluster.disks[1].flip_bit(segment.file.path, segment.locate(1) + 12, 4)
+    with caplog.at_level("WARNING", "raftwerk.isr"):
+        cluster.boot(2)
+        cluster.tell()
+        cluster.sleep(5.0)
+    assert cluster.managers[2].partitions[TP].log_end_offset == 1
+    lines = [line for line in caplog.messages if "does not take what its leader sent" in line]
+    assert len(lines) == 1 and "t-0 does not" in lines[0] and "The batch at offset 1 is of leader epoch" in lines[0]

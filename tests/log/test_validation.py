@@ -105,6 +105,19 @@ def test_log_append_time_is_written_with_a_valid_crc() -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS, NOW_MS]
 
 
+@pytest.mark.parametrize("base_offset", [1, -1, 2**62, -(2**63)])
+def test_the_base_offset_of_a_clients_batch_is_0(base_offset: int) -> None:
+    """Apache Kafka 4.2 looks at it before the CRC (UnifiedLog.analyzeAndValidateRecords)."""
+    log = open_log(make_runtime()[0])
+    data = memoryview(encode_batch([(None, b"v", (), 5)], base_offset=base_offset))
+    for _ in range(2):
+        with pytest.raises(ProtocolError) as refused:
+            log.append_as_leader(data, 0, NOW_MS)
+        assert refused.value.code is ErrorCode.INVALID_RECORD
+        data[-1] ^= 1
+    assert log.append_as_leader(data, 0, NOW_MS, internal=True).first_offset == 0
+
+
 def follower_batch(base: int, epoch: int = 0, count: int = 1) -> bytearray:
     return encode_batch([(None, b"v", (), 5)] * count, base_offset=base, leader_epoch=epoch)
 
@@ -145,6 +158,28 @@ def test_a_follower_refuses(data: bytearray, code: ErrorCode) -> None:
         log.append_as_follower(memoryview(data))
     assert refused.value.code is code
     assert log.log_end_offset == 2
+
+
+def test_a_follower_takes_no_batch_of_an_epoch_above_its_leaders() -> None:
+    """Those before it are taken, as by Apache Kafka (KAFKA-18723)."""
+    log = open_log(make_runtime()[0])
+    sound, forged = follower_batch(0, 2, 3), follower_batch(3, 2**31 - 1)
+    assert log.append_as_follower(memoryview(sound + forged), 2).last_offset == 2
+    with pytest.raises(
+        ProtocolError, match=r"at offset 3 is of leader epoch 2147483647, and its leader is of epoch 2\."
+    ) as refused:
+        log.append_as_follower(memoryview(forged), 2)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, log.epoch_cache.entries) == (3, [(2, 0)])
+
+
+def test_a_follower_takes_no_batch_whose_offsets_have_no_room() -> None:
+    log = open_log(make_runtime()[0])
+    log.append_as_follower(memoryview(follower_batch(0)))
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_follower(memoryview(follower_batch(2**63 - 3, count=4)), may_skip=True)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert append(log) == 1
 
 
 def test_reads_outside_the_log() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import traceback
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -181,3 +183,23 @@ def test_a_cluster_that_is_down_is_named() -> None:
     shown = CliRunner().invoke(pipeline, words)
     assert shown.exit_code == 1
     assert "no broker answers: 127.0.0.1:1" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "told"),
+    [
+        ("pyspark", ["run", "lake", "-t", "x", "--out", "nowhere"], "PySpark is not installed: "),
+        (
+            "pyspark",
+            ["run", "mirror", "-t", "x", "--target", "127.0.0.1:2", "--state", "s"],
+            "PySpark is not installed: ",
+        ),
+        ("confluent_kafka", ["feed"], "the package confluent-kafka is not installed: "),
+    ],
+)
+def test_a_missing_package_is_named_before_a_cluster_is_looked_for(module: str, words: list[str], told: str) -> None:
+    program = f"import sys; sys.modules[{module!r}] = None; from raftwerk.cli import main; main()"
+    command = [sys.executable, "-c", program, "pipeline", *words, "-b", "127.0.0.1:1"]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"Error: {told}"), answer.stderr

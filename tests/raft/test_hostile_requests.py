@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.raft.memory_log import MemoryLog
+from support.raft.memory_log import Entry, MemoryLog
 
 from raftwerk.raft.driver.quorum_state_store import format_quorum_state, parse_quorum_state
 from raftwerk.raft.messages.messages import (
@@ -16,6 +17,7 @@ from raftwerk.raft.messages.messages import (
     EndQuorumEpoch,
     EpochReply,
     Fetch,
+    FetchReply,
     FetchSnapshot,
     Vote,
     VoteReply,
@@ -124,6 +126,38 @@ def test_the_end_of_an_epoch_that_names_another_leader_is_refused() -> None:
         error=ErrorCode.INVALID_REQUEST, leader_id=3, epoch=6, leader_endpoint=VOTERS[3]
     )
     assert quorum.state.role.kind is RoleKind.FOLLOWER
+
+
+@pytest.mark.parametrize("epoch", [7, EPOCH_MAX, INT32_MAX])
+def test_a_follower_takes_nothing_of_an_epoch_above_its_leaders(epoch: int) -> None:
+    """With such a record, or a snapshot, as its last, it would be elected whatever it lacks."""
+    log = MemoryLog()
+    quorum = Quorum(RaftConfig(node_id=1, cluster_id="c", voters=VOTERS), log, ElectionState(epoch=5), random.Random(0))
+    quorum.start(0)
+    begin = BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6)
+    assert quorum.on_begin_quorum_epoch(begin, 10).error is ErrorCode.NONE
+    answer = FetchReply(error=ErrorCode.NONE, leader_id=3, epoch=6)
+    forged: tuple[Any, ...] = (Entry(0, 6, b"sound"), Entry(1, epoch, b"forged"), Entry(2, 6, b"after it"))
+    at_ms = 10
+
+    def reply(**fields: Any) -> None:
+        nonlocal at_ms
+        sent = next(one for one in quorum.take_effects().requests if isinstance(one.request, Fetch))
+        at_ms += 1
+        quorum.on_reply(sent, replace(answer, **fields), at_ms)
+        log.flush()
+        quorum.on_flushed(at_ms)
+        at_ms += 1_000
+        quorum.on_timer(at_ms)
+
+    reply(records=forged[1:2])
+    assert log.end_offset == 0
+    reply(records=forged)
+    assert [entry.payload for entry in log.entries] == [b"sound"]
+    reply(records=forged[1:])
+    reply(snapshot_id=SnapshotId(50, epoch))
+    assert log.end_offset == 1 and log.last_epoch == 6
+    assert any(isinstance(one.request, Fetch) for one in quorum.take_effects().requests)
 
 
 INT32S = st.one_of(st.sampled_from([0, 1, 2, 3, 5, 6, 7, EPOCH_MAX, INT32_MAX]), st.integers(0, INT32_MAX))

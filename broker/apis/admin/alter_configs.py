@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....wire.codec import decode_response, encode_request
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Answer
+from ...api import Result
 from ...loggers import alter_logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
@@ -17,19 +18,23 @@ if TYPE_CHECKING:
     from ....wire.message_types.configs import IncrementalAlterConfigsRequest
 
 
-def handle(
-    services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest
-) -> Answer | Awaitable[Answer]:
+def handle(services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest) -> Work[Result]:
     """Forward the request; changes of this broker's loggers are made here."""
-    own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
+    pace = Pace()
+    own: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
+    others: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
+    for one in message.resources:
+        (own if one.resource_type == BROKER_LOGGER_RESOURCE else others).append(one)
+        if pace.ends_step():
+            yield PLAIN_STEP
     if not own:
         return services.controller_channel.forward(request, bytes(request.body))
-    others = [one for one in message.resources if one.resource_type != BROKER_LOGGER_RESOURCE]
-    answers = [_alter_loggers(services, one, validate_only=message.validate_only) for one in own]
+    alter = partial(_alter_loggers, services, validate_only=message.validate_only)
+    answers = yield from map_in_steps(alter, own, pace)
     if not others:
         return {"responses": answers}
-    remaining = {**message.to_dict(), "resources": [one.to_dict() for one in others]}
-    return _both(services, request, remaining, answers)
+    resources = yield from map_in_steps(lambda one: one.to_dict(), others, pace)
+    return _both(services, request, {"resources": resources, "validate_only": message.validate_only}, answers)
 
 
 async def _both(

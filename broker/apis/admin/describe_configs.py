@@ -24,10 +24,11 @@ from ....controller.metadata.metadata_image import (
 from ....controller.metadata.metadata_loader import MetadataLoader
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
-from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....wire.codec import Rows
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
 from ....wire.errors import ErrorCode
-from ...api import Fields, Result
+from ...api import Fields
 from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
@@ -35,10 +36,6 @@ from ...services import BrokerServices
 
 if TYPE_CHECKING:
     from ....wire.message_types.configs import DescribeConfigsRequest
-
-
-RESOURCES_AT_ONCE = 8
-"""More resources are described in steps."""
 
 
 class ConfiguredNode(Protocol):
@@ -226,26 +223,18 @@ def _result(wanted: DescribeConfigsRequest.DescribeConfigsResource, code: int, t
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
-def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Result:
+def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Work[Fields]:
     """The response of a broker, or of a controller that is asked itself (KIP-919)."""
-    work = _describe_all(node, message)
-    return work if len(message.resources) > RESOURCES_AT_ONCE else run_at_once(work)
-
-
-def _describe_all(node: ConfiguredNode, message: DescribeConfigsRequest) -> Work[Result]:
     options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
-    results = []
-    for wanted in message.resources:
-        results.append(_describe(node, wanted, options))
-        yield PLAIN_STEP
-    return {"results": results}
+    yield PLAIN_STEP
+    return {"results": Rows(lambda wanted: _describe(node, wanted, options), message.resources)}
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Result:
+def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Work[Fields]:
     """The settings as this broker has them."""
     return describe(services, message)
 
 
 def error(message: DescribeConfigsRequest, code: int, text: str) -> Fields:
     """Every resource asked for gets the error."""
-    return {"results": [_result(wanted, code, text) for wanted in message.resources]}
+    return {"results": Rows(lambda wanted: _result(wanted, code, text), message.resources)}

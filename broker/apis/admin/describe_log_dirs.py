@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....log.manager.log_directory import LogDirDescription
 from ....log.partition_log import PartitionLog
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -17,17 +18,35 @@ if TYPE_CHECKING:
     from ....wire.message_types.records import DescribeLogDirsRequest
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeLogDirsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeLogDirsRequest) -> Work[Fields]:
     """The directories, with those partitions that the request asks for."""
-    wanted = None if message.topics is None else {topic.topic: topic.partitions for topic in message.topics}
-    return {"error_code": 0, "results": [_directory(services, view, wanted) for view in services.replicas.log_dirs()]}
+    pace = Pace()
+    wanted: dict[tuple[str, int], None] | None = None
+    if message.topics is not None:
+        wanted = {}
+        for topic in message.topics:
+            for index in topic.partitions:
+                wanted[topic.topic, index] = None
+                if pace.ends_step():
+                    yield PLAIN_STEP
+            if pace.ends_step():
+                yield PLAIN_STEP
+    results = []
+    for view in services.replicas.log_dirs():
+        result = yield from _directory(services, view, wanted, pace)
+        results.append(result)
+    return {"error_code": 0, "results": results}
 
 
-def _directory(services: BrokerServices, view: LogDirDescription, wanted: Mapping[str, list[int]] | None) -> Fields:
+def _directory(
+    services: BrokerServices, view: LogDirDescription, wanted: Mapping[tuple[str, int], None] | None, pace: Pace
+) -> Work[Fields]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for logs, is_future in ((view.logs, False), (view.future_logs, True)):
-        for key, log in logs.items():
-            if wanted is None or key.partition in wanted.get(key.topic, ()):
+        for key, log in list(logs.items()):
+            if pace.ends_step():
+                yield PLAIN_STEP
+            if wanted is None or key in wanted:
                 row = {
                     "partition_index": key.partition,
                     "partition_size": log.size_bytes,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import MetadataImage
+from ....runtime.incremental_work import Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
 
-def handle(services: BrokerServices, request: Request, message: ConsumerGroupDescribeRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ConsumerGroupDescribeRequest) -> Work[Fields]:
     """One row for each group; a group that is not a consumer group is an error."""
     operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
-    return {
-        "groups": [{**_row(services, group_id), "authorized_operations": operations} for group_id in message.group_ids]
-    }
+
+    def described(group_id: str) -> dict[str, Any]:
+        return _row(services, group_id) | {"authorized_operations": operations}
+
+    return {"groups": (yield from map_in_steps(described, message.group_ids))}
 
 
 def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
@@ -84,4 +88,4 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 def error(message: ConsumerGroupDescribeRequest, code: int, text: str) -> Fields:
     """Every group asked for gets the error."""
-    return {"groups": [_failed(group_id, code, text) for group_id in message.group_ids]}
+    return {"groups": Rows(lambda group_id: _failed(group_id, code, text), message.group_ids)}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Fields
+from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import check_group_id
@@ -14,19 +16,37 @@ from .group_requests import check_group_id
 if TYPE_CHECKING:
     from ....wire.message_types.groups import DeleteGroupsRequest
 
+_ITEMS_PER_DELETION = 32
+"""To write the tombstones of a group takes as long as so many other rows."""
 
-async def handle(services: BrokerServices, request: Request, message: DeleteGroupsRequest) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: DeleteGroupsRequest) -> Work[Result]:
     """Delete each group that is empty; answered when the tombstones are committed."""
-    codes = await asyncio.gather(*(_delete(services, group_id) for group_id in message.groups_names))
-    return {
-        "results": [
-            {"group_id": group_id, "error_code": int(code)}
-            for group_id, code in zip(message.groups_names, codes, strict=True)
-        ]
-    }
+    pace = Pace()
+    codes: list[ErrorCode | asyncio.Future[ErrorCode]] = []
+    for group_id in message.groups_names:
+        code = _delete(services, group_id)
+        codes.append(code)
+        if pace.ends_step(_ITEMS_PER_DELETION if isinstance(code, asyncio.Future) else 1):
+            yield PLAIN_STEP
+    return _answer_when_committed(message, codes)
 
 
-async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
+async def _answer_when_committed(
+    message: DeleteGroupsRequest, codes: list[ErrorCode | asyncio.Future[ErrorCode]]
+) -> Result:
+    for code in codes:
+        if isinstance(code, asyncio.Future):
+            await code
+    return {"results": Rows(_row, list(zip(message.groups_names, codes, strict=True)))}
+
+
+def _row(deleted: tuple[str, ErrorCode | asyncio.Future[ErrorCode]]) -> Fields:
+    group_id, code = deleted
+    return {"group_id": group_id, "error_code": int(code.result() if isinstance(code, asyncio.Future) else code)}
+
+
+def _delete(services: BrokerServices, group_id: str) -> ErrorCode | asyncio.Future[ErrorCode]:
     groups = services.groups
     try:
         shard = groups.shard_of(check_group_id(group_id))
@@ -50,9 +70,9 @@ async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
         groups.append(shard, records, appended)
     else:
         appended(ErrorCode.NONE)
-    return await future
+    return future
 
 
 def error(message: DeleteGroupsRequest, code: int, text: str) -> Fields:
     """Every group gets the error."""
-    return {"results": [{"group_id": group_id, "error_code": code} for group_id in message.groups_names]}
+    return {"results": Rows(lambda group_id: {"group_id": group_id, "error_code": code}, message.groups_names)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_group import ClassicGroup
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
 NOT_FOUND_SINCE = 6
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeGroupsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeGroupsRequest) -> Work[Fields]:
     """One row for each group; a group that is not a classic group counts as not found."""
     asked = message.get("include_authorized_operations", False)
-    rows = [_row(services, request, group_id) for group_id in message.groups]
-    for row in rows:
+
+    def described(group_id: str) -> dict[str, Any]:
+        row = _row(services, request, group_id)
         found = asked and not row["error_code"]
-        row["authorized_operations"] = GROUP_OPERATIONS if found else OPERATIONS_NOT_ASKED
-    return {"groups": rows}
+        return row | {"authorized_operations": GROUP_OPERATIONS if found else OPERATIONS_NOT_ASKED}
+
+    return {"groups": (yield from map_in_steps(described, message.groups))}
 
 
 def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str, Any]:
@@ -75,4 +79,4 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 def error(message: DescribeGroupsRequest, code: int, text: str) -> Fields:
     """Every group asked for gets the error."""
-    return {"groups": [_failed(group_id, code, text) for group_id in message.groups]}
+    return {"groups": Rows(lambda group_id: _failed(group_id, code, text), message.groups)}

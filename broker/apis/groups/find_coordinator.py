@@ -6,11 +6,13 @@ answer waits up to a second for it, so that the client need not ask again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
-from ...api import Fields
+from ...api import Fields, Result
 from ...coordinators.coordinator_topic import CoordinatorTopic
 from ...network.request import Request
 from ...services import BrokerServices
@@ -25,7 +27,7 @@ _NO_NODE = {"node_id": -1, "host": "", "port": -1}
 _CREATION_WAIT_S = 1.0
 
 
-def handle(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Result:
     """Find each key's coordinator; create the coordinators' topic if it is missing."""
     topic = _topic(services, message.get("key_type", GROUP_KEY_TYPE))
     if topic is None or topic.image is not None:
@@ -36,7 +38,7 @@ def handle(services: BrokerServices, request: Request, message: FindCoordinatorR
 
 async def _answer_when_created(
     topic: CoordinatorTopic, services: BrokerServices, request: Request, message: FindCoordinatorRequest
-) -> Fields:
+) -> Result:
     await topic.wait(_CREATION_WAIT_S)
     return _answer(services, request, message)
 
@@ -48,11 +50,19 @@ def _topic(services: BrokerServices, key_type: int) -> CoordinatorTopic | None:
     return services.transactions.topic if key_type == TRANSACTION_KEY_TYPE else None
 
 
-def _answer(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields:
+def _answer(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Result:
     key_type = message.get("key_type", GROUP_KEY_TYPE)
-    keys = message.coordinator_keys if request.api_version >= FIRST_BATCHED_VERSION else [message.key]
-    rows = [{"key": key, **_row(services, request, key_type, key)} for key in keys]
-    return {"coordinators": rows} if request.api_version >= FIRST_BATCHED_VERSION else rows[0]
+
+    def found(key: str) -> dict[str, Any]:
+        return {"key": key, **_row(services, request, key_type, key)}
+
+    if request.api_version < FIRST_BATCHED_VERSION:
+        return found(message.key)
+    return _answer_in_steps(found, message)
+
+
+def _answer_in_steps(found: Callable[[str], Fields], message: FindCoordinatorRequest) -> Work[Result]:
+    return {"coordinators": (yield from map_in_steps(found, message.coordinator_keys))}
 
 
 def _row(services: BrokerServices, request: Request, key_type: int, key: str) -> dict[str, Any]:
@@ -77,4 +87,4 @@ def _refused(code: ErrorCode, text: str) -> dict[str, Any]:
 def error(message: FindCoordinatorRequest, code: int, text: str) -> Fields:
     """Every key asked for gets the error."""
     failed = {"error_code": code, "error_message": text, **_NO_NODE}
-    return {**failed, "coordinators": [{"key": key, **failed} for key in message.get("coordinator_keys", ())]}
+    return {**failed, "coordinators": Rows(lambda key: {"key": key, **failed}, message.get("coordinator_keys", ()))}

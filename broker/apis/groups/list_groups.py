@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, sort_in_steps
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
@@ -12,19 +13,26 @@ if TYPE_CHECKING:
     from ....wire.message_types.groups import ListGroupsRequest
 
 
-def handle(services: BrokerServices, request: Request, message: ListGroupsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ListGroupsRequest) -> Work[Fields]:
     """The groups that pass the filters."""
-    states = [state.lower() for state in message.get("states_filter", ())]
-    types = [kind.lower() for kind in message.get("types_filter", ())]
-    rows = [
-        {
-            "group_id": group_id,
-            "protocol_type": group.protocol_type or "",
-            "group_state": str(group.state),
-            "group_type": group.kind,
-        }
-        for shard in services.groups.loaded_shards()
-        for group_id, group in sorted(shard.groups.items())
-        if (not states or str(group.state).lower() in states) and (not types or group.kind in types)
-    ]
+    pace = Pace()
+    states = frozenset((yield from map_in_steps(str.lower, message.get("states_filter", ()), pace)))
+    types = frozenset((yield from map_in_steps(str.lower, message.get("types_filter", ()), pace)))
+    rows = []
+    for shard in list(services.groups.loaded_shards()):
+        for group_id in (yield from sort_in_steps(list(shard.groups), pace)):
+            group = shard.groups.get(group_id)
+            if pace.ends_step():
+                yield PLAIN_STEP
+            if group is None or (states and str(group.state).lower() not in states):
+                continue
+            if not types or group.kind in types:
+                rows.append(
+                    {
+                        "group_id": group_id,
+                        "protocol_type": group.protocol_type or "",
+                        "group_state": str(group.state),
+                        "group_type": group.kind,
+                    }
+                )
     return {"error_code": 0, "groups": rows}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.codec import Struct
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Fields
+from ...api import Fields, Result
 from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.group_coordinator_shard import GroupCoordinatorShard
 from ...groups.records.offset_and_classic_records import NO_EXPIRY, OffsetAndMetadata, offset_record
@@ -21,24 +21,26 @@ MEMBER_EPOCH_SINCE = 9
 _METADATA_LIMIT_BYTES = 32_767
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
     """Check the member, write the offsets, and answer when they are committed."""
-    groups = services.groups
-    shard = groups.shard_of(check_group_id(message.group_id))
+    groups, group_id, pace = services.groups, message.group_id, Pace()
+    groups.shard_of(check_group_id(group_id))
+    values, response = yield from offsets_to_write(services, message, pace)
+    records = yield from map_in_steps(lambda key: offset_record(group_id, key, values[key]), values, pace)
+    # From here on all is done at once.
+    shard = groups.shard_of(group_id)
     _check_member(services, shard, request.api_version, message)
-    values, response = offsets_to_write(services, message)
-    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     if not values:
         return response
-    group_id = message.group_id
+    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
     def appended(code: ErrorCode) -> None:
         if not code:
-            shard.store(group_id, values)
+            shard.store(group_id, values.items())
         if not future.done():
             future.set_result(code)
 
-    groups.append(shard, [offset_record(group_id, key, value) for key, value in values], appended)
+    groups.append(shard, records, appended)
     groups.watch_expiry()
     return answer(future, lambda code: with_code(response, code))
 
@@ -64,16 +66,19 @@ def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, versio
 
 
 def offsets_to_write(
-    services: BrokerServices, message: Struct
-) -> tuple[list[tuple[TopicPartition, OffsetAndMetadata]], Fields]:
-    """The offsets to write, and the response, with the error codes of those that are not written."""
+    services: BrokerServices, message: Struct, pace: Pace
+) -> Work[tuple[dict[TopicPartition, OffsetAndMetadata], Fields]]:
+    """The offsets to write, and the response, with the error codes of those that are not written.
+
+    Of several offsets for one partition the last one is written, which is the one that counts.
+    """
     groups = services.groups
     image = services.metadata.image
     limit = min(groups.config.offsets.metadata_max_bytes, _METADATA_LIMIT_BYTES)
     wall_ms = groups.wall_ms()
     retention_ms = message.get("retention_time", -1)
     expiry_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
-    values: list[tuple[TopicPartition, OffsetAndMetadata]] = []
+    values: dict[TopicPartition, OffsetAndMetadata] = {}
     topics: list[dict[str, Any]] = []
     for row in message.topics:
         topic = find_topic(image, row)
@@ -88,7 +93,7 @@ def offsets_to_write(
             elif len(metadata.encode()) > limit:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                value = OffsetAndMetadata(
+                values[TopicPartition(topic.name, one.partition_index)] = OffsetAndMetadata(
                     one.committed_offset,
                     one.get("committed_leader_epoch", -1),
                     metadata,
@@ -96,9 +101,12 @@ def offsets_to_write(
                     expiry_ms,
                     topic.topic_id,
                 )
-                values.append((TopicPartition(topic.name, one.partition_index), value))
             rows.append({"partition_index": one.partition_index, "error_code": int(code)})
+            if pace.ends_step():
+                yield PLAIN_STEP
         topics.append({**topic_name_fields(row), "partitions": rows})
+        if pace.ends_step():
+            yield PLAIN_STEP
     return values, {"topics": topics}
 
 
@@ -114,11 +122,13 @@ def with_code(response: Fields, code: ErrorCode) -> Fields:
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every partition gets the error."""
     return {
-        "topics": [
-            {
+        "topics": Rows(
+            lambda row: {
                 **topic_name_fields(row),
-                "partitions": [{"partition_index": one.partition_index, "error_code": code} for one in row.partitions],
-            }
-            for row in message.topics
-        ]
+                "partitions": Rows(
+                    lambda one: {"partition_index": one.partition_index, "error_code": code}, row.partitions
+                ),
+            },
+            message.topics,
+        )
     }

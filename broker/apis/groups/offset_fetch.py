@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage
-from ....wire.codec import Struct
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, sort_in_steps
+from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -31,33 +33,43 @@ class _Commits:
     group_id: str
     must_be_stable: bool
 
-    def row(self, name: str, index: int, topic_id: UUID | None) -> dict[str, Any]:
+    def row(self, name: str, topic_id: UUID | None, index: int) -> dict[str, Any]:
         """The row of a partition. `topic_id` is the id of the topic that has this name now."""
         key = TopicPartition(name, index)
         if self.must_be_stable and self.shard.pending.is_unstable(OffsetKey(self.group_id, key)):
-            return _row(index, _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return _row(_NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT, index)
         value = self.shard.offsets_of(self.group_id).get(key, _NO_OFFSET)
         is_of_another = None not in (value.topic_id, topic_id) and value.topic_id != topic_id
-        return _row(index, _NO_OFFSET if is_of_another else value, ErrorCode.NONE)
+        return _row(_NO_OFFSET if is_of_another else value, ErrorCode.NONE, index)
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Fields]:
     """The committed offsets of the partitions asked for; of all partitions where none is named."""
-    must_be_stable = message.get("require_stable", False)
+    must_be_stable, pace = message.get("require_stable", False), Pace()
     if request.api_version < FIRST_BATCHED_VERSION:
-        return {"error_code": 0, "topics": _topics(services, request, message, must_be_stable)}
-    return {"groups": [_group_row(services, request, group, must_be_stable) for group in message.groups]}
+        topics = yield from _topics(services, request, message, must_be_stable, pace)
+        return {"error_code": 0, "topics": topics}
+    rows = []
+    for group in message.groups:
+        rows.append((yield from _group_row(services, request, group, must_be_stable, pace)))
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return {"groups": rows}
 
 
-def _group_row(services: BrokerServices, request: Request, group: Struct, must_be_stable: bool) -> dict[str, Any]:
+def _group_row(
+    services: BrokerServices, request: Request, group: Struct, must_be_stable: bool, pace: Pace
+) -> Work[dict[str, Any]]:
     try:
-        topics = _topics(services, request, group, must_be_stable)
+        topics = yield from _topics(services, request, group, must_be_stable, pace)
     except ProtocolError as refused:
         return {"group_id": group.group_id, "error_code": int(refused.code), "topics": []}
     return {"group_id": group.group_id, "error_code": 0, "topics": topics}
 
 
-def _topics(services: BrokerServices, request: Request, asked: Struct, must_be_stable: bool) -> list[dict[str, Any]]:
+def _topics(
+    services: BrokerServices, request: Request, asked: Struct, must_be_stable: bool, pace: Pace
+) -> Work[list[dict[str, Any]]]:
     shard = services.groups.shard_of(check_group_id(asked.group_id))
     group = shard.groups.get(asked.group_id)
     if group is not None:
@@ -67,29 +79,33 @@ def _topics(services: BrokerServices, request: Request, asked: Struct, must_be_s
     commits = _Commits(shard, asked.group_id, must_be_stable)
     image = services.metadata.image
     if asked.topics is None:
-        return _all_topics(image, commits, by_id=request.api_version >= FIRST_VERSION_BY_ID)
+        return (yield from _all_topics(image, commits, pace, by_id=request.api_version >= FIRST_VERSION_BY_ID))
     rows = []
     for wanted in asked.topics:
         topic = find_topic(image, wanted)
         # An unknown topic name may still have committed offsets; an unknown topic id is an error.
         if not isinstance(topic, ErrorCode):
-            partitions = [commits.row(topic.name, index, topic.topic_id) for index in wanted.partition_indexes]
+            row = partial(commits.row, topic.name, topic.topic_id)
         elif "topic_id" in wanted:
-            partitions = [_row(index, _NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes]
+            row = partial(_row, _NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID)
         else:
-            partitions = [commits.row(wanted.name, index, None) for index in wanted.partition_indexes]
+            row = partial(commits.row, wanted.name, None)
+        partitions = yield from map_in_steps(row, wanted.partition_indexes, pace)
         rows.append({**topic_name_fields(wanted), "partitions": partitions})
+        if pace.ends_step():
+            yield PLAIN_STEP
     return rows
 
 
-def _all_topics(image: MetadataImage, commits: _Commits, *, by_id: bool) -> list[dict[str, Any]]:
+def _all_topics(image: MetadataImage, commits: _Commits, pace: Pace, *, by_id: bool) -> Work[list[dict[str, Any]]]:
     topics: dict[str, list[int]] = {}
-    for name, index in sorted(commits.shard.offsets_of(commits.group_id)):
+    for name, index in (yield from sort_in_steps(list(commits.shard.offsets_of(commits.group_id)), pace)):
         topics.setdefault(name, []).append(index)
     rows: list[dict[str, Any]] = []
     for name, indexes in topics.items():
         known = image.topics_by_name.get(name)
-        partitions = [commits.row(name, index, None if known is None else known.topic_id) for index in indexes]
+        row = partial(commits.row, name, None if known is None else known.topic_id)
+        partitions = yield from map_in_steps(row, indexes, pace)
         partitions = [row for row in partitions if row["committed_offset"] >= 0 or row["error_code"]]
         if not by_id:
             rows.append({"name": name, "partitions": partitions})
@@ -98,7 +114,7 @@ def _all_topics(image: MetadataImage, commits: _Commits, *, by_id: bool) -> list
     return [row for row in rows if row["partitions"]]
 
 
-def _row(index: int, value: OffsetAndMetadata, code: ErrorCode) -> dict[str, Any]:
+def _row(value: OffsetAndMetadata, code: ErrorCode, index: int) -> dict[str, Any]:
     return {
         "partition_index": index,
         "committed_offset": value.offset,
@@ -110,14 +126,14 @@ def _row(index: int, value: OffsetAndMetadata, code: ErrorCode) -> dict[str, Any
 
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every group gets the error; in older versions every partition, and the response itself."""
-    topics = [
-        {
+    topics = Rows(
+        lambda topic: {
             **topic_name_fields(topic),
-            "partitions": [
-                {**_row(index, _NO_OFFSET, ErrorCode.NONE), "error_code": code} for index in topic.partition_indexes
-            ],
-        }
-        for topic in message.get("topics") or ()
-    ]
-    groups = [{"group_id": one.group_id, "error_code": code, "topics": []} for one in message.get("groups", ())]
+            "partitions": Rows(
+                lambda index: {**_row(_NO_OFFSET, ErrorCode.NONE, index), "error_code": code}, topic.partition_indexes
+            ),
+        },
+        message.get("topics") or (),
+    )
+    groups = Rows(lambda one: {"group_id": one.group_id, "error_code": code, "topics": []}, message.get("groups", ()))
     return {"error_code": code, "topics": topics, "groups": groups}

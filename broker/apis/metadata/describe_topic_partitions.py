@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import MetadataImage
 from ....controller.topics.topic_names import is_legal_topic_name
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
@@ -16,9 +18,14 @@ if TYPE_CHECKING:
     from ....wire.message_types.cluster import DescribeTopicPartitionsRequest
 
 
-def _names(image: MetadataImage, message: DescribeTopicPartitionsRequest, start: str) -> list[str]:
-    asked = {topic.name: None for topic in message.topics}
-    return [name for name in sorted(asked or image.topics_by_name) if name >= start]
+def _names(image: MetadataImage, message: DescribeTopicPartitionsRequest, start: str, pace: Pace) -> Work[list[str]]:
+    asked: dict[str, None] = {}
+    for topic in message.topics:
+        asked[topic.name] = None
+        if pace.ends_step():
+            yield PLAIN_STEP
+    names = image.topics_by_name if not message.topics else asked
+    return (yield from sort_in_steps([name for name in names if name >= start], pace))
 
 
 def _failed(name: str) -> dict[str, Any]:
@@ -27,7 +34,7 @@ def _failed(name: str) -> dict[str, Any]:
     return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS, "partitions": []}
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeTopicPartitionsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeTopicPartitionsRequest) -> Work[Fields]:
     """One page, and the cursor of the next one."""
     image = services.metadata.image
     cursor = message.cursor
@@ -38,7 +45,10 @@ def handle(services: BrokerServices, request: Request, message: DescribeTopicPar
     partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     next_cursor = None
-    for name in _names(image, message, start):
+    pace = Pace()
+    for name in (yield from _names(image, message, start, pace)):
+        if pace.ends_step():
+            yield PLAIN_STEP
         topic = image.topics_by_name.get(name)
         if topic is None:
             rows.append(_failed(name))
@@ -68,4 +78,4 @@ def handle(services: BrokerServices, request: Request, message: DescribeTopicPar
 
 def error(message: DescribeTopicPartitionsRequest, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
-    return {"topics": [{"error_code": code, "name": topic.name, "partitions": []} for topic in message.topics]}
+    return {"topics": Rows(lambda topic: {"error_code": code, "name": topic.name, "partitions": []}, message.topics)}

@@ -14,6 +14,7 @@ from uuid import UUID
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
 from ...network.request import Request
@@ -211,8 +212,13 @@ def _answer_in_steps(services: BrokerServices, request: Request, message: Metada
 
 def error(message: MetadataRequest, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
-    rows: list[dict[str, Any]] = [
-        {"error_code": code, "name": wanted.name or "", "topic_id": wanted.get("topic_id"), "partitions": []}
-        for wanted in message.topics or ()
-    ]
+    rows = Rows(
+        lambda wanted: {
+            "error_code": code,
+            "name": wanted.name or "",
+            "topic_id": wanted.get("topic_id"),
+            "partitions": [],
+        },
+        message.topics or (),
+    )
     return {"brokers": [], "topics": rows, "error_code": code}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....isr.results import DeletedRecords
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
-from ...api import Fields
+from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS
@@ -17,6 +19,8 @@ from ...topic_view import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from ....wire.message_types.records import DeleteRecordsRequest
 
+_ITEMS_PER_DELETION = 8
+"""To move the start of a log takes as long as so many other rows."""
 _POLL_S = (0.005, 0.1)
 """First and longest pause between polls.
 
@@ -40,7 +44,8 @@ async def _wait_for_followers(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     pause_s, pause_max_s = _POLL_S
-    while waiting := [tp for tp, result in results.items() if result.is_behind]:
+    waiting = [tp for tp, result in results.items() if result.is_behind]
+    while waiting:
         left_s = deadline - loop.time()
         for tp in waiting:
             seen = look(tp)
@@ -48,42 +53,54 @@ async def _wait_for_followers(
             results[tp] = seen if seen.error_code else seen._replace(required_offset=required)
             if results[tp].is_behind and left_s <= 0:
                 results[tp] = DeletedRecords(int(ErrorCode.REQUEST_TIMED_OUT))
-        if left_s > 0 and any(result.is_behind for result in results.values()):
+        waiting = [tp for tp in waiting if results[tp].is_behind]
+        if left_s > 0 and waiting:
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, pause_max_s)
 
 
-async def handle(services: BrokerServices, request: Request, message: DeleteRecordsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DeleteRecordsRequest) -> Work[Result]:
     """Move the log start offset, and answer when the replicas that are up have followed."""
+    pace = Pace()
     results: dict[TopicPartition, DeletedRecords] = {}
     for topic in message.topics:
         for wanted in topic.partitions:
-            results[TopicPartition(topic.name, wanted.partition_index)] = _start(services, topic.name, wanted)
+            result = _start(services, topic.name, wanted)
+            results[TopicPartition(topic.name, wanted.partition_index)] = result
+            if pace.ends_step(1 if result.error_code else _ITEMS_PER_DELETION):
+                yield PLAIN_STEP
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return _answer_when_followed(services, message, results)
+
+
+async def _answer_when_followed(
+    services: BrokerServices, message: DeleteRecordsRequest, results: dict[TopicPartition, DeletedRecords]
+) -> Result:
     await _wait_for_followers(results, services.replicas.low_watermark, message.timeout)
 
-    def row(topic: str, index: int) -> dict[str, Any]:
+    def row(topic: str, wanted: DeleteRecordsRequest.DeleteRecordsPartition) -> Fields:
+        index = wanted.partition_index
         result = results[TopicPartition(topic, index)]
         return {"partition_index": index, "low_watermark": result.low_watermark, "error_code": result.error_code}
 
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [row(topic.name, one.partition_index) for one in topic.partitions]}
-            for topic in message.topics
-        ]
-    }
+    def topic_row(topic: DeleteRecordsRequest.DeleteRecordsTopic) -> Fields:
+        return {"name": topic.name, "partitions": Rows(lambda wanted: row(topic.name, wanted), topic.partitions)}
+
+    return {"topics": Rows(topic_row, message.topics)}
 
 
 def error(message: DeleteRecordsRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
-        "topics": [
-            {
+        "topics": Rows(
+            lambda topic: {
                 "name": topic.name,
-                "partitions": [
-                    {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code}
-                    for one in topic.partitions
-                ],
-            }
-            for topic in message.topics
-        ]
+                "partitions": Rows(
+                    lambda one: {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code},
+                    topic.partitions,
+                ),
+            },
+            message.topics,
+        )
     }

@@ -5,9 +5,12 @@ It shows which transactions are open, and of which coordinator the last marker w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....isr.replica import Replica
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -18,14 +21,15 @@ if TYPE_CHECKING:
     from ....wire.message_types.records import DescribeProducersRequest
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeProducersRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeProducersRequest) -> Work[Fields]:
     """One row for each partition."""
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_row(services, topic.name, index) for index in topic.partition_indexes]}
-            for topic in message.topics
-        ]
-    }
+    pace, topics = Pace(), []
+    for topic in message.topics:
+        rows = Rows(partial(_row, services, topic.name), topic.partition_indexes)
+        topics.append({"name": topic.name, "partitions": rows})
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return {"topics": topics}
 
 
 def _row(services: BrokerServices, name: str, index: int) -> dict[str, Any]:
@@ -60,8 +64,11 @@ def _failed(index: int, code: int, text: str) -> dict[str, Any]:
 def error(message: DescribeProducersRequest, code: int, text: str) -> Fields:
     """Every partition gets the error."""
     return {
-        "topics": [
-            {"name": topic.name, "partitions": [_failed(index, code, text) for index in topic.partition_indexes]}
-            for topic in message.topics
-        ]
+        "topics": Rows(
+            lambda topic: {
+                "name": topic.name,
+                "partitions": Rows(lambda index: _failed(index, code, text), topic.partition_indexes),
+            },
+            message.topics,
+        )
     }

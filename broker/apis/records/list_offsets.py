@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 _SINCE_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 """The first version of each negative timestamp, which stands for a special offset."""
-CONSUMER_REPLICA_ID = -1
+_ITEMS_PER_LOOKUP = 15
+"""To find a timestamp in a log takes as long as so many other rows."""
 
 
 def _failed(index: int, code: int) -> dict[str, Any]:
@@ -45,14 +48,17 @@ def _row(
     return row | {"leader_epoch": found.leader_epoch}
 
 
-def handle(services: BrokerServices, request: Request, message: ListOffsetsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ListOffsetsRequest) -> Work[Fields]:
     """One row for each partition; a partition that is named twice is an error."""
     image = services.metadata.image
+    pace = Pace()
     seen: dict[tuple[str, int], int] = {}
     for topic in message.topics:
         for wanted in topic.partitions:
             key = (topic.name, wanted.partition_index)
             seen[key] = seen.get(key, 0) + 1
+            if pace.ends_step():
+                yield PLAIN_STEP
     topics = []
     for topic in message.topics:
         known = image.topics_by_name.get(topic.name)
@@ -65,6 +71,12 @@ def handle(services: BrokerServices, request: Request, message: ListOffsetsReque
                 rows.append(_failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             else:
                 rows.append(_row(services, request, message, topic.name, wanted))
+                if wanted.timestamp >= 0 and pace.ends_step(_ITEMS_PER_LOOKUP):
+                    yield PLAIN_STEP
+            if pace.ends_step():
+                yield PLAIN_STEP
+        if pace.ends_step():
+            yield PLAIN_STEP
         topics.append({"name": topic.name, "partitions": rows})
     return {"topics": topics}
 
@@ -72,8 +84,11 @@ def handle(services: BrokerServices, request: Request, message: ListOffsetsReque
 def error(message: ListOffsetsRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
-        "topics": [
-            {"name": topic.name, "partitions": [_failed(one.partition_index, code) for one in topic.partitions]}
-            for topic in message.topics
-        ]
+        "topics": Rows(
+            lambda topic: {
+                "name": topic.name,
+                "partitions": Rows(lambda one: _failed(one.partition_index, code), topic.partitions),
+            },
+            message.topics,
+        )
     }

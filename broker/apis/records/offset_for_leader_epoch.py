@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -26,24 +29,25 @@ def _row(
     return {"partition": wanted.partition, "error_code": int(code), "leader_epoch": epoch, "end_offset": end_offset}
 
 
-def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Work[Fields]:
     """One row for each partition."""
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_row(services, topic.topic, one) for one in topic.partitions]}
-            for topic in message.topics
-        ]
-    }
+    pace, topics = Pace(), []
+    for topic in message.topics:
+        rows = yield from map_in_steps(partial(_row, services, topic.topic), topic.partitions, pace)
+        topics.append({"topic": topic.topic, "partitions": rows})
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return {"topics": topics}
 
 
 def error(message: OffsetForLeaderEpochRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
-        "topics": [
-            {
+        "topics": Rows(
+            lambda topic: {
                 "topic": topic.topic,
-                "partitions": [{"partition": one.partition, "error_code": code} for one in topic.partitions],
-            }
-            for topic in message.topics
-        ]
+                "partitions": Rows(lambda one: {"partition": one.partition, "error_code": code}, topic.partitions),
+            },
+            message.topics,
+        )
     }

@@ -24,11 +24,9 @@ async def handle(services: BrokerServices, request: Request, message: AddOffsets
     if not message.transactional_id:
         return error(message, ErrorCode.INVALID_REQUEST, "")
     partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(message.group_id))
-    answer = await services.transactions.add_partitions(
-        message.transactional_id,
-        Producer(message.producer_id, message.producer_epoch),
-        frozenset((partition,)),
-        client_version=0,
+    producer = Producer(message.producer_id, message.producer_epoch)
+    answer = await services.transactions.add_partitions_of_client(
+        message.transactional_id, producer, frozenset((partition,))
     )
     return {"error_code": int(for_version(answer.error, request.api_version, _PRODUCER_FENCED_SINCE))}
 

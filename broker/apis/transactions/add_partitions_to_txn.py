@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields, Result
@@ -26,39 +28,45 @@ if TYPE_CHECKING:
 
 FIRST_BATCHED_VERSION = 4
 _PRODUCER_FENCED_SINCE = 2
+_BROKERS_CLIENTS = 2
+"""Brokers add partitions for clients of `transaction.version` 2."""
 _Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 _Begun: TypeAlias = "_Codes | Waiter"
 
 
 class _Asked(NamedTuple):
-    """What a request asks for one transaction. `client_version` is the `transaction.version` of the client."""
+    """What a request asks for one transaction: of a client, or of a broker."""
 
     transactional_id: str
     producer: Producer
     is_verification: bool
-    client_version: int
+    is_of_client: bool
     topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 
 
 def _transactions(version: int, message: AddPartitionsToTxnRequest) -> Iterator[_Asked]:
     if version < FIRST_BATCHED_VERSION:
         producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
-        yield _Asked(message.v3_and_below_transactional_id, producer, False, 0, message.v3_and_below_topics)
+        yield _Asked(message.v3_and_below_transactional_id, producer, False, True, message.v3_and_below_topics)
         return
     for one in message.transactions:
         producer = Producer(one.producer_id, one.producer_epoch)
-        yield _Asked(one.transactional_id, producer, one.verify_only, 2, one.topics)
+        yield _Asked(one.transactional_id, producer, one.verify_only, False, one.topics)
 
 
 def handle(services: BrokerServices, request: Request, message: AddPartitionsToTxnRequest) -> Work[Result]:
     """Each transaction is handled by itself: all of its partitions are added, or none."""
     begun: list[tuple[str, list[TopicPartition], _Begun]] = []
+    pace = Pace()
     for asked in _transactions(request.api_version, message):
         partitions: list[TopicPartition] = []
         for topic in asked.topics:
-            partitions += [TopicPartition(topic.name, index) for index in topic.partitions]
-            yield PLAIN_STEP
+            partitions += yield from map_in_steps(partial(TopicPartition, topic.name), topic.partitions, pace)
+            if pace.ends_step():
+                yield PLAIN_STEP
         begun.append((asked.transactional_id, partitions, _begin(services, asked, partitions)))
+        if pace.ends_step():
+            yield PLAIN_STEP
     return _answer(request.api_version, begun)
 
 
@@ -77,20 +85,21 @@ def _begin(services: BrokerServices, asked: _Asked, partitions: list[TopicPartit
     try:
         if asked.is_verification:
             return services.transactions.verify_partitions(asked.transactional_id, asked.producer, wanted)
-        return services.transactions.add_partitions(
-            asked.transactional_id, asked.producer, wanted, asked.client_version
-        )
+        if asked.is_of_client:
+            added = services.transactions.add_partitions_of_client(asked.transactional_id, asked.producer, wanted)
+            return asyncio.get_running_loop().create_task(added)
+        return services.transactions.add_partitions(asked.transactional_id, asked.producer, wanted, _BROKERS_CLIENTS)
     except ProtocolError as error:
         return dict.fromkeys(partitions, error.code)
 
 
 async def _answer(version: int, begun: Sequence[tuple[str, list[TopicPartition], _Begun]]) -> Fields:
-    results: list[tuple[str, list[dict[str, Any]]]] = []
+    results: list[tuple[str, _Codes]] = []
     for transactional_id, partitions, codes in begun:
         if isinstance(codes, asyncio.Future):
             answer = await codes
             codes = dict.fromkeys(partitions, for_version(answer.error, version, _PRODUCER_FENCED_SINCE))
-        results.append((transactional_id, _rows(codes)))
+        results.append((transactional_id, codes))
     return _response(version, results)
 
 
@@ -101,11 +110,14 @@ def _rows(codes: _Codes) -> list[dict[str, Any]]:
     return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]
 
 
-def _response(version: int, results: Sequence[tuple[str, list[dict[str, Any]]]]) -> Fields:
+def _response(version: int, results: Sequence[tuple[str, _Codes]]) -> Fields:
     if version < FIRST_BATCHED_VERSION:
-        return {"results_by_topic_v3_and_below": results[0][1]}
-    rows = [{"transactional_id": transactional_id, "topic_results": topics} for transactional_id, topics in results]
-    return {"error_code": 0, "results_by_transaction": rows}
+        return {"results_by_topic_v3_and_below": _rows(results[0][1])}
+
+    def row(result: tuple[str, _Codes]) -> Fields:
+        return {"transactional_id": result[0], "topic_results": _rows(result[1])}
+
+    return {"error_code": 0, "results_by_transaction": Rows(row, results)}
 
 
 def error(message: AddPartitionsToTxnRequest, code: int, text: str) -> Fields:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import Work, map_in_steps
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
@@ -14,9 +17,10 @@ if TYPE_CHECKING:
     from ....wire.message_types.transactions import DescribeTransactionsRequest
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeTransactionsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeTransactionsRequest) -> Work[Fields]:
     """Each id by itself; an empty id is an invalid request."""
-    return {"transaction_states": [_describe(services, one) for one in message.transactional_ids]}
+    rows = yield from map_in_steps(partial(_describe, services), message.transactional_ids)
+    return {"transaction_states": rows}
 
 
 def _describe(services: BrokerServices, transactional_id: str) -> dict[str, Any]:
@@ -62,4 +66,4 @@ def _failed(transactional_id: str, code: int) -> dict[str, Any]:
 
 def error(message: DescribeTransactionsRequest, code: int, text: str) -> Fields:
     """Every id gets the error."""
-    return {"transaction_states": [_failed(one, code) for one in message.transactional_ids]}
+    return {"transaction_states": Rows(lambda one: _failed(one, code), message.transactional_ids)}

@@ -7,12 +7,12 @@ Produce request. From version 5 on the coordinator adds it, and no AddOffsetsToT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
+from ....runtime.incremental_work import Pace, Work
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Fields
+from ...api import Result
 from ...coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
 from ...groups.group_config import OFFSETS_TOPIC
 from ...groups.group_coordinator_shard import GroupCoordinatorShard
@@ -29,17 +29,17 @@ FIRST_VERSION_THAT_KNOWS_LOADING = 2
 """Older clients may crash of COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
     """Verify the transaction, check the member, write the offsets, and answer when they are committed."""
     groups, group_id = services.groups, message.group_id
     try:
         shard = groups.shard_of(check_group_id(group_id))
     except ProtocolError as refused:
         return error(message, int(_for_version(refused.code, request.api_version)), "")
-    values, response = offsets_to_write(services, message)
-    if not values:
+    by_partition, response = yield from offsets_to_write(services, message, Pace())
+    if not by_partition:
         return response
-    values = [(key, value._replace(topic_id=None)) for key, value in values]  # the request names no ids
+    values = [(key, value._replace(topic_id=None)) for key, value in by_partition.items()]  # the request names no ids
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     partition = TopicPartition(OFFSETS_TOPIC, shard.partition)
     producer = TransactionalProducer(message.transactional_id, message.producer_id, message.producer_epoch)

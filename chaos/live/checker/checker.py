@@ -59,6 +59,8 @@ class HistoryCheck:
         """The first line of a process."""
         if line["version"] != VERSION:
             raise ValueError(f"version {line['version']}; this checker knows version {VERSION}")
+        if line["process"] == "nemesis":
+            self.series.facts = dict(line)
         if "producer" in line:
             self.ledger.idempotent[line["producer"]] = bool(line["idempotent"])
             if not line.get("timed", True):

@@ -97,6 +97,8 @@ class TimeSeries:
     stalls: list[tuple[int, int]] = field(default_factory=list)
     first_ns: int | None = None
     last_ns: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the run says of itself: version, seed, faults to choose from, load. Empty where there was no nemesis."""
     _last_ack: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def acked(self, producer: int, place: str, start_ns: int, end_ns: int, *, timed: bool = True) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -13,6 +15,19 @@ from ..checker.checker import Result
 from ..checker.findings import KINDS, Verdict
 from ..checker.time_series import TimeSeries, quantile_ms
 from .timeline import draw_timeline, fault_color
+
+_OPTIONS = {
+    "minutes": "--minutes",
+    "nodes": "-n",
+    "partitions": "--partitions",
+    "producers": "--producers",
+    "consumers": "--consumers",
+    "rate": "--rate",
+    "acks": "--acks",
+    "interval_s": "--interval",
+    "hold_s": "--hold",
+}
+"""Options of `raftwerk chaos run`, by the names that the history has for them."""
 
 
 def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str:
@@ -26,8 +41,11 @@ def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str
         word=verdict.word,
         summary=_summary(verdict),
         cards=list(_cards(verdict, series)),
+        facts=list(_facts(series.facts)),
+        again=_command(series.facts),
         timeline=Markup(draw_timeline(series)),  # its texts are escaped where they are drawn
         faults=_faults(series),
+        spans=list(_spans(series)),
         gap_without_fault=gaps.get("none"),
         left_out=left_out,
         anomalies=_anomalies(verdict),
@@ -77,6 +95,48 @@ def _faults(series: TimeSeries) -> list[dict[str, Any]]:
         {"name": fault, "times": count, "color": fault_color(fault), "gap": gaps.get(fault)}
         for fault, count in sorted(counts.items())
     ]
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is known of the run, as label and text."""
+    if "wall_ms" in facts:
+        yield "begun", _wall_time(facts["wall_ms"])
+    for label, name in (("version", "raftwerk"), ("seed", "seed"), ("nodes", "nodes"), ("topic", "topic")):
+        if name in facts:
+            yield label, str(facts[name])
+    if "faults" in facts:
+        yield "faults to choose from", ", ".join(json.loads(facts["faults"])) or "none"
+
+
+def _command(facts: Mapping[str, Any]) -> str:
+    """The command that makes such a run again; empty where the history does not have all options."""
+    if any(name not in facts for name in ("faults", "seed", *_OPTIONS)):
+        return ""
+    nemesis = ",".join(json.loads(facts["faults"])) or "none"
+    options = " ".join(f"{option} {facts[name]}" for name, option in _OPTIONS.items())
+    return f"raftwerk chaos run --nemesis {nemesis} --seed {facts['seed']} {options}"
+
+
+def _spans(series: TimeSeries) -> Iterator[dict[str, Any]]:
+    """A row for each fault that was injected, in the order of time."""
+    facts = series.facts
+    starts = [series.first_ns, *(span.start_ns for span in series.faults.values())]
+    first_ns = min((one for one in starts if one is not None), default=0)
+    for number, span in sorted(series.faults.items(), key=lambda item: item[1].start_ns):
+        wall_ms = facts["wall_ms"] + (span.start_ns - facts["start"]) // 10**6 if "wall_ms" in facts else None
+        yield {
+            "number": number,
+            "name": span.fault,
+            "color": fault_color(span.fault),
+            "target": span.target,
+            "at_s": (span.start_ns - first_ns) / 1e9,
+            "wall": "" if wall_ms is None else _wall_time(wall_ms).partition(" ")[2],
+            "seconds": None if span.end_ns is None else (span.end_ns - span.start_ns) / 1e9,
+        }
+
+
+def _wall_time(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _anomalies(verdict: Verdict) -> list[dict[str, Any]]:

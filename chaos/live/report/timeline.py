@@ -15,21 +15,34 @@ _LANE = 20
 _PLOT = 96
 _GAP = 30
 _POINTS_MAX = 900
-_PALETTE = ("#3b6fb6", "#d98b2b", "#3f9c6d", "#9a5fb4", "#c2554f", "#4aa3b5", "#8a7a5c", "#d06fa0", "#6b7f2a")
+# Nodes are blue and green, faults red, orange, brown and pink, so that no two colors on a page mean the same.
+_NODE_COLORS = ("#3b6fb6", "#3f9c6d", "#7a6bc4", "#4aa3b5", "#6b7f2a", "#1f4e79", "#1f7a6d", "#5f8fd9", "#9ab33a")
 _NOBODY = "#1c2430"
 Line = tuple[list[float | None], str, str]
-_FAULTS = ("kill", "pause", "cut", "loss", "reset", "slow", "disk", "power", "eio", "chase", "rolling")
+_FAULT_COLORS = {
+    "kill": "#c2554f",
+    "pause": "#d98b2b",
+    "cut": "#d06fa0",
+    "loss": "#8a5a3c",
+    "reset": "#9b2f4f",
+    "slow": "#b8960b",
+    "disk": "#e07a5f",
+    "power": "#6e3b2a",
+    "eio": "#b34fb0",
+    "chase": "#e0403a",
+    "rolling": "#c4a06a",
+}
+_OTHER_FAULT = "#7d7468"
 
 
 def fault_color(fault: str) -> str:
-    """The color of a family of faults, for the timeline and the table."""
-    family = fault.partition("-")[0]
-    return _PALETTE[(_FAULTS.index(family) if family in _FAULTS else len(fault)) % len(_PALETTE)]
+    """The color of a family of faults, for the timeline and the tables. No node has it."""
+    return _FAULT_COLORS.get(fault.partition("-")[0], _OTHER_FAULT)
 
 
 def node_color(node_id: int) -> str:
     """The color of a node; dark for no leader."""
-    return _PALETTE[(node_id - 1) % len(_PALETTE)] if node_id >= 0 else _NOBODY
+    return _NODE_COLORS[(node_id - 1) % len(_NODE_COLORS)] if node_id >= 0 else _NOBODY
 
 
 class Timeline:

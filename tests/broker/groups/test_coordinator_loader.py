@@ -115,7 +115,7 @@ def test_a_batch_whose_value_length_lies_ends_no_partition(caplog: pytest.LogCap
         assert await harness.committed("g") == 43
         joined = await harness.join("g")
         assert (await harness.sync("g", joined)).error_code == 0
-        assert harness.groups.passed_over == 2
+        assert harness.groups.partitions.passed_over == 2
         harness.groups.stop()
 
     on_virtual_time(attack)
@@ -203,7 +203,7 @@ def test_what_is_damaged_on_the_disk_ends_no_partition(at: int, caplog: pytest.L
 
     async def check(harness: GroupHarness) -> None:
         shard = harness.groups.partitions.shards[KEY.partition]
-        assert len(shard.offsets) == 2 and harness.groups.passed_over == 1
+        assert len(shard.offsets) == 2 and harness.groups.partitions.passed_over == 1
         assert [damage.offset for damage in harness.replicas.reported] == [1]
         group = next(iter(shard.offsets))
         assert await harness.commit(group, offset=43) == 0
@@ -233,7 +233,7 @@ def test_a_damaged_partition_is_loaded_when_it_is_mended() -> None:
         log.flip(70)
         await asyncio.sleep(3)
         assert len(harness.groups.partitions.shards[KEY.partition].offsets) == 3
-        assert harness.groups.passed_over == 0
+        assert harness.groups.partitions.passed_over == 0
         harness.groups.stop()
 
     on_virtual_time(main)
@@ -405,6 +405,6 @@ def test_no_bytes_in_a_batch_raise_out_of_the_loader(body: bytes, codec: Compres
 
     async def check(harness: GroupHarness) -> None:
         assert await harness.committed("g") == 7
-        assert harness.groups.passed_over <= 1 + count
+        assert harness.groups.partitions.passed_over <= 1 + count
 
     load(logs, check)

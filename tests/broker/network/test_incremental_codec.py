@@ -8,11 +8,10 @@ import pytest
 from support.wire import kio_oracle as oracle
 
 from raftwerk.broker.network.incremental_codec import (
-    ITEMS_PER_STEP,
     decode_request_in_steps,
     encode_response_in_steps,
 )
-from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, run_at_once
 from raftwerk.wire import codec, schemas
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError

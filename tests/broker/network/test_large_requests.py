@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from support.broker.broker_harness import TOPIC, Harness, decode_answer, settle
-from support.processor_speed import times_slower
+from support.broker.broker_harness import TOPIC, Harness, settle
+from support.broker.large_requests import Attack
 
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
-
-ITERATION_S_MAX = 0.04
-"""Processor time of one iteration of the loop: twice what is wanted. A slower machine has as many times more."""
-
-ITERATIONS_WAITED_MAX = 3
-"""Of the neighbour's request."""
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -34,41 +26,6 @@ def no_garbage_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-class Attack:
-    """One large request beside a neighbour that asks for the versions in each iteration of the loop."""
-
-    def __init__(self, harness: Harness, key: ApiKey, version: int, fields: Any) -> None:
-        self._harness = harness
-        self._key, self._version = key, version
-        self._frame = harness.frame(key, version, fields)
-        self.longest_s = 0.0
-        self.iterations = 0
-
-    async def run(self) -> Struct:
-        attacker, neighbour = self._harness.connect(), self._harness.connect()
-        ping = self._harness.frame(ApiKey.API_VERSIONS, 0, {})
-        pings = waited = 0
-        self._timed(lambda: attacker.deliver(self._frame, chunk=1 << 20))
-        while not attacker.frames() and self.iterations < 100_000:
-            if len(neighbour.frames()) == pings:
-                neighbour.deliver(ping)
-                pings, waited = pings + 1, 0
-            waited += 1
-            assert waited <= ITERATIONS_WAITED_MAX, "the neighbour waits"
-            began = time.thread_time()
-            await asyncio.sleep(0)
-            self.longest_s = max(self.longest_s, time.thread_time() - began)
-            self.iterations += 1
-        (frame,) = attacker.frames()
-        assert self.longest_s < ITERATION_S_MAX * times_slower()
-        return decode_answer(self._key, self._version, frame)
-
-    def _timed(self, deliver: Callable[[], None]) -> None:
-        began = time.thread_time()
-        deliver()
-        self.longest_s = max(self.longest_s, time.thread_time() - began)
 
 
 def test_metadata_of_400_000_empty_names_is_answered_with_one_row() -> None:

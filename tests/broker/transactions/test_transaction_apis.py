@@ -168,7 +168,7 @@ def test_a_client_that_keeps_its_epoch_ends_transactions(version: int, commit: b
         assert await harness.end(me, commit=commit, version=version) == (OK, -1, -1)
         for again in (True, False):
             assert (await harness.end(me, commit=again, version=version))[0] == BUSY
-        assert await harness.add(me, A, version=3) == [BUSY]
+        assert await harness.add(me, A, version=4) == [BUSY]
         assert (await harness.init())[0] == BUSY
         harness.marker_gate.set()
         await settle()
@@ -307,3 +307,40 @@ def test_transactions_are_listed_and_described(version: int) -> None:
         assert await listed() == []
 
     play(test)
+
+
+@played
+async def test_a_client_that_goes_on_at_once_waits_for_the_end_of_its_former_transaction(
+    harness: TransactionHarness,
+) -> None:
+    _, producer_id, epoch = await harness.init()
+    await harness.add((producer_id, epoch), A)
+    harness.marker_gate = asyncio.Event()
+    assert (await harness.end((producer_id, epoch), version=3))[0] == OK
+    add = {
+        "v3_and_below_transactional_id": "t",
+        "v3_and_below_producer_id": producer_id,
+        "v3_and_below_producer_epoch": epoch,
+        "v3_and_below_topics": [{"name": A.topic, "partitions": [A.partition]}],
+    }
+    offsets = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch, "group_id": "g"}
+    impatient = harness.parked(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add)
+    await asyncio.sleep(0.04)
+    assert impatient() is None
+    await asyncio.sleep(0.02)
+    refused = impatient()
+    assert refused is not None
+    assert refused.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == BUSY
+    added = [
+        harness.parked(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add),
+        harness.parked(ApiKey.ADD_OFFSETS_TO_TXN, 3, offsets),
+    ]
+    await asyncio.sleep(0.01)
+    harness.marker_gate.set()
+    await settle(50)
+    first, second = added[0](), added[1]()
+    assert first is not None
+    assert second is not None
+    codes = [first.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, second.error_code]
+    assert sorted(codes) == [OK, OK]
+    assert harness.states()[-2:] == ["Ongoing", "Ongoing"]

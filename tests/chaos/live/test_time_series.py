@@ -11,8 +11,10 @@ from support.chaos.histories import SECOND, ack, clean, final, header
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.time_series import TimeSeries, bucket_ms, latency_bucket, quantile_ms
+from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.live.report.report_page import render_report
-from raftwerk.chaos.live.report.timeline import draw_timeline
+from raftwerk.chaos.live.report.timeline import draw_timeline, fault_color, node_color
+from raftwerk.cli.fault_tests.chaos import run
 
 
 @given(st.integers(1000, 10**14))
@@ -102,6 +104,35 @@ def test_the_report_shows_the_evidence_and_needs_nothing_else() -> None:
     for text in ("INVALID", "record 0:9 acked at", "a &lt;name&gt;", "needs root", "partition 1", "&lt;node 1&gt;"):
         assert text in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+
+
+FACTS = {"raftwerk": "9.8.7", "seed": 4711, "faults": '["kill", "eio"]', "nodes": 3, "topic": "t", "minutes": 0.5}
+LOAD = {"partitions": 6, "producers": 2, "consumers": 1, "rate": 50, "acks": "all", "interval_s": 6.0, "hold_s": 4.0}
+
+
+def test_the_report_says_what_was_run_and_lists_every_fault() -> None:
+    begun = {"process": "nemesis", "type": "info", "f": "history", "version": 1, "start": SECOND}
+    lines = [*clean(), {**begun, "wall_ms": 1769860800000, **FACTS, **LOAD}]
+    for number, (fault, target) in enumerate([("kill", "node 1"), ("eio", "node 3")], 1):
+        start = number * 10 * SECOND
+        span = {"process": "nemesis", "f": "fault", "fault": fault, "id": number, "target": target, "start": start}
+        lines += [{**span, "type": "invoke"}, {**span, "type": "info", "end": start + 2 * SECOND}]
+    page = render_report(check_lines(lines), "run", {})
+    for text in ("9.8.7", "4711", "kill, eio", "2026-01-31 12:00:00 UTC", "12:00:09 UTC", "node 3", "Every fault: 2"):
+        assert text in page, text
+    again = (
+        "raftwerk chaos run --nemesis kill,eio --seed 4711 --minutes 0.5 -n 3 --partitions 6 --producers 2"
+        " --consumers 1 --rate 50 --acks all --interval 6.0 --hold 4.0"
+    )
+    assert again in page
+    assert run.make_context("run", again.split()[3:]) is not None, "the command has these options"
+
+
+def test_no_fault_has_the_color_of_a_node_or_of_another_fault() -> None:
+    families = {name.partition("-")[0] for name in FAULTS}
+    colors = [fault_color(family) for family in sorted(families)]
+    assert len(set(colors)) == len(families)
+    assert not set(colors) & {node_color(node_id) for node_id in range(-1, 20)}
 
 
 def test_the_picture_is_well_formed_even_of_nothing() -> None:

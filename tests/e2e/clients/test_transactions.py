@@ -4,64 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from support.e2e import helpers
+from support.e2e import helpers, transactions
 from support.e2e.consumers import confluent
 from support.e2e.java_tools import JavaTools
-
-TIMEOUT_S = 30.0
-
-
-def producer(bootstrap: str, transactional_id: str, **config: Any) -> Producer:
-    """A producer whose transactional id is its own from here on."""
-    settings = {"bootstrap.servers": bootstrap, **helpers.PRODUCER, "transactional.id": transactional_id, **config}
-    made = Producer(settings)
-    made.init_transactions(TIMEOUT_S)
-    return made
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Return when the condition holds."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def values(bootstrap: str, topic: str, partitions: int = 1, isolation: str = "read_committed") -> list[list[bytes]]:
-    """What a reader gets before it is told that there is no more."""
-    consumer = confluent(bootstrap, f"{topic}-reader", **{"isolation.level": isolation, "enable.partition.eof": True})
-    found: list[list[bytes]] = [[] for _ in range(partitions)]
-    unfinished = set(range(partitions))
-    deadline = time.monotonic() + TIMEOUT_S
-    try:
-        consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-        while unfinished:
-            assert time.monotonic() < deadline
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            partition, value, error = message.partition(), message.value(), message.error()
-            assert partition is not None
-            assert value is not None
-            if error is None:
-                found[partition].append(value)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                unfinished.discard(partition)
-        return found
-    finally:
-        consumer.close()
-
-
-def wait_for_values(bootstrap: str, topic: str, *expected: list[bytes]) -> None:
-    """A commit is answered when it is decided; what it commits can be read soon after."""
-    until(lambda: values(bootstrap, topic, len(expected)) == list(expected))
+from support.e2e.transactions import TIMEOUT_S, Copier, open_transaction, producer, until, values, wait_for_values
 
 
 def test_confluent_reads_all_of_a_transaction_or_nothing(bootstrap: str, topic: str) -> None:
@@ -95,48 +44,15 @@ def test_an_open_transaction_holds_up_read_committed_only(bootstrap: str, topic:
     wait_for_values(bootstrap, topic, [b"inside", b"outside"])
 
 
-def copied(bootstrap: str, source: str, target: str, group: str, limit: int, *, aborts: bool) -> None:
-    """Copy records one by one in transactions with the offsets; with `aborts` each is tried twice."""
-    consumer = confluent(bootstrap, group, **{"isolation.level": "read_committed"})
-    writer = producer(bootstrap, f"{target}-id")
-    consumer.subscribe([source])
-    count, is_second = 0, not aborts
-    try:
-        deadline = time.monotonic() + TIMEOUT_S
-        while count < limit:
-            assert time.monotonic() < deadline
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            assert message.error() is None
-            value, partition, offset = message.value(), message.partition(), message.offset()
-            assert value is not None and partition is not None and offset is not None
-            writer.begin_transaction()
-            writer.produce(target, value)
-            after = TopicPartition(source, partition, offset + 1)
-            writer.send_offsets_to_transaction([after], consumer.consumer_group_metadata(), TIMEOUT_S)
-            if is_second:
-                writer.commit_transaction(TIMEOUT_S)
-                count += 1
-            else:
-                writer.abort_transaction(TIMEOUT_S)
-                consumer.seek(TopicPartition(source, partition, offset))
-            is_second = not aborts or not is_second
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("aborts", [False, True])
 def test_confluent_commits_offsets_in_transactions(bootstrap: str, topic: str, aborts: bool) -> None:
     target = f"{topic}-copy"
-    helpers.create_topic(bootstrap, topic)
+    transactions.numbers(bootstrap, topic, 10)
     helpers.create_topic(bootstrap, target)
-    outside = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
-    for number in range(10):
-        outside.produce(topic, str(number))
-    assert outside.flush(TIMEOUT_S) == 0
-    copied(bootstrap, topic, target, f"{topic}-group", 6, aborts=aborts)
-    copied(bootstrap, topic, target, f"{topic}-group", 4, aborts=aborts)  # goes on where the first one ended
+    for count in (6, 4):  # the second one goes on where the first one ended
+        copier = Copier(bootstrap, topic, target)
+        copier.run(count, abort_first=aborts)
+        copier.close()
     wait_for_values(bootstrap, target, [str(number).encode() for number in range(10)])
 
 
@@ -260,12 +176,8 @@ def test_kafka_python(bootstrap: str, topic: str) -> None:
 def test_java_copies_each_record_once(bootstrap: str, topic: str, java_command: list[str], options: list[str]) -> None:
     """Apache Kafka's own test of read-process-write: a Java client of `transaction.version` 2, with random aborts."""
     target = f"{topic}-copy"
-    helpers.create_topic(bootstrap, topic)
+    transactions.numbers(bootstrap, topic, 500)
     helpers.create_topic(bootstrap, target)
-    outside = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
-    for number in range(500):
-        outside.produce(topic, str(number))
-    assert outside.flush(TIMEOUT_S) == 0
     copier = [*java_command, "org.apache.kafka.tools.TransactionalMessageCopier"]
     where = ["--input-topic", topic, "--input-partition", "0", "--output-topic", target, "--broker-list", bootstrap]
     who = ["--consumer-group", f"{topic}-group", "--transactional-id", f"{topic}-id"]
@@ -276,21 +188,41 @@ def test_java_copies_each_record_once(bootstrap: str, topic: str, java_command: 
 
 
 @pytest.mark.java
-def test_kafka_transactions_describes_what_is_open(bootstrap: str, topic: str, java_tools: JavaTools) -> None:
+def test_kafka_transactions(bootstrap: str, topic: str, java_tools: JavaTools) -> None:
+    """Every verb of the tool."""
+
+    def told(*arguments: str, fails: bool = False) -> list[list[str]]:
+        """What the tool prints below its head: rows, and words."""
+        text = java_tools.run("TransactionsCommand", "--bootstrap-server", bootstrap, *arguments, fails=fails)
+        return [line.split() for line in text.splitlines()]
+
+    partition = "--topic", topic, "--partition", "0"
     helpers.create_topic(bootstrap, topic)
-    writer = producer(bootstrap, f"{topic}-id")
-    writer.begin_transaction()
-    writer.produce(topic, b"open")
-    assert writer.flush(TIMEOUT_S) == 0
-    command = ["TransactionsCommand", "--bootstrap-server", bootstrap]
-    listed = java_tools.run(*command, "list")
-    (row,) = [line.split() for line in listed.splitlines() if line.startswith(f"{topic}-id")]
-    assert row[-1] == "Ongoing"
-    described = java_tools.run(*command, "describe", "--transactional-id", f"{topic}-id")
-    assert f"{topic}-0" in described
-    producers = java_tools.run(*command, "describe-producers", "--topic", topic, "--partition", "0")
-    assert len(producers.splitlines()) == 2
-    writer.commit_transaction(TIMEOUT_S)
-    until(lambda: "CompleteCommit" in java_tools.run(*command, "describe", "--transactional-id", f"{topic}-id"))
-    hanging = java_tools.run(*command, "find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
-    assert topic not in hanging
+    assert told("describe-producers", *partition)[0][0] == "ProducerId"
+    missing = " ".join(told("abort", *partition, "--start-offset", "0", fails=True)[0])
+    assert "Could not find any open transactions" in missing
+    missing = " ".join(told("describe", "--transactional-id", topic, fails=True)[0])
+    assert "because the ID could not be found" in missing
+
+    name = f"{topic}-id"
+    writer = open_transaction(bootstrap, topic)
+    for options in ([], ["--transactional-id-pattern", f"{topic}.*"], ["--duration-filter", "0"]):
+        (row,) = [row for row in told("list", *options) if row[0] == name]
+        assert row[-1] == "Ongoing"
+    assert not [row for row in told("list", "--transactional-id-pattern", "nobody") if row[0] == name]
+    assert f"{topic}-0" in str(told("describe", "--transactional-id", name))
+    assert [row[-1] for row in told("describe-producers", *partition)[1:]] == ["0"]
+    assert name not in str(told("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0"))
+    told("forceTerminateTransaction", "--transactionalId", name)
+    until(lambda: {"'CompleteAbort'", "'Empty'"} & set(str(told("describe", "--transactional-id", name)).split(", ")))
+    with pytest.raises(KafkaException) as raised:
+        writer.commit_transaction(TIMEOUT_S)
+    assert raised.value.args[0].fatal()
+    assert values(bootstrap, topic) == [[]]
+
+    writer = open_transaction(bootstrap, topic)
+    _, *rows = told("describe-producers", *partition)
+    (start,) = [row[-1] for row in rows if row[-1] != "None"]
+    told("abort", *partition, "--start-offset", start)
+    assert values(bootstrap, topic) == [[]]
+    assert [row[-1] for row in told("describe-producers", *partition)[1:]] == ["None"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
 from support.e2e.command import ok
 from support.e2e.terminal import CTRL_C, Terminal
+
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 
 
 def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
@@ -67,3 +71,25 @@ def test_a_chaos_run_ends_at_once_at_the_second_time(tmp_path: Path) -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(60) == 130
     assert f"raftwerk chaos check {where} judges" in terminal.shown
+
+
+def test_up_does_not_wait_for_nodes_that_cannot_become_ready(tmp_path: Path) -> None:
+    voters = "controller.quorum.voters=1@127.0.0.1:{0},2@127.0.0.1:{1},3@127.0.0.1:{2}"
+    port = find_free_base_port(ClusterShape(3))
+    missing = voters.format(*range(port + 1001, port + 1004))
+    with Terminal("up", "-n", "1", "--port", str(port), "-o", missing, "-d", str(tmp_path / "c")) as terminal:
+        log = tmp_path / "c" / "n1.log"
+        terminal.read_until(lambda _: log.exists() and "quorum-role" in log.read_text())
+        pid = int((tmp_path / "c" / "n1.pid").read_text())
+        terminal.press(CTRL_C)
+        assert terminal.wait(20) == 130
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Terminal("demo") as terminal:
+        terminal.read_until("three nodes ready", 60)
+        terminal.press(CTRL_C)
+        assert terminal.wait(60) == 130
+    assert os.listdir(tmp_path) == []

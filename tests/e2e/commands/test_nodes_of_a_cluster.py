@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -141,10 +143,18 @@ def test_a_broken_pipe_that_is_not_the_output_s_is_no_silent_success() -> None:
     assert done.returncode != 0
 
 
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
 def test_metrics_are_announced(directory: str) -> None:
     base = find_free_base_port(ClusterShape(1))
     try:
         told = ok("up", "--port", str(base), "--metrics-port", str(base + 500), "-d", directory, "--detach")
         assert f"metrics: http://127.0.0.1:{base + 500}/metrics" in told
+        root = f"http://127.0.0.1:{base + 500}"
+        for path in ["/health", *re.findall(r'href="(.*?)"', read(f"{root}/"))]:
+            assert read(f"{root}{path}")
     finally:
         ok("down", "-d", directory)

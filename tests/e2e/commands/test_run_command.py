@@ -63,7 +63,7 @@ def test_a_command_finds_the_cluster_and_its_exit_code_is_passed_on(temporary: d
 
 def test_what_the_environment_says(temporary: dict[str, str], tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    done = run("--keep", str(kept), sys.executable, "-c", PRINT_ENVIRONMENT, env=temporary)
+    done = run("--output", str(kept), sys.executable, "-c", PRINT_ENVIRONMENT, env=temporary)
     environment = json.loads(done.stdout)
     assert environment["RAFTWERK_BOOTSTRAP"] == environment["KAFKA_BOOTSTRAP_SERVERS"]
     assert environment["RAFTWERK_DIR"] == str(kept)

@@ -358,19 +358,4 @@ def test_what_is_not_served_is_said(
         assert f"UnsupportedVersionException: The node does not support {api}" in told
     told = tool("consumer.group.ShareGroupCommand", "--describe", "--group", "x")
     assert "UnsupportedVersionException: The node does not support SHARE_GROUP_DESCRIBE" in told
-    for asked in (("describe", "--transactional-id"), ("forceTerminateTransaction", "--transactionalId")):
-        told = java_tools.run("TransactionsCommand", *at, *asked, "x", fails=True)
-        assert "FindCoordinator request" in told
-        assert "unexpected error" in told
     assert time.monotonic() - began < 20
-
-
-def test_transactions_are_told_to_be_none(tool: Tool, java_tools: JavaTools, bootstrap: str, filled: str) -> None:
-    at = ("--bootstrap-server", bootstrap)
-    name = "TransactionsCommand"
-    told = java_tools.run(name, *at, "describe-producers", "--topic", filled, "--partition", "0")
-    assert "ProducerId" in told
-    assert java_tools.run(name, *at, "list").split()[:1] == ["TransactionalId"]
-    assert java_tools.run(name, *at, "find-hanging", "--broker-id", "1").split()[:2] == ["Topic", "Partition"]
-    one = ("--topic", filled, "--partition", "0", "--start-offset", "0")
-    assert "Could not find any open transactions" in java_tools.run(name, *at, "abort", *one, fails=True)

@@ -85,6 +85,8 @@ def test_markers_are_refused_one_by_one(cluster: Cluster) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     ]
+    assert end(cluster, -1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert end(cluster, 9, epoch=-1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert end(cluster, 7, node=2) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -203,3 +205,14 @@ def test_a_move_to_another_directory_keeps_what_is_open_and_what_is_asked() -> N
     cluster.sleep(2.0)
     assert answers == [ErrorCode.NONE]
     assert replica.last_stable_offset == 2, "producer 9 has a transaction open there"
+
+
+def test_late_transactions_are_counted(cluster: Cluster) -> None:
+    write(cluster, 7)
+    cluster.sleep(0.7)
+    manager = cluster.managers[1]
+    assert manager.late_transactions(0) == 0
+    assert manager.late_transactions(-1) == 1, "the clock stands still here"
+    assert cluster.managers[2].late_transactions(-1) == 0, "it does not lead"
+    end(cluster, 7)
+    assert manager.late_transactions(-1) == 0

@@ -100,13 +100,16 @@ class Node:
         brokers = FakeBrokers({1: 101, 2: 102})
         partition = Partition(TP, LeaderConfig(self.node_id), brokers, min(high_watermark, log.log_end_offset))
         self.replica = Replica(TOPIC_ID, partition, log, lambda replica: None)
-        self.epoch += 1
-        registration = Reg((1, 2), (1, 2), 1, self.epoch, self.epoch)
         if self.is_leader:
-            self.replica.make_leader(registration, 0)
+            self.epoch += 1
+            self.replica.make_leader(Reg((1, 2), (1, 2), 1, self.epoch, self.epoch), 0)
         else:
-            self.replica.make_follower(registration)
+            self.follow(self.epoch + 1)
         self.settled = log.log_end_offset
+
+    def follow(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.replica.make_follower(Reg((1, 2), (1, 2), 1, epoch, epoch))
 
     def _lowered(self, log: PartitionLog, offset: int) -> None:
         self.checkpointed = min(self.checkpointed, offset)
@@ -212,6 +215,8 @@ class History:
 
     def replicate(self) -> None:
         leader, follower = self.leader.log, self.follower
+        if follower.epoch < self.leader.epoch:
+            follower.follow(self.leader.epoch)
         data = leader.read(follower.log.log_end_offset, self.rng.randint(1, 900), end_offset=leader.log_end_offset)
         follower.replica.append_as_follower(memoryview(bytearray(data)), self.leader.high_watermark)
 

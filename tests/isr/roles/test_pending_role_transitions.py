@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from support.isr.manager_cluster import Cluster
 
-from raftwerk.isr.roles.pending_role_transitions import PARTITIONS_PER_SLICE
+from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
@@ -34,7 +34,7 @@ def test_the_first_slice_is_at_once_and_the_rest_follows(cluster: Cluster) -> No
     before = cluster.latest().offset
     create(cluster)
     cluster.tell(1)
-    assert here(cluster, 1) == PARTITIONS_PER_SLICE
+    assert here(cluster, 1) == PARTITIONS_PER_SLICE // NEW_REPLICA_COSTS
     assert cluster.managers[1].applied_offset == before
     assert cluster.produce(1, TopicPartition("t", COUNT - 1)).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     cluster.sleep(0.001)

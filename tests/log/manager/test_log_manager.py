@@ -121,6 +121,17 @@ def test_one_bad_directory_releases_the_others() -> None:
     loaded(runtime, "/data/one")
 
 
+@pytest.mark.parametrize("epoch", ["9223372036854775808", "-7", "true", '"1"', "null", "1e3"])
+def test_a_broker_epoch_that_cannot_be_sent_is_none(epoch: str) -> None:
+    """It came from the clean shutdown file, and a broker that told it when it registers would never be registered."""
+    runtime, disk = formatted()
+    loaded(runtime).shutdown(broker_epoch=2**63 - 1)
+    assert loaded(runtime).previous_broker_epoch == 2**63 - 1
+    runtime, disk = formatted()
+    disk.write_atomic("/data/.kafka_cleanshutdown", f'{{"version":0,"brokerEpoch":{epoch}}}'.encode())
+    assert loaded(runtime).previous_broker_epoch == -1
+
+
 def test_logs_are_found_again_after_a_clean_stop() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)

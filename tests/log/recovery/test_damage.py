@@ -127,7 +127,9 @@ def test_nothing_below_the_recovery_point_is_read() -> None:
         *(f"{0:020d}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")),
     ],
 )
-@pytest.mark.parametrize("content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", b"\xff" * 60, None])
+@pytest.mark.parametrize(
+    "content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", b"\xff" * 60, b"0\n1\n3000000000 0\n", b"0\n2\n5 0\n2 4\n", None]
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_lost_or_damaged_small_files_are_rebuilt(name: str, content: bytes | None, clean: bool) -> None:
     runtime, disk, log_bytes = small_log()

@@ -161,6 +161,7 @@ class World:
         if rng.random() < 0.3:
             self.log.append_as_follower(memoryview(data), may_skip=True)
         else:
+            set_base_offset(data, 0, 0)
             self.log.append_as_leader(memoryview(data), self.epoch, NOW_MS)
 
     def draw_producer(self) -> dict[str, Any]:

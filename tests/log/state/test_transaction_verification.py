@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from support.log.logs import NOW_MS, batch, make_runtime, open_log
+from support.log.logs import NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.isr.leader.transaction_markers import TransactionMarker, encode_marker
 from raftwerk.log.append_info import AppendInfo
+from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF, VerificationGuard
+from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import TimestampType, encode_batch
 
 
 @pytest.fixture
@@ -171,3 +176,37 @@ def test_a_coordinators_batches_have_no_sequence_numbers(log: PartitionLog) -> N
     with Refused(ErrorCode.INVALID_TXN_STATE):
         log.append_as_leader(batch(1, producer_id=7, producer_epoch=0, is_transactional=True), 0, NOW_MS, internal=True)
     assert log.log_end_offset == 5
+
+
+def test_a_marker_is_taken_however_small_batches_must_be(log: PartitionLog) -> None:
+    """Otherwise a setting could leave a transaction open for ever."""
+    log.config = replace(log.config, max_message_bytes=75)
+    data = memoryview(
+        encode_batch([(None, None, (), 0)], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    )
+    assert len(data) <= 75
+    log.append_as_leader(data, 0, NOW_MS, guard=begin(log))
+    end(log)
+    assert log.producers.is_stable or log.producers.first_unstable_offset(2) is None
+
+
+def test_guards_are_bounded(log: PartitionLog) -> None:
+    """A client may name any number of producers that never write."""
+    guards = [log.producers.begin_verification(producer, 0, 0, supports_epoch_bump=True) for producer in range(10_007)]
+    assert len(log.producers.verifications) == 10_000
+    assert begin(log) is guards[7]
+    assert log.producers.begin_verification(6, 0, 0, supports_epoch_bump=True) is not guards[6]
+
+
+def test_markers_of_a_topic_with_the_brokers_timestamps_and_a_codec() -> None:
+    config = LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME, compression_type=Compression.ZSTD)
+    log = open_log(make_runtime()[0], config)
+    write(log, 0, begin(log))
+    end(log, commit=False)
+    assert log.producers.first_open_offset() is None
+    assert [tuple(one) for one in log.aborted_transactions(0, 9)] == [(7, 0, 1, 2)]
+    header = headers_of(read_all(log))[1]
+    assert (header.is_control, header.compression, header.timestamp_type) == (True, 0, TimestampType.LOG_APPEND_TIME)
+    entry = log.producers.get(7)
+    assert entry is not None
+    assert entry.last_timestamp == NOW_MS

@@ -134,7 +134,7 @@ def test_the_commands(tmp_path: Path) -> None:
     text = runner.invoke(cli, ["log", "dump", f"{root}/t-0", "--records"]).output
     assert "  batch position=0 base_offset=0 last_offset=1 count=2" in text
     sound = runner.invoke(cli, ["log", "verify", root])
-    assert (sound.exit_code, sound.output) == (0, "1 partitions checked, 0 damages, 0 notes.\n")
+    assert (sound.exit_code, sound.output) == (0, "1 partition checked, 0 damaged, 0 notes.\n")
     with (Path(root) / "t-0" / f"{0:020d}.log").open("r+b") as file:
         file.seek(400)
         file.write(b"damage")

@@ -20,6 +20,7 @@ from raftwerk.controller.metadata.metadata_records import (
     TopicRecord,
 )
 from raftwerk.isr.leader.transaction_markers import encode_marker
+from raftwerk.log.config import LogConfig
 from raftwerk.log.recovery.log_replay import PIECE_BYTES
 from raftwerk.log.state.transaction_verification import VerificationGuard
 from raftwerk.wire.api_keys import ApiKey
@@ -59,6 +60,7 @@ class FakeLog:
     """Batches by offset."""
 
     def __init__(self) -> None:
+        self.config = LogConfig()
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.batches: list[tuple[int, bytes]] = []

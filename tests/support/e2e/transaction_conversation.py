@@ -87,7 +87,13 @@ class Conversation:
         word, name, *rest = step.split()
         producer = self._producers.setdefault(name, Producer(f"{self._prefix}-{name}"))
         options = _options(producer, rest)
-        steps: Mapping[str, Callable[[Producer, Options], Awaitable[str]]] = {
+        if word == "abort":
+            options.words["abort"] = ""
+        return await self._steps()[word](producer, options)
+
+    def _steps(self) -> Mapping[str, Callable[[Producer, Options], Awaitable[str]]]:
+        """What carries out the steps, by their words."""
+        return {
             "init": self._init,
             "add": self._add,
             "verify": self._verify,
@@ -99,9 +105,6 @@ class Conversation:
             "abort": self._end,
             "describe": self._describe,
         }
-        if word == "abort":
-            options.words["abort"] = ""
-        return await steps[word](producer, options)
 
     # ---------------------------------------------------------------- the cluster
 

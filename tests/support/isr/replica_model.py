@@ -157,7 +157,8 @@ class Node:
 
         tracker = DirtyPartitionTracker()
         self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker)
-        errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
+        errors = self.errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
+        self.hosted = hosted
         self.proposals = IsrProposals(hosted, operations, self.submit, now)
         deferred = DeferredAppends(runtime.threads)
         self.appends = Appends(hosted, operations, errors, NO_OBSERVER, lambda: (now(), WALL_MS), deferred)

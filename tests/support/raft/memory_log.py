@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
 from raftwerk.raft.voters.voter_set import ControlRecord, KRaftVersion, LeaderChange, VoterHistory
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, SnapshotId
 
 
@@ -123,8 +125,10 @@ class MemoryLog:
             self._append(Entry(self.end_offset, epoch, describe_control(record).encode(), record))
         return self.end_offset - 1
 
-    def append_fetched(self, records: Any) -> None:
-        for entry in records:
+    def append_fetched(self, records: Any, leader_epoch: int) -> None:
+        if records and records[0].epoch > leader_epoch:
+            raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"epoch {records[0].epoch} above {leader_epoch}")
+        for entry in takewhile(lambda entry: entry.epoch <= leader_epoch, records):
             assert entry.offset == self.end_offset, "fetched records continue the log"
             self._append(entry)
 

