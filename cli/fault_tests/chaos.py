@@ -171,7 +171,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
         told = os_reason(error) if isinstance(error, OSError) else error
-        raise click.ClickException(f"{told} (everything is kept in {where})") from None
+        kept = f" (everything is kept in {where})" if os.path.isdir(where) else ""
+        raise click.ClickException(f"{told}{kept}") from None
     _write_results(where, outcome)
     _print_verdict(outcome.result.verdict, as_json)
     if not as_json:

@@ -175,8 +175,9 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
 
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
-        those = f"node{'s' if len(running) > 1 else ''} {', '.join(map(str, running))}"
-        raise click.ClickException(f"{those} of {plan.directory} already running: raftwerk down stops the cluster")
+        ids, is_one = ", ".join(map(str, running)), len(running) == 1
+        those = f"node {ids} of {plan.directory} is" if is_one else f"nodes {ids} of {plan.directory} are"
+        raise click.ClickException(f"{those} already running: raftwerk down stops the cluster")
     check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
     make_directory(plan.directory)
     stream = LogStream.of(plan) if options.logs else None

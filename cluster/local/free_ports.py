@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _CONTROLLER = "controller"
 _OPTIONS = {
-    "broker": "--port chooses other ports for brokers",
+    "broker": "--port chooses other ports (0: free ones)",
     _CONTROLLER: "--controller-port chooses other ports for controllers",
     "metrics": "--metrics-port chooses other ports for metrics",
 }
