@@ -213,7 +213,9 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending.get(correlation_id)
         if pending is not None and not pending[2].done():
             api_key = pending[0]
-            self._shut(RequestTimedOutError(f"no answer from {self.peer} to API {api_key} within {timeout_s} s"))
+            self._shut(
+                RequestTimedOutError(f"no answer from {self.peer} to {_api_name(api_key)} within {timeout_s:g} s")
+            )
 
     # -- asyncio.BufferedProtocol
 
@@ -274,6 +276,13 @@ class Connection(asyncio.BufferedProtocol):
             raise
         if not future.done():
             future.set_result(frame[position:])
+
+
+def _api_name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API {api_key}"
 
 
 async def connect(

@@ -102,7 +102,7 @@ def run_seeds(options: SeedOptions) -> int:
     progress.erase()
     following = None if resume_at is None else resume_at + totals.runs
     if options.as_json:
-        print(json.dumps(_summary(totals, time.monotonic() - started, following), indent=2))
+        print(json.dumps(_summary(totals, time.monotonic() - started, following)))
     else:
         _print_summary(totals, time.monotonic() - started, following)
     if totals.failed:

@@ -235,20 +235,21 @@ def _not_ready(waiting: list[Child], timeout_s: float) -> str:
 
 def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
     """Stop the nodes whose pid files are in `directory`; returns the ids of those that were running."""
-    running: dict[int, int] = {}
+    running: dict[int, tuple[int, str]] = {}
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
         stem, dot, suffix = name.partition(".")
         if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
             pid = _read_pid(os.path.join(directory, name))
-            if pid is not None and _is_node(pid):
-                running[int(stem[1:])] = pid
-    for pid in running.values():
+            file = os.path.join(directory, f"s{stem[1:]}.properties")
+            if pid is not None and _is_node(pid, file):
+                running[int(stem[1:])] = pid, file
+    for pid, _ in running.values():
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
-    while any(_is_node(pid) for pid in running.values()) and time.monotonic() < deadline:
+    while any(_is_node(*one) for one in running.values()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in running.values():
-        if _is_node(pid):
+    for pid, file in running.values():
+        if _is_node(pid, file):
             os.kill(pid, signal.SIGKILL)
     return sorted(running)
 
@@ -256,7 +257,7 @@ def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list
 def node_pid(plan: NodePlan) -> int | None:
     """The process id of a node by its pid file, also if another supervisor started it; None when it does not run."""
     pid = _read_pid(plan.pid_file)
-    return pid if pid is not None and _is_node(pid) else None
+    return pid if pid is not None and _is_node(pid, plan.properties_file) else None
 
 
 def is_paused(pid: int) -> bool:
@@ -277,16 +278,20 @@ def _read_pid(path: str) -> int | None:
         return None
 
 
-def _is_node(pid: int) -> bool:
-    """Whether this process is a node, and not another process that was given the number later."""
+def _is_node(pid: int, properties_file: str) -> bool:
+    """Whether this process runs the node with this server.properties.
+
+    The number in a pid file may have been given to another process, even to a node of another cluster.
+    """
     try:
         os.kill(pid, 0)
     except OSError:
         return False  # there is no such process, or it is another user's
     import psutil
 
+    wanted = os.path.realpath(properties_file)
     try:
-        return any("raftwerk" in argument for argument in psutil.Process(pid).cmdline())
+        return any(os.path.realpath(argument) == wanted for argument in psutil.Process(pid).cmdline())
     except psutil.Error:
         return False
 

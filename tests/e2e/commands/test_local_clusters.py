@@ -38,19 +38,19 @@ def test_a_named_cluster_is_taken_up_as_it_was(name: str, tmp_path: Path) -> Non
     told = ok("up", "-n", "2", "--port", "0", "--name", name, "--detach", "-o", "num.partitions=3")
     assert "2 nodes ready" in told
     plan = load_plan(str(tmp_path / "raftwerk" / name))
-    assert f"{name:20}  2/2 nodes up  {plan.bootstrap}" in ok("clusters")
+    assert f"{name:20}  2 of 2 nodes up  {plan.bootstrap}" in ok("clusters")
     assert "nodes 1, 2 of" in fails("up", "--name", name)
     ok("topics", "create", "kept", "-r", "2", "-b", plan.bootstrap)
     ok("produce", "kept", "-m", "hello", "-b", plan.bootstrap)
     ok("down", "--name", name)
-    assert "0/2 nodes up" in ok("clusters")
+    assert "0 of 2 nodes up" in ok("clusters")
     assert "2 nodes ready" in ok("up", "--name", name, "--detach")
     assert ok("consume", "kept", "-n", "1", "-b", plan.bootstrap) == "hello\n"
     described = ok("topics", "describe", "kept", "-b", plan.bootstrap)
     assert described.count("leader") >= 3
 
     ok("kill", "2", "--name", name)
-    assert "1/2 nodes up" in ok("clusters")
+    assert "1 of 2 nodes up" in ok("clusters")
     ok("start", "2", "--name", name)
     lines = ok("logs", "--name", name, "-n", "3").splitlines()
     assert {line[:4] for line in lines} == {"n1 |", "n2 |"} and len(lines) == 6
@@ -64,7 +64,7 @@ def test_whoever_reads_only_the_first_line_is_served(name: str) -> None:
     )
     assert (done.stderr, done.returncode) == ("", 0)
     assert "1 node ready" in done.stdout
-    assert "1/1 nodes up" in ok("clusters")
+    assert "1 of 1 node up" in ok("clusters")
 
 
 def test_logs_are_streamed_with_the_node_s_number(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Pid files of nodes that have ended: their numbers may be other processes' by now."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.supervisor import node_pid, stop_by_pid_files
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with these arguments that waits for the end of its input."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+@pytest.mark.process
+def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path) -> None:
+    (node,) = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000)).nodes
+    Path(node.directory).mkdir()
+    elsewhere = str(tmp_path / "other" / "s1.properties")
+    with process("raftwerk", "node", elsewhere) as stranger:
+        Path(node.pid_file).write_text(f"{stranger.pid}\n")
+        assert node_pid(node) is None
+        assert stop_by_pid_files(node.directory, timeout_s=0) == []
+        assert stranger.poll() is None
+    with process("raftwerk", "node", node.properties_file) as own:
+        Path(node.pid_file).write_text(f"{own.pid}\n")
+        assert node_pid(node) == own.pid
+        assert stop_by_pid_files(node.directory) == [1]
+        assert own.wait() < 0
