@@ -8,6 +8,7 @@ from support.isr.replicas import WALL_MS
 
 from raftwerk.isr.leader.transaction_markers import TransactionMarker
 from raftwerk.log.state.transaction_verification import VerificationGuard
+from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
@@ -205,6 +206,28 @@ def test_a_move_to_another_directory_keeps_what_is_open_and_what_is_asked() -> N
     cluster.sleep(2.0)
     assert answers == [ErrorCode.NONE]
     assert replica.last_stable_offset == 2, "producer 9 has a transaction open there"
+
+
+@pytest.mark.parametrize("ends_meanwhile", [False, True])
+def test_a_guard_waits_for_the_thread_that_validates_its_batch(cluster: Cluster, ends_meanwhile: bool) -> None:
+    guard = begin(cluster, 7)
+    assert guard is not None
+    data = encode_batch(
+        [(None, bytes(300_000), (), WALL_MS)],
+        compression=Compression.ZSTD,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    answer = Answer()
+    cluster.on_loop(cluster.managers[1].append, 1, 1000, [(TP, memoryview(data))], answer, {TP: guard})
+    assert answer.rows is None
+    if ends_meanwhile:
+        end(cluster, 7, commit=False)
+    cluster.sleep(0.7)
+    assert answer.error == (ErrorCode.INVALID_TXN_STATE if ends_meanwhile else 0)
+    assert cluster.managers[1].partitions[TP].log.producers.has_open_transaction(7, 0) != ends_meanwhile
 
 
 def test_late_transactions_are_counted(cluster: Cluster) -> None:
