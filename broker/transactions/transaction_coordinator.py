@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...controller.metadata.features import transaction_version
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
@@ -42,8 +42,7 @@ logger = logging.getLogger("raftwerk.transactions")
 _WRITE_TIMEOUT_MS = 5_000
 _COMPLETION_RETRY_MS = 100
 _FORMER_END_WAIT_S = 0.05
-_IDS_PER_BATCH = 500
-"""Ids that are removed by one write."""
+_DONE = object()
 
 Waiter = asyncio.Future[Answer]
 
@@ -260,6 +259,8 @@ class TransactionCoordinator:
 
     def _watch(self) -> None:
         """Look for transactions that have timed out and for expired ids, as long as there are ids."""
+        if self._abort_timer is not None and self._expiry_timer is not None:
+            return
         if not any(shard.entries for shard in self.partitions.shards.values()):
             return
         if self._abort_timer is None:
@@ -278,7 +279,11 @@ class TransactionCoordinator:
     def _expire(self) -> None:
         self._expiry_timer = None
         for shard in self.partitions.active:
-            while shard.expire(self._wall_ms(), self.config.id_expiration_ms, _IDS_PER_BATCH):
-                self._carry_out(shard)
-            self._carry_out(shard)
+            self._expire_some(shard, shard.expire(self._wall_ms(), self.config.id_expiration_ms))
         self._watch()
+
+    def _expire_some(self, shard: TransactionCoordinatorShard, steps: Iterator[None]) -> None:
+        """Do one step, and the next one in a later iteration of the loop."""
+        if self.partitions.is_current(shard) and next(steps, _DONE) is not _DONE:
+            self._carry_out(shard)
+            asyncio.get_running_loop().call_soon(self._expire_some, shard, steps)

@@ -8,8 +8,9 @@ told of either state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from ...runtime.invariants import invariant
@@ -18,7 +19,7 @@ from ...wire.types import TopicPartition
 from ..coordinators.record_fields import BadRecord, CoordinatorRecord
 from . import transaction_decisions as decisions
 from .transaction_decisions import Answer, Decision, InitRequest, Producer, ProducerIds, Transition
-from .transaction_metadata import TransactionMetadata
+from .transaction_metadata import TransactionMetadata, TransactionState
 from .transaction_records import decode_key, decode_value, transaction_record
 
 
@@ -57,6 +58,8 @@ Effect: TypeAlias = "Reply | Persist | WriteMarkers | RetryCompletion"
 
 
 NO_ANSWER = Answer()
+IDS_PER_STEP = 500
+"""Ids that are looked at in one step, and removed by one write at most."""
 
 
 class PendingWrite(NamedTuple):
@@ -92,6 +95,8 @@ class TransactionCoordinatorShard:
         self.leader_epoch = leader_epoch
         self.is_loading = True
         self.entries: dict[str, TransactionEntry] = {}
+        self._open: dict[str, None] = {}
+        """The ids whose transactions are open."""
         self.transaction_version = 0
         """The finalized level, by which records are written and producers fenced."""
         self._producer_ids = producer_ids
@@ -128,8 +133,16 @@ class TransactionCoordinatorShard:
         """All records are replayed, and committed: go on with the transactions that were ending."""
         self.is_loading = False
         for transactional_id, entry in self.entries.items():
-            if entry.value is not None and entry.value.state.is_ending:
-                self._begin_markers(transactional_id, entry, now_ms)
+            if entry.value is not None:
+                self._note_open(transactional_id, entry.value)
+                if entry.value.state.is_ending:
+                    self._begin_markers(transactional_id, entry, now_ms)
+
+    def _note_open(self, transactional_id: str, value: TransactionMetadata) -> None:
+        if value.state is TransactionState.ONGOING:
+            self._open[transactional_id] = None
+        else:
+            self._open.pop(transactional_id, None)
 
     def close(self, error: ErrorCode) -> None:
         """The shard is dropped: answer all that wait."""
@@ -137,6 +150,7 @@ class TransactionCoordinatorShard:
             if entry.pending is not None:
                 self._reply(entry.pending.token, Answer(error))
         self.entries.clear()
+        self._open.clear()
 
     # ---------------------------------------------------------------- requests
 
@@ -212,31 +226,27 @@ class TransactionCoordinatorShard:
 
     def abort_timed_out(self, now_ms: int) -> list[str]:
         """Abort the transactions that are open for longer than their time-outs; returns their ids."""
-        timed_out = [
-            (transactional_id, entry.value)
-            for transactional_id, entry in self.entries.items()
-            if entry.pending is None and entry.value is not None and entry.value.has_timed_out(now_ms)
-        ]
-        for transactional_id, value in timed_out:
-            self._persist(((transactional_id, value.fenced(self.transaction_version, now_ms)),))
-        return [transactional_id for transactional_id, _ in timed_out]
+        timed_out = []
+        for transactional_id in list(self._open):
+            entry = self.entries[transactional_id]
+            if entry.pending is None and entry.value is not None and entry.value.has_timed_out(now_ms):
+                self._persist(((transactional_id, entry.value.fenced(self.transaction_version, now_ms)),))
+                timed_out.append(transactional_id)
+        return timed_out
 
-    def expire(self, now_ms: int, expiration_ms: int, limit: int) -> bool:
-        """Remove up to `limit` ids that have not changed for `expiration_ms`, and have no transaction.
+    def expire(self, now_ms: int, expiration_ms: int) -> Iterator[None]:
+        """Remove the ids that have not changed for `expiration_ms`, and have no transaction; some ids in each step."""
+        transactional_ids = iter(list(self.entries))
+        while some := list(islice(transactional_ids, IDS_PER_STEP)):
+            expired = tuple((one, None) for one in some if self._has_expired(one, now_ms - expiration_ms))
+            if expired:
+                self._persist(expired)
+            yield
 
-        Returns whether there may be more.
-        """
-        expired = [
-            (transactional_id, None)
-            for transactional_id, entry in self.entries.items()
-            if entry.pending is None
-            and entry.value is not None
-            and entry.value.state.is_idle
-            and entry.value.last_update_ms <= now_ms - expiration_ms
-        ]
-        if expired:
-            self._persist(tuple(expired[:limit]))
-        return len(expired) > limit
+    def _has_expired(self, transactional_id: str, until_ms: int) -> bool:
+        entry = self.entries.get(transactional_id)
+        value = None if entry is None or entry.pending is not None else entry.value
+        return value is not None and value.state.is_idle and value.last_update_ms <= until_ms
 
     # ---------------------------------------------------------------- writes and markers
 
@@ -262,6 +272,7 @@ class TransactionCoordinatorShard:
             del self.entries[transactional_id]
             return
         entry.value = value
+        self._note_open(transactional_id, value)
         if value.state.is_ending:
             self._begin_markers(transactional_id, entry, now_ms)
 

@@ -13,6 +13,9 @@ from support.broker.transaction_harness import PARTITIONS, A, B, TransactionHarn
 
 from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.transactions.transaction_config import TRANSACTION_TOPIC
+from raftwerk.broker.transactions.transaction_coordinator_shard import IDS_PER_STEP
+from raftwerk.broker.transactions.transaction_metadata import TransactionMetadata
+from raftwerk.broker.transactions.transaction_records import transaction_record
 from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -333,3 +336,19 @@ async def test_markers_of_many_transactions_share_a_request(harness: Transaction
     assert requests == 6
     for name in producers:
         assert (await harness.describe(name)).transaction_state == "CompleteCommit"
+
+
+@played
+async def test_many_ids_expire_in_steps(harness: TransactionHarness) -> None:
+    log = harness.transaction_logs[KEY]
+    value = TransactionMetadata(7, 0, 60_000, last_update_ms=0)
+    for first in range(0, 2 * IDS_PER_STEP, 100):
+        records = [transaction_record(f"{first + index}", value, 1) for index in range(100)]
+        log.append(memoryview(encode_batch([NewRecord(*record) for record in records])))
+    harness.lead_transactions(1)
+    await settle()
+    await harness.init()
+    harness.wall_ms += 8 * 24 * 3_600_000
+    await harness.init()
+    await asyncio.sleep(3_601)
+    assert [list(shard.entries) for shard in harness.transactions.loaded_shards() if shard.entries] == [["t"]]
