@@ -20,6 +20,8 @@ logger = logging.getLogger("raftwerk.broker")
 CREATE_TOPICS_VERSION = 7
 TIMEOUT_MS = 5_000
 TOPICS_UNDER_WAY_MAX = 1_000
+TOPICS_PER_REQUEST = 50
+"""The answer names all settings of each topic, and is decoded in one piece."""
 
 
 class AutoTopicCreationManager:
@@ -45,7 +47,7 @@ class AutoTopicCreationManager:
         if not fresh:
             return
         self._under_way |= dict.fromkeys(fresh)
-        task = asyncio.get_running_loop().create_task(self._create(fresh))
+        task = asyncio.get_running_loop().create_task(self._create_all(fresh))
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._finished(done, fresh))
 
@@ -53,6 +55,10 @@ class AutoTopicCreationManager:
         """Cancel all creations."""
         for task in list(self._tasks):
             task.cancel()
+
+    async def _create_all(self, names: list[str]) -> None:
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            await self._create(names[start : start + TOPICS_PER_REQUEST])
 
     async def _create(self, names: list[str]) -> None:
         fields = {"topics": [self._row(name) for name in names], "timeout": TIMEOUT_MS, "validate_only": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
@@ -84,10 +85,10 @@ def _alter(
 ) -> ControllerResult:
     records: list[Record] = []
     results: list[Response] = []
-    keys = [key for key, _ in given]
+    times = Counter(key for key, _ in given)
     for key, configs in given:
         try:
-            if keys.count(key) > 1:
+            if times[key] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             records += _alter_resource(image, key, configs, change, rules)
         except ProtocolError as error:

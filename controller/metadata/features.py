@@ -18,6 +18,7 @@ metadata are lost by that. Each node then writes a snapshot at the lower level a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -177,11 +178,11 @@ def update_features(
     """
     records: list[Record] = []
     results: list[Response] = []
-    names = [update.feature for update in request.feature_updates]
+    times = Counter(update.feature for update in request.feature_updates)
     failure: ProtocolError | None = None
     for update in request.feature_updates:
         try:
-            if names.count(update.feature) > 1:
+            if times[update.feature] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"The feature {update.feature} is named twice.")
             records += _update_one(image, update, kraft, supported)
             results.append({"feature": update.feature, "error_code": 0, "error_message": None})

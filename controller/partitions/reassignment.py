@@ -17,6 +17,7 @@ from ..metadata.metadata_image import MetadataImage, PartitionRegistration, Topi
 from ..metadata.metadata_records import PartitionChangeRecord, Record
 from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
+from ..topics.new_partitions import repeated_brokers
 from .partition_change import Election, PartitionRules, ReplicaSets, decide_partition_change
 
 if TYPE_CHECKING:
@@ -122,9 +123,8 @@ def _check_target(
     complaint = None
     if not target:
         complaint = f"{prefix} an empty replica list."
-    elif any(target.count(broker_id) > 1 for broker_id in target):
-        twice = next(broker_id for broker_id in target if target.count(broker_id) > 1)
-        complaint = f"{prefix} the broker {twice} more than once."
+    elif repeated := repeated_brokers(target):
+        complaint = f"{prefix} the broker {repeated[0]} more than once."
     elif any(broker_id < 0 for broker_id in target):
         complaint = f"{prefix} an invalid broker id {min(target)}."
     elif unknown:

@@ -11,6 +11,7 @@ must not lead. So a broker reports LOST before it creates an empty log in place 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -64,10 +65,11 @@ def _default_directory(image: MetadataImage, broker_id: int) -> UUID:
 def check_registered_directories(image: MetadataImage, broker_id: int, directories: Sequence[UUID | None]) -> None:
     """Raise `ProtocolError(INVALID_REGISTRATION)` when the ids cannot be those of the broker's directories."""
     complaint = None
+    times = Counter(directories)
     for directory in directories:
         if directory is None or is_reserved(directory):
             complaint = "Reserved directory ID in request"
-        elif directories.count(directory) > 1:
+        elif times[directory] > 1:
             complaint = "Duplicate directory ID in request"
         else:
             owner = next((one for one in image.brokers.values() if directory in one.log_dirs), None)

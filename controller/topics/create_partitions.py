@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...wire.errors import ErrorCode, ProtocolError
@@ -25,10 +26,10 @@ def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -
     """CreatePartitions 0-3: more partitions, up to the `count` of each topic."""
     records: list[Record] = []
     results: dict[str, Response] = {}
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     for topic in request.topics:
         try:
-            if names.count(topic.name) > 1:
+            if times[topic.name] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             new = _grow_topic(context, topic)
             if len(records) + len(new) > PARTITIONS_PER_REQUEST_MAX:

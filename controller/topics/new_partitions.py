@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -40,6 +41,11 @@ def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
     ]
 
 
+def repeated_brokers(replicas: Sequence[int]) -> list[int]:
+    """The brokers that are named more than once, in their order."""
+    return [broker_id for broker_id, times in Counter(replicas).items() if times > 1]
+
+
 def check_manual_assignment(
     image: MetadataImage, assignments: Sequence[tuple[int, ...]], replication_factor: int
 ) -> None:
@@ -48,7 +54,7 @@ def check_manual_assignment(
     for replicas in assignments:
         complaint = None
         unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
-        repeated = [broker_id for broker_id in replicas if replicas.count(broker_id) > 1]
+        repeated = repeated_brokers(replicas)
         if not replicas:
             complaint = f"{prefix} an empty replica list."
         elif unknown:

@@ -114,6 +114,8 @@ class Scheduler:
         self.errors: list[UnhandledError] = []
         self.stop_at_first_error = False
         self.after_event: Callable[[ProcessLoop], None] | None = None
+        self.around_event: Callable[[ProcessLoop, Callable[[], object]], None] | None = None
+        """Runs each event, where it is set; events of the network run within others."""
         self._sequence = 0
         self._events_before_now = 0
         self._ready: deque[ScheduledHandle] = deque()
@@ -161,7 +163,10 @@ class Scheduler:
                     return False
                 process = handle.process
                 asyncio._set_running_loop(process.as_asyncio)
-                handle.run()
+                if self.around_event is None:
+                    handle.run()
+                else:
+                    self.around_event(process, handle.run)
                 self._ran(process)
         finally:
             asyncio._set_running_loop(None)
@@ -175,7 +180,10 @@ class Scheduler:
         """Run an event of `process` within an event of the network: a packet that arrives is read at once."""
         asyncio._set_running_loop(process.as_asyncio)
         try:
-            callback()
+            if self.around_event is None:
+                callback()
+            else:
+                self.around_event(process, callback)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
