@@ -91,7 +91,8 @@ class CoordinatorLoader(Generic[S]):
         self._call_again = call_again
         self._finished = finished
         self._mend = mend
-        self._is_complete = True
+        self.is_being_mended = False
+        """Whether the load has ended before damage that is being mended."""
         self._logger = logger
         self._steps = self._replay_log()
         self._is_cancelled = False
@@ -109,7 +110,7 @@ class CoordinatorLoader(Generic[S]):
         try:
             next(self._steps)
         except StopIteration:
-            self._finished(self._shard, self._is_complete)
+            self._finished(self._shard, not self.is_being_mended)
         except OSError as error:
             self._logger.error("cannot load %s: %s", self._shard.name, error)
             self._finished(self._shard, False)
@@ -126,7 +127,7 @@ class CoordinatorLoader(Generic[S]):
             if log.damage is not None:
                 damage = log.damage
                 if self._mend(damage):
-                    self._is_complete = False
+                    self.is_being_mended = True
                     return
                 for _ in log.passing_damage():
                     yield

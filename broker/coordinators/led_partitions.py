@@ -117,7 +117,7 @@ class LedPartitions(Generic[S]):
             if registration.leader == self._node_id and partition not in self.shards:
                 self._start_loading(partition, registration.leader_epoch)
 
-    def _start_loading(self, partition: int, leader_epoch: int) -> None:
+    def _start_loading(self, partition: int, leader_epoch: int, delay_ms: int = 0) -> None:
         replica = self._replicas.partitions.get(TopicPartition(self._topic.name, partition))
         if replica is None or not replica.is_leader:
             return
@@ -127,7 +127,9 @@ class LedPartitions(Generic[S]):
         loader = self.loaders[partition] = CoordinatorLoader(
             shard, replica, call_soon, self._on_loaded, mend, self._logger
         )
-        if replica.log.log_start_offset == replica.log.log_end_offset:
+        if delay_ms:
+            self.timers.add(delay_ms, loader.step)
+        elif replica.log.log_start_offset == replica.log.log_end_offset:
             loader.step()
         else:
             call_soon(loader.step)
@@ -135,8 +137,12 @@ class LedPartitions(Generic[S]):
     def _on_loaded(self, shard: S, is_complete: bool) -> None:
         if is_complete:
             self._wait_until_committed(shard)
+            return
+        is_being_mended = self.loaders[shard.partition].is_being_mended
+        self._resign(shard.partition)
+        if is_being_mended:  # clients get COORDINATOR_LOAD_IN_PROGRESS meanwhile, and wait
+            self._start_loading(shard.partition, shard.leader_epoch, _LOAD_RETRY_MS)
         else:
-            self._resign(shard.partition)
             self.timers.add(_LOAD_RETRY_MS, self._retry_loads)
 
     def _wait_until_committed(self, shard: S) -> None:
