@@ -87,7 +87,7 @@ class Appends:
         try:
             for key, records in entries:
                 try:
-                    if (deferred and key in deferred) or (late and key in late_keys):
+                    if ((deferred and key in deferred) or (late and key in late_keys)) and not internal:
                         raise NeedsThreadError
                     guard = guards.get(key) if guards else None
                     responses.append(

@@ -58,6 +58,20 @@ def test_batches_of_a_partition_keep_their_order_and_others_overtake() -> None:
     assert offsets(send(cluster, (ONE, batch()))) == [3]
 
 
+def test_a_coordinators_batch_does_not_wait() -> None:
+    """It is not validated, and a transactional one has no sequence number, with which a client's would be refused."""
+    cluster, _ = replicated_topic(replicas=(1,))
+    cluster.managers[1].verifies_transactions = False
+    first = send(cluster, (ONE, large()))
+    data = encode_batch([(b"k", b"v", (), WALL_MS)], producer_id=7, producer_epoch=0, is_transactional=True)
+    answer = Answer()
+    entries = [(ONE, memoryview(data))]
+    cluster.on_loop(cluster.managers[1].append, 1, 1000, entries, answer, {}, True)
+    assert (answer.error, offsets(answer)) == (0, [0])
+    cluster.sleep(0.01)
+    assert offsets(first) == [1]
+
+
 def test_a_split_request_has_one_answer_with_its_rows_in_order() -> None:
     cluster, _ = replicated_topic(partitions=2)
     unknown = TopicPartition("x", 0)
