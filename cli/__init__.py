@@ -49,6 +49,10 @@ _COMMANDS = {
         "administration.groups:groups",
         "Show consumer groups and their lag, set their offsets, and delete them.",
     ),
+    "transactions": (
+        "administration.transactions:transactions",
+        "Show transactions, find those that hang, and abort them.",
+    ),
     "produce": ("records.produce:produce", "Send lines to a topic."),
     "consume": ("records.consume:consume", "Print the records of a topic."),
     "doctor": ("administration.doctor:doctor", "Find problems of a cluster, a configuration, or this machine."),
@@ -72,6 +76,7 @@ _ALIASES = {
     "config": "configs",
     "broker": "brokers",
     "group": "groups",
+    "transaction": "transactions",
     "cluster": "clusters",
     "setting": "settings",
     "profiles": "profile",

@@ -1,0 +1,201 @@
+"""`raftwerk transactions`: lists and describes transactions, finds those that hang, and aborts them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...cluster.command_line.commands import Argument
+from ..options import Group, Option, bootstrap_option, json_option, milliseconds, print_json, run_client, topic_argument
+
+if TYPE_CHECKING:
+    from ...cluster.client.transaction_client import OpenTransaction
+
+
+@click.group(cls=Group)
+def transactions() -> None:
+    """List and describe transactions, find those that hang, and abort them.
+
+    A transaction hangs when a partition has it open and its coordinator does not: nobody will end it, and consumers
+    with read_committed wait at its first record.
+
+    \b
+    Examples:
+      raftwerk transactions list
+      raftwerk transactions describe transfers-1
+      raftwerk transactions find-hanging
+      raftwerk transactions abort flights --partition 0 --start-offset 17
+    """
+
+
+@transactions.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state, such as Ongoing; repeatable.")
+@click.option(
+    "--pattern",
+    cls=Option,
+    aliases=["--transactional-id-pattern"],
+    metavar="REGEX",
+    help="Only transactional ids that match whole.",
+)
+@click.option(
+    "--before", metavar="TIME", help="Only transactions that began before: 10m (ago), 2026-01-31T12:00 (UTC), ms."
+)
+@bootstrap_option
+@json_option
+def list_transactions(
+    states: tuple[str, ...], pattern: str | None, before: str | None, bootstrap: str, as_json: bool
+) -> None:
+    """List the transactional ids with state, producer id and coordinator.
+
+    \b
+    Examples:
+      raftwerk transactions list
+      raftwerk transactions list --state Ongoing --before 10m
+    """
+    older_than_ms = -1 if before is None else max(0, int(time.time() * 1000) - milliseconds(before, "--before"))
+
+    async def run() -> list[dict[str, Any]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.transaction_client import TransactionClient
+
+        async with ClusterClient(bootstrap) as client:
+            found = await TransactionClient(client).list_transactions(
+                states=states, older_than_ms=older_than_ms, pattern=pattern
+            )
+        return [
+            {
+                "transactional_id": one.transactional_id,
+                "state": one.state,
+                "producer_id": one.producer_id,
+                "coordinator": one.coordinator,
+            }
+            for one in found
+        ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            told = f"{row['transactional_id']:<32}  {row['state']:<17}  producer {row['producer_id']}"
+            click.echo(f"{told}  node {row['coordinator']}")
+
+
+@transactions.command()
+@click.argument("transactional_id", cls=Argument, names=("--transactional-id",))
+@bootstrap_option
+@json_option
+def describe(transactional_id: str, bootstrap: str, as_json: bool) -> None:
+    """Show the state of TRANSACTIONAL_ID and the partitions of its transaction.
+
+    \b
+    Example:
+      raftwerk transactions describe transfers-1
+    """
+
+    async def run() -> dict[str, Any]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.transaction_client import TransactionClient
+
+        async with ClusterClient(bootstrap) as client:
+            found = await TransactionClient(client).describe(transactional_id)
+        return {
+            "transactional_id": found.transactional_id,
+            "state": found.state,
+            "coordinator": found.coordinator,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "timeout_ms": found.timeout_ms,
+            "start_ms": found.start_ms if found.start_ms >= 0 else None,
+            "partitions": [{"topic": topic, "partition": index} for topic, index in sorted(found.partitions)],
+        }
+
+    row = run_client(run())
+    if as_json:
+        print_json(row)
+        return
+    click.echo(f"{row['transactional_id']}  {row['state']}  node {row['coordinator']}")
+    click.echo(f"  producer {row['producer_id']}  epoch {row['producer_epoch']}  time-out {row['timeout_ms']} ms")
+    if row["start_ms"] is not None:
+        click.echo(f"  began {_since(row['start_ms'])}")
+    for one in row["partitions"]:
+        click.echo(f"  {one['topic']}-{one['partition']}")
+
+
+@transactions.command("find-hanging")
+@click.option("-t", "--topic", metavar="TOPIC", help="Only in this topic; default: in all.")
+@click.option(
+    "--before",
+    metavar="TIME",
+    default="15m",
+    show_default=True,
+    help="Only transactions whose last record is older: 15m (ago), 2026-01-31T12:00 (UTC), ms.",
+)
+@bootstrap_option
+@json_option
+def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) -> None:
+    """Find transactions that a partition has open and that no coordinator knows.
+
+    \b
+    Examples:
+      raftwerk transactions find-hanging
+      raftwerk transactions find-hanging --topic flights --before 1h --json
+    """
+    before_ms = milliseconds(before, "--before")
+
+    async def run() -> list[OpenTransaction]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.transaction_client import TransactionClient
+
+        async with ClusterClient(bootstrap) as client:
+            return await TransactionClient(client).find_hanging(before_ms, topic)
+
+    found = run_client(run())
+    for one in found:
+        name, index = one.partition
+        if as_json:
+            row = {"topic": name, "partition": index, "start_offset": one.start_offset}
+            producer = {"producer_id": one.producer_id, "producer_epoch": one.producer_epoch}
+            print_json({**row, **producer, "last_timestamp_ms": one.last_timestamp_ms})
+        else:
+            click.echo(f"{one.partition}  offset {one.start_offset}  producer {one.producer_id}", nl=False)
+            click.echo(f"  epoch {one.producer_epoch}  last record {_since(one.last_timestamp_ms)}")
+            click.echo(f"  -> raftwerk transactions abort {name} --partition {index} --start-offset {one.start_offset}")
+    if not found and not as_json:
+        click.echo("No transaction hangs.")
+
+
+@transactions.command()
+@topic_argument()
+@click.option("-p", "--partition", type=click.IntRange(0), required=True, help="The partition.")
+@click.option(
+    "--start-offset",
+    type=click.IntRange(0),
+    required=True,
+    help="The offset of the transaction's first record, as find-hanging shows it.",
+)
+@click.option("--force", is_flag=True, help="Abort it even if its coordinator knows it, which tears the transaction.")
+@bootstrap_option
+def abort(topic: str, partition: int, start_offset: int, force: bool, bootstrap: str) -> None:
+    """Abort a hanging transaction in one partition of TOPIC.
+
+    \b
+    Example:
+      raftwerk transactions abort flights --partition 0 --start-offset 17
+    """
+
+    async def run() -> OpenTransaction:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.transaction_client import TransactionClient
+        from ...wire.types import TopicPartition
+
+        async with ClusterClient(bootstrap) as client:
+            return await TransactionClient(client).abort(TopicPartition(topic, partition), start_offset, force=force)
+
+    found = run_client(run())
+    click.echo(f"Aborted the transaction of producer {found.producer_id} in {found.partition}.")
+
+
+def _since(timestamp_ms: int) -> str:
+    return f"{max(0.0, time.time() - timestamp_ms / 1000):.0f} s ago"

@@ -1,0 +1,126 @@
+"""`raftwerk transactions` as people call it, and what `raftwerk doctor` says of transactions that hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.e2e import helpers
+from support.e2e.clusters import start_cluster
+from support.e2e.command import fails
+from support.e2e.in_process import ok
+from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
+
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.records import NewRecord, encode_batch
+
+LONG_AGO_MS = 1_700_000_000_000
+STRANGER = 4711
+"""A producer id that no coordinator has given to a transactional id."""
+
+
+@pytest.fixture(scope="module")
+def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster of one node, which opens transactions without asking their coordinator."""
+    overrides = {"transaction.partition.verification.enable": "false"}
+    with start_cluster(tmp_path_factory.mktemp("unverified"), 1, overrides=overrides) as supervisor:
+        yield supervisor.plan.bootstrap
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ok("transactions", *arguments, "--json").splitlines()]
+
+
+def leave_hanging(bootstrap: str, topic: str) -> None:
+    """Write a record in a transaction that no coordinator knows, with a timestamp of long ago."""
+    batch = encode_batch(
+        [NewRecord(None, b"hanging", (), LONG_AGO_MS)],
+        producer_id=STRANGER,
+        producer_epoch=3,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    partitions = [{"index": 0, "records": bytes(batch)}]
+    topic_data = [{"name": topic, "partition_data": partitions}]
+    fields = {"transactional_id": "stranger", "acks": -1, "timeout": 10_000, "topic_data": topic_data}
+
+    async def write() -> None:
+        async with ClusterClient(bootstrap) as client:
+            answer = await client.request(ApiKey.PRODUCE, 11, fields)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    asyncio.run(write())
+
+
+def test_before_there_are_transactions(new_cluster: Callable[..., Any]) -> None:
+    at = ("-b", new_cluster(1).plan.bootstrap)
+    assert ok("transactions", "list", *at) == ""
+    assert "no such transactional id" in fails(1, "transactions", "describe", "nobody", *at)
+    assert ok("transactions", "find-hanging", *at) == "No transaction hangs.\n"
+    assert "__transaction_state" not in ok("topics", "list", "--internal", *at), "looking does not create it"
+
+
+def test_list_and_describe(unverified: str, topic: str) -> None:
+    at = ("-b", unverified)
+    helpers.create_topic(unverified, topic, 1, replicas=1)
+    ended = producer(unverified, f"{topic}-ended")
+    ended.begin_transaction()
+    ended.produce(topic, b"ended")
+    ended.commit_transaction(TIMEOUT_S)
+    writer = open_transaction(unverified, topic)
+
+    mine = ("--pattern", f"{topic}-.*")
+    until(lambda: [row["state"] for row in rows("list", *mine, *at)] == ["CompleteCommit", "Ongoing"])
+    ids = [row["transactional_id"] for row in rows("list", *mine, *at)]
+    assert ids == [f"{topic}-ended", f"{topic}-id"]
+    assert [row["transactional_id"] for row in rows("list", "--state", "Ongoing", *mine, *at)] == [f"{topic}-id"]
+    assert rows("list", "--state", "Ongoing", "--before", "1h", *mine, *at) == []
+    assert f"{topic}-id" in ok("transactions", "list", *at)
+
+    (described,) = rows("describe", f"{topic}-id", *at)
+    assert (described["state"], described["partitions"]) == ("Ongoing", [{"topic": topic, "partition": 0}])
+    assert described["start_ms"] > LONG_AGO_MS
+    assert f"{topic}-0" in ok("transactions", "describe", f"{topic}-id", *at)
+    writer.abort_transaction(TIMEOUT_S)
+    until(lambda: rows("describe", f"{topic}-id", *at)[0]["partitions"] == [])
+
+
+def test_a_hanging_transaction_is_found_and_aborted(unverified: str, topic: str) -> None:
+    at = ("-b", unverified)
+    helpers.create_topic(unverified, topic, 1, replicas=1)
+    leave_hanging(unverified, topic)
+    ordinary = f"{topic}-ordinary"
+    helpers.create_topic(unverified, ordinary, 1, replicas=1)
+    writer = open_transaction(unverified, ordinary)
+    assert values(unverified, topic) == [[]]
+
+    (found,) = rows("find-hanging", *at)
+    assert (found["topic"], found["start_offset"], found["producer_id"]) == (topic, 0, STRANGER)
+    assert rows("find-hanging", "--topic", ordinary, "--before", "0s", *at) == [], "its coordinator knows it"
+    told = ok("transactions", "find-hanging", *at)
+    assert f"raftwerk transactions abort {topic} --partition 0 --start-offset 0" in told
+
+    abort = ("transactions", "abort")
+    assert "no transaction is open" in fails(1, *abort, topic, "-p", "0", "--start-offset", "7", *at)
+    assert "no such" in fails(1, *abort, topic, "-p", "9", "--start-offset", "0", *at)
+    assert "--force" in fails(1, *abort, ordinary, "-p", "0", "--start-offset", "0", *at)
+    assert "Aborted the transaction" in ok(*abort, topic, "-p", "0", "--start-offset", "0", *at)
+    assert rows("find-hanging", *at) == []
+    after = producer(unverified, f"{topic}-after")
+    after.begin_transaction()
+    after.produce(topic, b"after")
+    after.commit_transaction(TIMEOUT_S)
+    wait_for_values(unverified, topic, [b"after"])
+    writer.commit_transaction(TIMEOUT_S)
+    wait_for_values(unverified, ordinary, [b"open"])
+
+
+def test_what_is_wrong_is_said_in_a_sentence(unverified: str) -> None:
+    at = ("-b", unverified)
+    assert "is no state" in fails(1, "transactions", "list", "--state", "Asleep", *at)
+    assert "regular expression" in fails(1, "transactions", "list", "--pattern", "(", *at)
+    assert "no such topic" in fails(1, "transactions", "find-hanging", "--topic", "none", *at)
