@@ -29,15 +29,17 @@ from ..local.layout import load_plan
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
-from .client_errors import ClientError
+from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
 from .peer_protocol import WAYS_OUT, spoken_protocol
+from .transaction_client import TransactionClient
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _FEW_DESCRIPTORS = 4096
 _LITTLE_SPACE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 3.0
-_TOPIC_RESOURCE = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
+_TRANSACTION_MAX_TIMEOUT = "transaction.max.timeout.ms"
 _NAMED_PARTITIONS = 5
 _FULL_BYTES = 64 * 1024**2
 _CLOCK_OFF_MS = 5_000
@@ -60,7 +62,7 @@ class Finding:
 
 
 async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with raftwerk up") -> list[Finding]:
-    """Check addresses, advertised addresses, versions, the controller, clocks and partitions.
+    """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
     `way_out` is the remedy when no broker answers.
     """
@@ -82,6 +84,7 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
+        found.append(await _transactions(client, view))
     return found
 
 
@@ -249,6 +252,40 @@ async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[st
             if config.name == "min.insync.replicas" and str(config.value).isdigit():
                 found[row.resource_name] = int(config.value)
     return found
+
+
+async def _transactions(client: ClusterClient, view: ClusterView) -> Finding:
+    """Report transactions that are open for longer than any may be, and that no coordinator will end."""
+    try:
+        limit_ms = await _transaction_max_timeout_ms(client, view)
+        hanging = await TransactionClient(client).find_hanging(SystemClock().wall_ms() - limit_ms)
+    except (ClientError, *NO_ANSWER) as error:
+        way_out = "remedy what is reported above, then ask again"
+        return Finding(WARNING, f"whether transactions hang cannot be seen: {error}", way_out)
+    if not hanging:
+        return Finding(OK, "no transaction hangs")
+    names = [f"{one.partition} from offset {one.start_offset} on" for one in hanging]
+    what = f"{counted(len(hanging), 'transaction')} that no coordinator will end: {_some(names)}"
+    way_out = "raftwerk transactions find-hanging shows the commands that abort them"
+    return Finding(FAILURE, f"{what}: read_committed consumers wait there", way_out)
+
+
+async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) -> int:
+    """The longest time, in milliseconds, for which a coordinator of this cluster keeps a transaction open."""
+    longest_ms = 0
+    for broker in view.brokers:
+        resource = {
+            "resource_type": _BROKER_RESOURCE,
+            "resource_name": str(broker.node_id),
+            "configuration_keys": [_TRANSACTION_MAX_TIMEOUT],
+        }
+        fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+        answer = await client.request_node(broker.node_id, ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        for row in answer.results:
+            if row.error_code:
+                raise RefusedError(row.error_code, f"the configuration of broker {broker.node_id}", row.error_message)
+            longest_ms = max([longest_ms, *(int(one.value) for one in row.configs)])
+    return longest_ms
 
 
 # ---- a configuration, and this machine

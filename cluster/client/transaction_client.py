@@ -7,7 +7,7 @@ A transaction hangs when a partition has it open and its coordinator does not: n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -158,7 +158,9 @@ class TransactionClient:
         async def ask() -> Struct | None:
             answer = await self._request(node_id, ApiKey.LIST_TRANSACTIONS, version, fields)
             if answer.error_code and not is_retriable(answer.error_code):
-                raise RefusedError(answer.error_code, "the filter")
+                is_pattern = answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+                text = "the pattern is no regular expression" if is_pattern else None
+                raise RefusedError(answer.error_code, "the filter", text)
             return None if answer.error_code else answer
 
         return await self._retry(ask, f"broker {node_id} is still loading its part of {_STATE_TOPIC}")
@@ -220,10 +222,10 @@ class TransactionClient:
         await self._retry(ask, "the leaders of some partitions do not answer for them")
         return sorted(found, key=lambda one: (one.partition, one.start_offset))
 
-    async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        wanted = set(partitions)
+    async def _leaders(self, wanted: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Those that have a leader, by its id, in the order of the metadata."""
         leaders: dict[int, list[TopicPartition]] = {}
-        for topic in (await self._client.metadata({one.topic for one in wanted})).topics:
+        for topic in (await self._client.metadata(sorted({one.topic for one in wanted}))).topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition)
                 if key in wanted and row.leader >= 0:

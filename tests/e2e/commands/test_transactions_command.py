@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.e2e import helpers
 from support.e2e.clusters import start_cluster
-from support.e2e.command import fails
+from support.e2e.command import fails, raftwerk
 from support.e2e.in_process import ok
 from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
 
@@ -101,6 +101,8 @@ def test_a_hanging_transaction_is_found_and_aborted(unverified: str, topic: str)
     (found,) = rows("find-hanging", *at)
     assert (found["topic"], found["start_offset"], found["producer_id"]) == (topic, 0, STRANGER)
     assert rows("find-hanging", "--topic", ordinary, "--before", "0s", *at) == [], "its coordinator knows it"
+    advice = [json.loads(line) for line in raftwerk("doctor", "--json", *at).stdout.splitlines()]
+    assert [one["level"] for one in advice if f"{topic}-0 from offset 0" in one["what"]] == ["failure"]
     told = ok("transactions", "find-hanging", *at)
     assert f"raftwerk transactions abort {topic} --partition 0 --start-offset 0" in told
 
@@ -110,6 +112,7 @@ def test_a_hanging_transaction_is_found_and_aborted(unverified: str, topic: str)
     assert "--force" in fails(1, *abort, ordinary, "-p", "0", "--start-offset", "0", *at)
     assert "Aborted the transaction" in ok(*abort, topic, "-p", "0", "--start-offset", "0", *at)
     assert rows("find-hanging", *at) == []
+    assert "no transaction hangs" in ok("doctor", *at)
     after = producer(unverified, f"{topic}-after")
     after.begin_transaction()
     after.produce(topic, b"after")
