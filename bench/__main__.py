@@ -17,6 +17,7 @@ BENCHMARKS = {
     "writes": "file_writes",
     "audit": "history_audit",
     "spark": "spark",
+    "transactions": "transactions",
 }
 """The module of each benchmark. Each module has a `main` that takes the arguments and returns the exit code."""
 

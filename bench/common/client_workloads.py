@@ -45,7 +45,8 @@ def create_topic(bootstrap: str, name: str, replication_factor: int) -> str:
     raise TimeoutError(f"topic {name} has no leader for every partition after 30 s: look at the brokers' logs")
 
 
-def _producer(bootstrap: str, acks: int, **more: Any) -> Any:
+def new_producer(bootstrap: str, acks: int, **more: Any) -> Any:
+    """A producer with large queues; `more` are settings of librdkafka."""
     from confluent_kafka import Producer
 
     base: dict[str, Any] = {
@@ -82,13 +83,13 @@ def _send_all(producer: Any, topic: str, count: int, value: bytes) -> tuple[floa
 
 def produce(bootstrap: str, topic: str, count: int, size_bytes: int, acks: int) -> Figure:
     """The throughput of one producer with large batches, in MB/s of values."""
-    seconds, bad = _send_all(_producer(bootstrap, acks), topic, count, os.urandom(size_bytes))
+    seconds, bad = _send_all(new_producer(bootstrap, acks), topic, count, os.urandom(size_bytes))
     return Figure(f"produce {size_bytes} B acks={acks}", count * size_bytes / seconds / 1e6, "MB/s", bad)
 
 
 def produce_single(bootstrap: str, topic: str, count: int, acks: int) -> Figure:
     """The requests a second if each carries one record of 100 bytes."""
-    producer = _producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1})
+    producer = new_producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1})
     seconds, bad = _send_all(producer, topic, count, os.urandom(100))
     return Figure(f"one-record requests acks={acks}", count / seconds, "req/s", bad)
 
@@ -102,6 +103,7 @@ def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
             "bootstrap.servers": bootstrap,
             "group.id": f"{topic}-bench",
             "enable.auto.commit": False,
+            "isolation.level": "read_committed",  # the default of librdkafka
             "fetch.max.bytes": 52_428_800,
             "max.partition.fetch.bytes": 4_194_304,
             "queued.max.messages.kbytes": 262_144,
@@ -127,7 +129,7 @@ def ack_latency(bootstrap: str, topic: str, rate: int, seconds: float, acks: int
     A thread takes the answers, and this one sleeps between sends: librdkafka's `poll` counts in whole milliseconds, so
     a shorter wait in it spins, and takes one of a small machine's cores from the brokers.
     """
-    producer = _producer(bootstrap, acks, **{"linger.ms": 0})
+    producer = new_producer(bootstrap, acks, **{"linger.ms": 0})
     value, times, is_over = os.urandom(100), list[float](), threading.Event()
 
     def timed(sent: float) -> Callable[[Any, Any], None]:

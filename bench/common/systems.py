@@ -46,10 +46,10 @@ class System:
     name = "raftwerk"
 
     def __init__(self, directory: Path, nodes: int) -> None:
-        self.directory = directory
+        self.directory = directory / "cluster"
         self.nodes = nodes
         self.base_port = _free_base_port(nodes)
-        directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.prepare()
         started = time.perf_counter()
         self.processes = self.launch()
@@ -67,13 +67,17 @@ class System:
     def launch(self) -> list[subprocess.Popen[bytes]]:
         """Start the processes."""
         command = [sys.executable, "-m", "raftwerk", "up", "-n", str(self.nodes), "--port", str(self.base_port)]
-        with (self.directory / "up.log").open("wb") as log:
+        with (self.directory.parent / "up.log").open("wb") as log:  # `up` takes no directory with other files
             return [subprocess.Popen([*command, "--dir", str(self.directory)], stdout=log, stderr=log)]
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
         waiting = list(range(self.nodes))
         while waiting:
+            ended = [process.returncode for process in self.processes if process.poll() is not None]
+            if ended:
+                self.stop()
+                raise RuntimeError(f"{self.name} ended with exit code {ended[0]}: {self._last_words()}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise TimeoutError(f"{self.name} was not ready after {READY_TIMEOUT_S:.0f} s: see {self.directory}")
@@ -81,6 +85,10 @@ class System:
                 waiting.pop(0)
                 continue
             time.sleep(0.01)
+
+    def _last_words(self) -> str:
+        logs = [path for path in (self.directory.parent / "up.log", *self.directory.glob("n*.log")) if path.is_file()]
+        return " ".join(path.read_text(errors="replace")[-500:].strip() for path in logs)
 
     def knows(self, node: int, brokers: int) -> bool:
         """Whether the node answers and knows at least this many brokers."""
