@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.e2e import helpers
+from support.e2e import helpers, transactions
 from support.e2e.clusters import start_cluster
 
 from raftwerk.cluster.local.supervisor import Supervisor
@@ -25,9 +25,12 @@ SETTINGS = {
     "log.index.interval.bytes": "300",
     "log.cleaner.backoff.ms": "50",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "file.delete.delay.ms": "0",
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+COMMIT_STATES, ABORT_STATES = ["0", "1", "2", "4"], ["0", "1", "3", "5"]
+"""Empty, Ongoing, Prepare and Complete, by their ids in the records."""
 GROUPS = tuple(f"group-{number}" for number in range(4))
 
 
@@ -69,6 +72,7 @@ def fill(supervisor: Supervisor) -> dict[str, int]:
                 produced.update(("plain", "compacted"))
             assert producer.flush(30) == 0
     commit(bootstrap)
+    write_transactions(bootstrap)
     active = max(int(file.stem) for file in (data / "compacted-0").glob("*.log"))
     wait_for(lambda: cleaned_up_to(data) >= active)
     return dict(produced)
@@ -85,6 +89,20 @@ def commit(bootstrap: str) -> None:
                 consumer.poll(0.05)
         consumer.commit(offsets=[TopicPartition("plain", 0, 7), TopicPartition("plain", 1, 9)], asynchronous=False)
         consumer.close()
+
+
+def write_transactions(bootstrap: str) -> None:
+    """One that commits, and one that aborts."""
+    helpers.create_topic(bootstrap, "transactional", 1, 1)
+    for name in ("committed", "aborted"):
+        writer = transactions.producer(bootstrap, name)
+        writer.begin_transaction()
+        writer.produce("transactional", name)
+        assert writer.flush(30) == 0
+        if name == "committed":
+            writer.commit_transaction(30)
+        else:
+            writer.abort_transaction(30)
 
 
 def cleaned_up_to(data: Path) -> int:
@@ -164,6 +182,15 @@ def test_committed_offsets_are_read(java_command: list[str], left: Left) -> None
             key = f'"group":"{group}","topic":"plain","partition":{partition}'
             assert re.search(re.escape(key) + rf'.*"offset":{offset}\b', text), f"{group} {partition}"
     assert '"protocolType":"consumer"' in text
+
+
+def test_the_state_of_transactions_is_read(java_command: list[str], left: Left) -> None:
+    files = sorted(left.data.glob("__transaction_state-*/*.log"))
+    text = "\n".join(dump(java_command, files, "--transaction-log-decoder"))
+    for name, states in {"committed": COMMIT_STATES, "aborted": ABORT_STATES}.items():
+        lines = [line for line in text.splitlines() if f'"transactionalId":"{name}"' in line]
+        found = [match[1] for line in lines if (match := re.search(r'"transactionStatus":(\d+)', line))]
+        assert list(dict.fromkeys(found)) == states
 
 
 def test_the_metadata_log_is_read(java_command: list[str], left: Left) -> None:
