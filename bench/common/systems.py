@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import struct
@@ -32,7 +33,9 @@ def _broker_count(port: int) -> int:
 
 def _free_base_port(nodes: int) -> int:
     """A port P such that P..P+nodes-1 and P+1001..P+1000+nodes are free now."""
-    for base in range(19092, 30000, 97):
+    bases = list(range(19092, 30000, 97))
+    random.shuffle(bases)  # clusters that are started at the same time shall not choose the same ports
+    for base in bases:
         with suppress(OSError):
             for port in [base + i for i in range(nodes)] + [base + 1001 + i for i in range(nodes)]:
                 socket.create_server(("127.0.0.1", port)).close()
