@@ -13,12 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
-from .frame_reader import BadFrameError, FrameReader
-from .loop_budget import BYTES_PER_UNIT, UNITS_PER_SHARE
+from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
+from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import Request
 from .response_queue import ResponseQueue
 
@@ -72,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._units_kept = 0  # of the budget: no frame may start in this read or resume when no more are left
         self._is_delayed = False  # by the limit of new connections a second
         self._yielding = False  # a frame waits for a later iteration of the loop
+        self._waits_to_read = False  # the rest of a big frame is read in a later iteration of the loop
         self._close_when_drained = False
         self._is_closing = False
 
@@ -95,7 +97,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
         self._transport = None
-        self._reader.close()
+        part = self._reader.close()
+        if part is not None:
+            self._budget.wait(partial(self._free, part))
         pending, self._pending = self._pending, deque()
         for request in pending:
             if request.memory is not None:
@@ -109,15 +113,20 @@ class Connection(asyncio.BufferedProtocol):
         for callback in callbacks:
             callback()
 
+    def _free(self, part: memoryview) -> None:
+        """Give the memory of a large request back, as the last one that refers to it."""
+        self._budget.units_left -= UNITS_PER_WAKE_UP + len(part) // FREED_BYTES_PER_UNIT
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes are received."""
-        return self._reader.buffer()
+        return self._reader.buffer(READ_BYTES if self._budget.units_left > 0 else SHORT_READ_BYTES)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the frames in what was received."""
         self.idle_ticks = 0
         self._run_reader(nbytes)
-        if self._reader.is_starved:
+        if self._reader.is_in_big_frame:
+            self._pay_for_reading(1 + nbytes // READ_BYTES_PER_UNIT)
             self._update_reading()
 
     def eof_received(self) -> bool:
@@ -184,6 +193,20 @@ class Connection(asyncio.BufferedProtocol):
         self._yielding = False
         self._resume()
         self._close_if_due()
+
+    def _pay_for_reading(self, units: int) -> None:
+        budget = self._budget
+        self._units_granted()
+        budget.units_left -= units
+        self._share_left -= units
+        if not self._waits_to_read and budget.granted(self._share_left) == 0:
+            self._waits_to_read = True
+            budget.wait(self._read_on)
+
+    def _read_on(self) -> None:
+        self._waits_to_read = False
+        self._budget.units_left -= UNITS_PER_WAKE_UP
+        self._update_reading()
 
     def _run_reader(self, nbytes: int | None) -> None:
         self._reading = True
@@ -271,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
-        pause = self._blocked or self._is_write_blocked or self._reader.is_starved
+        pause = self._blocked or self._is_write_blocked or self._reader.is_starved or self._waits_to_read
         if pause == self._read_paused:
             return
         self._read_paused = pause

@@ -2,8 +2,9 @@
 
 Small frames are slices of a scratch buffer that all connections of a server share: a read fills it, and its frames are
 handled before the next read. The bytes of an incomplete small frame are copied and put in front of the next read. A big
-frame gets a buffer of its own that the socket fills directly. It grows with the bytes that have arrived, as far as the
-memory of all connections allows (`request_memory.py`).
+frame gets a buffer of its own that the socket fills directly. What may be filled of it grows with the bytes that have
+arrived, as far as the memory of all connections allows (`request_memory.py`). The buffer of a very big frame is mapped:
+it takes memory as it is filled, so it never has to be cleared or copied as a whole.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from ...runtime.mapped_memory import MappedMemory, map_memory
 from ...wire.frames import other_protocol
 from .request_memory import Claim, ClaimOwner, RequestMemory
 
 SCRATCH_BYTES = 128 * 1024
 SMALL_FRAME_BYTES = 32 * 1024
 GROWTH = 4
-"""A frame's buffer is at most so many times as large as the bytes that have arrived."""
-STARVED_READ_BYTES = 16 * 1024
+"""A frame may take at most so many times as much memory as bytes have arrived."""
+MAPPED_FRAME_BYTES = 2 * 1024 * 1024
+"""From this size on, the buffer of a frame is mapped."""
+READ_BYTES = 512 * 1024
+"""Bytes of a big frame that are read at once."""
+SHORT_READ_BYTES = 16 * 1024
+"""Bytes of a big frame that are read at once while memory or processor time is short."""
 SIZE_BYTES = 4
 
 _SIZE = struct.Struct(">i")
@@ -38,6 +45,7 @@ class FrameReader:
     """
 
     __slots__ = (
+        "_allowed_bytes",
         "_carry",
         "_filled",
         "_frame",
@@ -69,24 +77,30 @@ class FrameReader:
         self._owner = owner
         self._carry = b""  # the start of a small frame, or all bytes kept after a refusal
         self._offset = 0  # bytes of the carry that were put into the scratch buffer in front of the read
-        self._frame: bytearray | None = None  # a big frame being read
+        self._frame: bytearray | MappedMemory | None = None  # a big frame being read
         self._frame_bytes = 0
         self._filled = 0
+        self._allowed_bytes = 0  # bytes of the big frame that may be filled
         self.claim: Claim | None = None
         """The memory of the big frame."""
-        self._refused: bytearray | None = None  # a big frame that was refused
+        self._refused: bytearray | MappedMemory | None = None  # a big frame that was refused
         self._seen_first = False
         self.is_starved = False
         """Whether a big frame waits for memory."""
 
-    def buffer(self) -> memoryview:
-        """Where the next read goes; never empty."""
+    @property
+    def is_in_big_frame(self) -> bool:
+        """Whether a part of a big frame has been read, and more of it is to come."""
+        return self._frame is not None
+
+    def buffer(self, read_bytes: int = READ_BYTES) -> memoryview:
+        """Where the next read goes; never empty. Of a big frame, at most `read_bytes` bytes are read."""
         frame = self._frame
         if frame is not None:
-            if self._filled == len(frame):  # starved, and read nevertheless
-                frame = self._enlarge(frame, min(self._frame_bytes, self._filled + STARVED_READ_BYTES))
-                self._keep(len(frame))
-            return memoryview(frame)[self._filled :]
+            if self._filled == self._allowed_bytes:  # starved, and read nevertheless
+                frame = self._enlarge(frame, min(self._frame_bytes, self._filled + SHORT_READ_BYTES))
+                self._keep(self._allowed_bytes)
+            return memoryview(frame)[self._filled : min(self._allowed_bytes, self._filled + read_bytes)]
         carried = len(self._carry)
         if 0 < carried <= SMALL_FRAME_BYTES + SIZE_BYTES:
             self._scratch[:carried] = self._carry
@@ -163,23 +177,35 @@ class FrameReader:
             self.is_starved = False
             self._grow()
 
-    def close(self) -> None:
-        """Drop what was received, and give its memory back."""
+    def close(self) -> memoryview | None:
+        """Drop what was received, and release its claim. Returns the part of a big frame, which is still in memory."""
+        frame = self._frame or self._refused
         self._frame = self._refused = None
         self._carry = b""
         claim = self.take_claim()
         if claim is not None:
             claim.release()
+        return None if frame is None else memoryview(frame)[: self._filled]
 
     def _begin_big(self, size: int, start: memoryview) -> None:
         self.claim = self._memory.claim(self._owner, size)
-        self._frame = bytearray(start)
         self._frame_bytes = size
-        self._filled = len(start)
+        self._filled = self._allowed_bytes = len(start)
+        if size < MAPPED_FRAME_BYTES:
+            self._frame = bytearray(start)
+        else:
+            self._frame = frame = self._map(size)
+            frame[: len(start)] = start
         self._grow()
 
+    def _map(self, size_bytes: int) -> MappedMemory:
+        try:
+            return map_memory(size_bytes)
+        except OSError as error:
+            raise BadFrameError(f"no memory for a request of {size_bytes} bytes: {error.strerror}") from error
+
     def _grow(self) -> None:
-        """Enlarge the buffer that is full, or wait for memory."""
+        """Allow more bytes than have arrived, or wait for memory."""
         frame, claim = self._frame, self.claim
         if frame is None or claim is None:
             return
@@ -194,7 +220,10 @@ class FrameReader:
     def _keep(self, size_bytes: int) -> bool:
         return self.claim is None or self.claim.keep(size_bytes)
 
-    def _enlarge(self, frame: bytearray, size_bytes: int) -> bytearray:
+    def _enlarge(self, frame: bytearray | MappedMemory, size_bytes: int) -> bytearray | MappedMemory:
+        self._allowed_bytes = size_bytes
+        if not isinstance(frame, bytearray):
+            return frame
         grown = bytearray(size_bytes)
         grown[: self._filled] = frame
         self._frame = grown
@@ -206,9 +235,9 @@ class FrameReader:
             return
         self._filled += size_bytes
         claim.on_progress()
-        if self._filled < len(frame):
+        if self._filled < self._allowed_bytes:
             return
-        if len(frame) < self._frame_bytes:
+        if self._allowed_bytes < self._frame_bytes:
             if not self.is_starved:
                 self._grow()
             return
@@ -217,7 +246,7 @@ class FrameReader:
         claim.complete()
         self._pass_big(frame)
 
-    def _pass_big(self, frame: bytearray) -> None:
+    def _pass_big(self, frame: bytearray | MappedMemory) -> None:
         if self._on_frame(memoryview(frame)):
             claim = self.take_claim()
             if claim is not None:

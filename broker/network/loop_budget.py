@@ -25,7 +25,13 @@ UNITS_ALONE = 192
 """Of an iteration, those that one connection may use while nobody waits; the rest is there for who comes then."""
 UNITS_PER_STEP = 16
 """Of work that is done in steps."""
+UNITS_PER_WAKE_UP = 2
+"""Of a connection that begins to read again in the middle of a large request."""
 BYTES_PER_UNIT = 16 * 1024
+READ_BYTES_PER_UNIT = 64 * 1024
+"""Bytes of a large request that are read before all of it is there."""
+FREED_BYTES_PER_UNIT = 512 * 1024
+"""Bytes of a large request that are given back to the system."""
 
 
 class Finished(NamedTuple, Generic[T]):

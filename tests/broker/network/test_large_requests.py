@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
+import struct
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -13,6 +15,9 @@ from support.broker.large_requests import Attack
 
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import encode_batch
+
+MIB = 1024 * 1024
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -26,6 +31,41 @@ def no_garbage_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+def test_parts_of_large_requests_are_read_in_later_iterations_while_others_are_served() -> None:
+    async def main() -> None:
+        harness = Harness()
+        part = struct.pack(">i", 8 * MIB) + bytes(2 * MIB)
+        attackers = [harness.connect() for _ in range(30)]
+        for attacker in attackers:
+            attacker.deliver(part, chunk=2 * MIB)
+        left = [len(attacker.backlog) for attacker in attackers]
+        assert 30 * len(part) - sum(left) <= 20 * MIB
+        neighbour = harness.connect()
+        neighbour.deliver(harness.frame(ApiKey.API_VERSIONS, 0, {}))
+        await settle(2)
+        assert len(neighbour.frames()) == 1
+        await settle(100)
+        assert not any(attacker.backlog for attacker in attackers)
+
+    run(main())
+
+
+def test_a_very_large_request_arrives_whole() -> None:
+    async def main() -> None:
+        harness = Harness()
+        client = harness.connect()
+        records = bytes(encode_batch([(None, random.Random(1).randbytes(5 * MIB), [], 1)]))
+        partitions = [{"index": 0, "records": records}]
+        fields = {"acks": 1, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": partitions}]}
+        client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields), chunk=1 << 30)
+        await settle(100)
+        assert len(client.frames()) == 1
+        assert [len(batches) for _, batches in harness.replicas.appended] == [len(records)]
+        assert harness.server.memory.used_bytes == 0
+
+    run(main())
 
 
 def test_metadata_of_400_000_empty_names_is_answered_with_one_row() -> None:

@@ -85,8 +85,11 @@ class FakeTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
         if self.backlog:
-            data, self.backlog = bytes(self.backlog), bytearray()
-            asyncio.get_running_loop().call_soon(self.deliver, data)
+            asyncio.get_running_loop().call_soon(self._deliver_backlog)
+
+    def _deliver_backlog(self) -> None:
+        data, self.backlog = bytes(self.backlog), bytearray()
+        self.deliver(data)
 
     def write(self, data: Any) -> None:
         self.writes += 1
@@ -106,7 +109,7 @@ class FakeTransport(asyncio.Transport):
         """Hand `data` to the protocol in reads of at most `chunk` bytes, as long as it reads."""
         position = 0
         while position < len(data) and not self.closing:
-            if not self.reading:
+            if not self.reading or self.backlog:
                 self.backlog += data[position:]
                 return
             view = self.protocol.get_buffer(-1)
