@@ -42,7 +42,7 @@ class NetworkCuts:
         link = _Link((host, port))
 
         def made() -> Any:
-            protocol = factory()
+            protocol = factory()  # of a class without `__slots__`
             connected, lost = protocol.connection_made, protocol.connection_lost
             protocol.connection_made = lambda transport: connected(link.over(transport))
             protocol.connection_lost = lambda error: (self._open.pop(number, None), lost(error))

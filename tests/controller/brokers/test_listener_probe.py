@@ -1,0 +1,37 @@
+"""The probe of a broker's port, also in a process whose connections can be cut, as in clusters of the pytest plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from raftwerk.controller.brokers.listener_probe import ProbeResult, tcp_probe
+from raftwerk.runtime.network_cuts import NetworkCuts
+
+
+@pytest.mark.parametrize("can_be_cut", [False, True])
+def test_a_port_without_a_process_refuses(can_be_cut: bool) -> None:
+    async def main() -> list[ProbeResult]:
+        if can_be_cut:
+            NetworkCuts()
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = listener.getsockname()
+        found = [await tcp_probe(*address)]
+        listener.close()
+        found.append(await tcp_probe(*address))
+        return found
+
+    assert asyncio.run(main()) == [ProbeResult.CONNECTED, ProbeResult.REFUSED]
+
+
+def test_a_port_behind_a_cut_is_unknown() -> None:
+    async def main() -> ProbeResult:
+        cuts = NetworkCuts()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = listener.getsockname()
+            cuts.cut([address])
+            return await tcp_probe(*address, timeout_s=0.05)
+
+    assert asyncio.run(main()) is ProbeResult.UNKNOWN
