@@ -113,13 +113,17 @@ def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
       raftwerk kill 2;  raftwerk start 2
       raftwerk start
     """
-    from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid
+    from ...cluster.local.supervisor import LocalNodeError, Supervisor, is_paused, node_pid
 
     plan = find_plan(directory)
     wanted = [find_node(directory, node_id) for node_id in node_ids]
     for node in wanted:
-        if node_pid(node) is not None:
-            raise click.ClickException(f"node {node.node_id} is already running (process {node_pid(node)})")
+        pid = node_pid(node)
+        if pid is not None and is_paused(pid):
+            way_out = f"raftwerk kill {node.node_id} --signal CONT lets it go on"
+            raise click.ClickException(f"node {node.node_id} is paused (process {pid}): {way_out}")
+        if pid is not None:
+            raise click.ClickException(f"node {node.node_id} is already running (process {pid})")
     down = [node.node_id for node in wanted or plan.nodes if node_pid(node) is None]
     if not down:
         raise click.ClickException("every node is already running: raftwerk status shows them")

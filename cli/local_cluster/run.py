@@ -13,10 +13,13 @@ from typing import NoReturn
 import click
 
 from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARIABLE
+from ...cluster.local.layout import ClusterShape, plan_cluster
 from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
+from ...cluster.settings.node_config import ConfigError
 from ...cluster.testing.cluster import TestCluster
 from ...runtime.os_errors import os_reason
 from ..options import Command, Option, counted, parse_pairs
+from .up import check_settings
 
 KAFKA_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _NO_CLUSTER, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
@@ -55,6 +58,11 @@ def run(
       raftwerk run -n 3 -o min.insync.replicas=2 --output kafka-logs -- mvn verify
     """
     settings = parse_pairs(overrides, "--override")
+    if settings:
+        try:
+            check_settings(plan_cluster("raftwerk-run", ClusterShape(nodes, overrides=settings)))
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
     with _signals() as relay:
         try:
             with TestCluster.start(nodes, settings=settings, directory=directory, separate=separate) as cluster:

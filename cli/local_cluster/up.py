@@ -136,11 +136,11 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
     shape = ClusterShape(brokers=1) if former is None else shape_of(former)
     plan = plan_cluster(directory, replace(shape, **given, overrides={**shape.overrides, **overrides}))
     if overrides:
-        _check_settings(plan)
+        check_settings(plan)
     return plan
 
 
-def _check_settings(plan: ClusterPlan) -> None:
+def check_settings(plan: ClusterPlan) -> None:
     """Raise ConfigError when nodes would refuse the settings or not know them, and print what they would warn of."""
     warnings: dict[str, None] = {}
     for node in {node.roles: node for node in plan.nodes}.values():

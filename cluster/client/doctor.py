@@ -71,7 +71,8 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
         try:
             view = await client.metadata()
         except ClientError as error:
-            return [*found, Finding(FAILURE, str(error), way_out)]
+            is_explained = all(finding.way_out in WAYS_OUT.values() for finding in found)  # no broker is there at all
+            return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
         served: dict[int, Apis] = {}
         for one in view.brokers:
             finding, apis = await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as")
@@ -120,7 +121,10 @@ async def _no_answer(host: str, port: int, name: str, error: Exception) -> Findi
     if protocol is not None:
         return Finding(FAILURE, f"{name}: speaks {protocol} instead of Kafka's protocol", WAYS_OUT[protocol])
     if isinstance(error, RequestTimedOutError):
-        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
+        way_out = (
+            "the process is paused, hangs or is overloaded: raftwerk status shows the first, raftwerk kill N --signal "
+            "CONT ends it; its log shows the others"
+        )
         return Finding(FAILURE, f"{name}: accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out)
     return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "does the port belong to another service?")
 
@@ -204,7 +208,10 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
                 missing = [replica for replica in one.replicas if replica not in one.isr]
                 behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
     if leaderless:
-        way_out = "start a broker that was last in sync; nothing is lost meanwhile"
+        way_out = (
+            "start the broker that was last in sync: it has all acked records; if it is gone for good, raftwerk "
+            "partitions elect --unclean makes another replica the leader, and the records that this one lacks are lost"
+        )
         yield Finding(
             FAILURE, f"{counted(len(leaderless), 'partition')} without a leader: {_some(leaderless)}", way_out
         )

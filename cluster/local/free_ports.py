@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ _OPTIONS = {
 }
 
 
+_NO_ADDRESS = "no such address here"
+
+
 def why_not_free(host: str, port: int) -> str | None:
     """Why nobody can listen on a port now, in the words of the operating system; None when it is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -25,6 +29,8 @@ def why_not_free(host: str, port: int) -> str | None:
         try:
             probe.bind((host, port))
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return _NO_ADDRESS
             return error.strerror or str(error)
     return None
 
@@ -46,6 +52,7 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
                 wrong.append(f"{what}: {reason}")
                 is_fixed = use == _CONTROLLER and not is_new
                 way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
+                way_out = f"{host} is not of this machine: --host chooses another" if reason == _NO_ADDRESS else way_out
                 ways_out[way_out] = None
     if wrong:
         raise ValueError(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")

@@ -545,8 +545,8 @@ def relation_warnings(config: NodeConfig) -> list[str]:
     needed, replicas = config["min.insync.replicas"], config["default.replication.factor"]
     if config.is_broker and needed > replicas:
         warnings.append(
-            f"min.insync.replicas={needed}: larger than default.replication.factor={replicas}, so acks=all is refused "
-            f"on topics made with the default; set default.replication.factor to {needed} or more"
+            f"min.insync.replicas={needed}: larger than default.replication.factor={replicas}, so topics made "
+            f"with the default have fewer copies of a record than it asks for; set default.replication.factor={needed}"
         )
     if config.is_controller and config.voters and len(config.voters) % 2 == 0:
         warnings.append(

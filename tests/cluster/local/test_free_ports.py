@@ -52,3 +52,8 @@ def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path,
 def test_a_port_that_is_planned_twice(tmp_path: Path, base: int) -> None:
     told = refusal(tmp_path, ClusterShape(3, port=base, controller_port=base + 2))
     assert f"port {base + 2} for the broker of node 3: it is port {base + 2} for the controller of node 1, too" in told
+
+
+def test_an_address_of_another_machine_is_named(tmp_path: Path, base: int) -> None:
+    told = refusal(tmp_path, ClusterShape(1, port=base, host="192.0.2.1"))
+    assert "192.0.2.1" in told and "--host" in told and "--port" not in told

@@ -17,10 +17,10 @@ def test_a_port_without_a_process_refuses(can_be_cut: bool) -> None:
         if can_be_cut:
             NetworkCuts()
         listener = socket.create_server(("127.0.0.1", 0))
-        address = listener.getsockname()
-        found = [await tcp_probe(*address)]
+        host, port = listener.getsockname()
+        found = [await tcp_probe(host, port)]
         listener.close()
-        found.append(await tcp_probe(*address))
+        found.append(await tcp_probe(host, port))
         return found
 
     assert asyncio.run(main()) == [ProbeResult.CONNECTED, ProbeResult.REFUSED]
@@ -30,8 +30,8 @@ def test_a_port_behind_a_cut_is_unknown() -> None:
     async def main() -> ProbeResult:
         cuts = NetworkCuts()
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = listener.getsockname()
-            cuts.cut([address])
-            return await tcp_probe(*address, timeout_s=0.05)
+            host, port = listener.getsockname()
+            cuts.cut([(host, port)])
+            return await tcp_probe(host, port, timeout_s=0.05)
 
     assert asyncio.run(main()) is ProbeResult.UNKNOWN

@@ -79,6 +79,12 @@ def test_commands_that_cannot_run_and_clusters_that_do_not_start(temporary: dict
     assert run("sh", "-c", "kill -9 $$", env=temporary).returncode == 128 + 9
 
 
+def test_a_misspelt_setting_is_refused(temporary: dict[str, str]) -> None:
+    done = run("-o", "min.insinc.replicas=2", "--", "true", env=temporary)
+    assert done.returncode == 2
+    assert "did you mean min.insync.replicas?" in done.stderr
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_command_and_the_cluster_is_stopped_after_it(
     sent: signal.Signals, temporary: dict[str, str]
