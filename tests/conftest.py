@@ -1,6 +1,7 @@
 """For all tests: no test fails for being slow on a busy machine; speed is what the benchmarks measure."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,11 @@ settings.load_profile("raftwerk")
 # Most JVMs of the tests (Spark's, Kafka's tools) live for seconds and spend them in the optimizing compiler and in the
 # threads of a collector for large heaps: without those, the tests of Spark take two thirds of the time.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+# A shell ignores SIGINT in what it runs in the background, and so would all that the tests start and then interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

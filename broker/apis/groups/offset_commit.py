@@ -19,6 +19,8 @@ from .group_requests import answer, check_group_id, find_topic, topic_name_field
 
 MEMBER_EPOCH_SINCE = 9
 _METADATA_LIMIT_BYTES = 32_767
+_EXPIRY_MS_MAX = 2**63 - 1
+"""The record of an offset holds no later time."""
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
@@ -77,7 +79,7 @@ def offsets_to_write(
     limit = min(groups.config.offsets.metadata_max_bytes, _METADATA_LIMIT_BYTES)
     wall_ms = groups.wall_ms()
     retention_ms = message.get("retention_time", -1)
-    expiry_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
+    expiry_ms = NO_EXPIRY if retention_ms < 0 else min(wall_ms + retention_ms, _EXPIRY_MS_MAX)
     values: dict[TopicPartition, OffsetAndMetadata] = {}
     topics: list[dict[str, Any]] = []
     for row in message.topics:

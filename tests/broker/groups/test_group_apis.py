@@ -117,6 +117,20 @@ async def test_refused_commits(harness: GroupHarness) -> None:
 
 
 @played
+async def test_a_retention_time_of_ages_is_kept(harness: GroupHarness) -> None:
+    row = {"partition_index": 0, "committed_offset": 7, "committed_metadata": None}
+    fields = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "retention_time": 2**63 - 1,
+        "topics": [{"name": TOPIC, "partitions": [row]}],
+    }
+    answer = await harness.call(ApiKey.OFFSET_COMMIT, 3, fields)
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert await harness.committed("g") == 7
+
+
+@played
 async def test_a_commit_is_answered_and_visible_when_the_replicas_have_it(harness: GroupHarness) -> None:
     await harness.commit("g", offset=1)
     harness.hold = True
