@@ -85,6 +85,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, tables: Mapping[str, Callable[[], Rows]] | None = None, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])  # also when it runs by itself
         self.tables = dict(tables or {})
         _show_numbers_as_n(self.params)
 

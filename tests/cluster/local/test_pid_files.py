@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,9 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
         assert stranger.poll() is None
     with process("raftwerk", "node", node.properties_file) as own:
         Path(node.pid_file).write_text(f"{own.pid}\n")
+        deadline = time.monotonic() + 20
+        while node_pid(node) is None and time.monotonic() < deadline:
+            pass  # the system shows a process's arguments a little after its start
         assert node_pid(node) == own.pid
         assert stop_by_pid_files(node.directory) == [1]
         assert own.wait() < 0
