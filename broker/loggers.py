@@ -31,14 +31,13 @@ def logger_levels() -> dict[str, str]:
 
 def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
     """Set levels, or remove them so that the parent's level holds. After a ProtocolError nothing is changed."""
-    known = logger_levels()
     wanted = []
     for change in changes:
         if change.config_operation in (_APPEND, _SUBTRACT):
             verb = "APPEND" if change.config_operation == _APPEND else "SUBTRACT"
             complaint = f"{verb} operation is not allowed for the BROKER_LOGGER resource"
             raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
-        if change.name not in known:
+        if not _exists(change.name):
             raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
         if change.config_operation == _DELETE:
             if change.name == ROOT:
@@ -56,6 +55,10 @@ def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
     if not validate_only:
         for name, level in wanted:
             _logger(name).setLevel(level)
+
+
+def _exists(name: str) -> bool:
+    return name == ROOT or isinstance(logging.root.manager.loggerDict.get(name), logging.Logger)
 
 
 def _logger(name: str) -> logging.Logger:

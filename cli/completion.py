@@ -20,7 +20,7 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from . import cli
+    from .main import cli
 
     found = get_completion_class(shell)
     if found is None:

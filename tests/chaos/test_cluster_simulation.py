@@ -23,7 +23,7 @@ from raftwerk.chaos.sim.minimize_faults import shrink
 from raftwerk.chaos.sim.run import Outcome, Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 
 CHUNK = 10
 SEEDS = {

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from raftwerk import cli as cli_package
 from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.sim.scenarios import SCENARIOS
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 from raftwerk.cluster.command_line.commands import Argument, Command, Group
 from raftwerk.cluster.command_line.plural import counted
 

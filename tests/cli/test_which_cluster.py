@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import parse_bootstrap
 from raftwerk.cluster.command_line.cluster_address import AddressError, find_address

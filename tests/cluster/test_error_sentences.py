@@ -10,7 +10,7 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import RefusedError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.error_sentences import SENTENCES, error_sentence

@@ -12,7 +12,7 @@ import click
 import pytest
 from support.docs.documentation import DOCS, ROOT
 
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 _BLOCK = re.compile(r"```\w*\n(.*?)```|((?:^ {4}[^\n]*\n)+)", re.S | re.M)

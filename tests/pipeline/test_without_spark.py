@@ -198,7 +198,7 @@ def test_a_cluster_that_is_down_is_named() -> None:
     ],
 )
 def test_a_missing_package_is_named_before_a_cluster_is_looked_for(module: str, words: list[str], told: str) -> None:
-    program = f"import sys; sys.modules[{module!r}] = None; from raftwerk.cli import main; main()"
+    program = f"import sys; sys.modules[{module!r}] = None; from raftwerk.cli.main import main; main()"
     command = [sys.executable, "-c", program, "pipeline", *words, "-b", "127.0.0.1:1"]
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     assert answer.returncode == 1

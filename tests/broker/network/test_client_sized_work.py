@@ -150,9 +150,7 @@ def test_a_large_request_is_forwarded_as_it_came() -> None:
 def test_loggers_among_many_resources_are_altered_here() -> None:
     async def main() -> None:
         harness = GroupHarness()
-        rows = [
-            {"resource_type": BROKER_LOGGER_RESOURCE, "resource_name": "1", "configs": []} for _ in range(ITEMS // 4)
-        ]
+        rows = [{"resource_type": BROKER_LOGGER_RESOURCE, "resource_name": "1", "configs": []} for _ in range(ITEMS)]
         fields = {"resources": rows, "validate_only": True}
         answer = await Attack(harness, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).run()
         assert [row.error_code for row in answer.responses] == [0] * len(rows)

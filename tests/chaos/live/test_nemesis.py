@@ -23,7 +23,7 @@ from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
 from raftwerk.chaos.live.run import ChaosRun, RunOptions
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 

@@ -135,7 +135,7 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
 
 
 def test_a_broken_pipe_that_is_not_the_output_s_is_no_silent_success() -> None:
-    program = "import click, raftwerk.cli as cli; cli.LazyGroup.get_command = lambda *_: boom; cli.main()"
+    program = "import click, raftwerk.cli.main as cli; cli.LazyGroup.get_command = lambda *_: boom; cli.main()"
     boom = "import click\n@click.command()\ndef boom() -> None: raise BrokenPipeError\n"
     done = subprocess.run(
         [sys.executable, "-c", f"{boom}{program}", "status"], capture_output=True, text=True, check=False, timeout=40

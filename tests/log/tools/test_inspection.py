@@ -14,7 +14,7 @@ from support.log.compacted_logs import COMPACT, Writer, drive, plan_of
 from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig

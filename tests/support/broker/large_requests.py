@@ -14,8 +14,8 @@ from support.processor_speed import times_slower
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 
-ITERATION_S_MAX = 0.08
-"""Processor time of one iteration of the loop: four times what is wanted. A slower machine has as many times more."""
+ITERATION_S_MAX = 0.04
+"""Processor time of one iteration of the loop: twice what is wanted. A slower machine has as many times more."""
 
 ITERATIONS_WAITED_MAX = 3
 """Of the neighbour's request."""

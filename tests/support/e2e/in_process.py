@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from raftwerk.cli import cli
+from raftwerk.cli.main import cli
 
 
 def ok(*arguments: str) -> str:

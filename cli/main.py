@@ -1,0 +1,150 @@
+"""The subcommands. A subcommand's module is imported when the subcommand runs, so that a node starts quickly.
+
+Exit codes of every subcommand: 0, it did what was asked; 1, it could not (a port in use, a refused request, lost
+records); 2, the command line or the configuration is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from raftwerk import __version__
+
+from ..cluster.command_line.commands import Group
+from .options import is_reader_gone
+
+_COMMANDS = {
+    "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
+    "down": ("local_cluster.up:down", "Stop a cluster that was started with up --detach."),
+    "run": ("local_cluster.run:run", "Run a command, such as npm test, with a cluster that is started for it."),
+    "status": ("local_cluster.nodes:status", "Show the nodes of a local cluster."),
+    "kill": ("local_cluster.nodes:kill", "Send a signal to a node of a local cluster."),
+    "start": ("local_cluster.nodes:start", "Start nodes of a local cluster that are down."),
+    "logs": ("local_cluster.node_logs:logs", "Show the logs of the nodes of a local cluster."),
+    "delete": ("local_cluster.delete:delete", "Delete a local cluster with all its data."),
+    "clusters": ("local_cluster.nodes:clusters", "List the named local clusters."),
+    "profile": ("local_cluster.profiles:profile", "Name remote clusters, and choose the one to use."),
+    "env": ("local_cluster.profiles:env", "Print shell exports that select a cluster."),
+    "node": ("one_node.node:node", "Run one node from server.properties."),
+    "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
+    "settings": ("one_node.node:settings", "List the settings of server.properties."),
+    "topics": (
+        "administration.topics:topics",
+        "Create, list, describe, alter and delete topics; look up offsets, delete records.",
+    ),
+    "partitions": ("administration.partitions:partitions", "Move partitions between brokers, and elect leaders."),
+    "features": ("administration.features:features", "Show and change the levels of the cluster's features."),
+    "configs": ("administration.configs:configs", "Show and set the configuration of topics and brokers."),
+    "brokers": ("administration.configs:brokers", "List brokers, and unregister one that will not come back."),
+    "quorum": ("administration.quorum:quorum", "Show the metadata quorum, and add or remove controllers."),
+    "groups": (
+        "administration.groups:groups",
+        "Show consumer groups and their lag, set their offsets, and delete them.",
+    ),
+    "transactions": (
+        "administration.transactions:transactions",
+        "Show transactions, find those that hang, and abort them.",
+    ),
+    "produce": ("records.produce:produce", "Send lines to a topic."),
+    "consume": ("records.consume:consume", "Print the records of a topic."),
+    "doctor": ("administration.doctor:doctor", "Find problems of a cluster, a configuration, or this machine."),
+    "perf": ("records.perf:perf", "Measure throughput and latency."),
+    "log": ("one_node.log_files:log", "Show, check and repair the files of a node."),
+    "demo": (
+        "local_cluster.demo:demo",
+        "Stream flights through three nodes, kill two of them, and count what was lost.",
+    ),
+    "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
+    "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
+    "completion": ("completion:completion", "Print the completion script for a shell."),
+    "sim": ("fault_tests.sim:sim", "Run a cluster in the deterministic simulator."),
+}
+
+
+_ALIASES = {
+    "topic": "topics",
+    "partition": "partitions",
+    "feature": "features",
+    "config": "configs",
+    "broker": "brokers",
+    "group": "groups",
+    "transaction": "transactions",
+    "cluster": "clusters",
+    "setting": "settings",
+    "profiles": "profile",
+}
+"""The names of other tools, which say topic where we say topics."""
+
+
+class LazyGroup(Group):
+    """A group that imports the module of a subcommand when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help page."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand; None for an unknown name."""
+        entry = _COMMANDS.get(self.aliases.get(cmd_name, cmd_name))
+        if entry is None:
+            return None
+        module, _, attribute = entry[0].partition(":")
+        command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry[0]} is not a command")
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand. A reader that closes the pipe of our output early (`| head`) is not a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            if not is_reader_gone():
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
+            ctx.exit(0)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.command(
+    cls=LazyGroup, aliases=_ALIASES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="raftwerk")
+def cli() -> None:
+    """A Kafka-compatible cluster in Python: real clients, several nodes, no JVM.
+
+    \b
+    Examples:
+      raftwerk up -n 3                                   three nodes on ports 9092 to 9094
+      raftwerk topics create flights -p 6 --replicas 3
+      echo hello | raftwerk produce flights
+      raftwerk consume flights -n 1
+
+    Names of Kafka's own tools are understood: topic for topics, --topic NAME for the argument, --replication-factor.
+
+    Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong.
+    """
+
+
+def main() -> None:
+    """Run the command. An error that the user can repair is printed as one sentence, without a traceback."""
+    try:
+        code = cli.main(prog_name="raftwerk", standalone_mode=False)
+    except click.exceptions.Exit as exit_asked:
+        code = exit_asked.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        click.echo("Aborted.", err=True)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
