@@ -7,4 +7,5 @@ the records.
 - `coordinator_topic`: the topic, the partition of a key, and waiting until the topic is created.
 - `led_partitions`: which partitions this broker leads, with a shard for each; `coordinator_loader` replays them.
 - `coordinator_partition_writer`: writes a batch of records. `record_fields`: the encodings of their fields.
+- `effects`: writes and answers, as shards and groups ask for them.
 """

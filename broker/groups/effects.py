@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...wire.errors import ErrorCode
-from ..coordinators.record_fields import CoordinatorRecord
+from ..coordinators.effects import Persist, Reply
 
 
 class TimerName(NamedTuple):
@@ -17,22 +17,6 @@ class TimerName(NamedTuple):
 
     kind: str
     member_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Answer the request that waits under `token`, which is never None."""
-
-    token: Any
-    result: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Write the records as one batch, and call `on_persisted(tag, error)` when they are committed or failed."""
-
-    records: tuple[CoordinatorRecord, ...]
-    tag: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +46,7 @@ class ReplaceGroup:
     group: Any
 
 
-Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload | ReplaceGroup"
+Effect: TypeAlias = "Reply[Any] | Persist[Any] | SetTimer | CancelTimer | Reload | ReplaceGroup"
 
 
 @dataclass(frozen=True, slots=True)

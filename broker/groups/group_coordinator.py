@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage
@@ -25,6 +25,7 @@ from ...wire.types import TopicPartition
 from ..coordinators.coordinator_loader import CoordinatorLoader
 from ..coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
+from ..coordinators.effects import Persist, Reply
 from ..coordinators.led_partitions import LedPartitions
 from ..coordinators.record_fields import CoordinatorRecord
 from ..log_limiter import LogLimiter
@@ -32,7 +33,7 @@ from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_heartbeat import HeartbeatRequest
 from .consumer.consumer_group_member import JOIN_EPOCH
 from .consumer.topics import ImageTopics
-from .effects import CancelTimer, Effect, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
+from .effects import CancelTimer, Effect, Reload, ReplaceGroup, SetTimer, TimerName
 from .group_config import OFFSETS_TOPIC, GroupConfig, with_own_values
 from .group_coordinator_shard import Group, GroupCoordinatorShard, expired_offsets
 from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
@@ -291,7 +292,7 @@ class GroupCoordinator:
         elif isinstance(effect, Reload):
             self.partitions.reload(shard)
 
-    def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist) -> None:
+    def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist[Any]) -> None:
         def persisted(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
                 error = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -23,13 +23,13 @@ from ...wire.types import TopicPartition
 from ..coordinators.coordinator_loader import CoordinatorLoader
 from ..coordinators.coordinator_partition_writer import coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
+from ..coordinators.effects import Persist, Reply
 from ..coordinators.led_partitions import LedPartitions
 from .marker_queues import Ending
 from .transaction_config import TRANSACTION_TOPIC, TransactionConfig
 from .transaction_coordinator_shard import (
     Effect,
-    Persist,
-    Reply,
+    PendingWrite,
     RetryCompletion,
     TransactionCoordinatorShard,
     WriteMarkers,
@@ -218,7 +218,7 @@ class TransactionCoordinator:
     def _carry_out_one(self, shard: TransactionCoordinatorShard, effect: Effect) -> None:
         if isinstance(effect, Reply):
             if not effect.token.done():
-                effect.token.set_result(effect.answer)
+                effect.token.set_result(effect.result)
         elif isinstance(effect, Persist):
             self._persist(shard, effect)
         elif isinstance(effect, WriteMarkers):
@@ -231,7 +231,7 @@ class TransactionCoordinator:
             transactional_id = effect.transactional_id
             self.partitions.timers.add(_COMPLETION_RETRY_MS, lambda: self._complete(shard, transactional_id))
 
-    def _persist(self, shard: TransactionCoordinatorShard, effect: Persist) -> None:
+    def _persist(self, shard: TransactionCoordinatorShard, effect: Persist[PendingWrite]) -> None:
         def persisted(code: ErrorCode) -> None:
             error = coordinator_error(code, ErrorCode.UNKNOWN_SERVER_ERROR)
             shard.on_persisted(effect.tag, error, self._wall_ms())

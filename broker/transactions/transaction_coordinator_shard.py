@@ -16,27 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 from ...runtime.invariants import invariant
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
-from ..coordinators.record_fields import BadRecord, CoordinatorRecord
+from ..coordinators.effects import Persist, Reply
+from ..coordinators.record_fields import BadRecord
 from . import transaction_decisions as decisions
 from .transaction_decisions import Answer, Decision, InitRequest, Producer, ProducerIds, Transition
 from .transaction_metadata import TransactionMetadata, TransactionState
 from .transaction_records import decode_key, decode_value, transaction_record
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Answer the request that waits under `token`."""
-
-    token: Any
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Write the records as one batch, and call `on_persisted(tag, error)` when they are committed or failed."""
-
-    records: tuple[CoordinatorRecord, ...]
-    tag: PendingWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +39,7 @@ class RetryCompletion:
     transactional_id: str
 
 
-Effect: TypeAlias = "Reply | Persist | WriteMarkers | RetryCompletion"
+Effect: TypeAlias = "Reply[Answer] | Persist[PendingWrite] | WriteMarkers | RetryCompletion"
 
 
 NO_ANSWER = Answer()

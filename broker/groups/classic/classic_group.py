@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....wire.errors import ErrorCode
+from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
-from ..effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
+from ..effects import CancelTimer, Effect, JoinResult, SetTimer, SyncResult, TimerName
 from ..group_config import ClassicConfig
 from ..records.offset_and_classic_records import GroupMetadataValue, classic_group_record
 from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest

@@ -20,10 +20,11 @@ from enum import StrEnum
 from typing import Any
 
 from ....wire.errors import ErrorCode
+from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from ..effects import CancelTimer, Effect, JoinResult, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
+from ..effects import CancelTimer, Effect, JoinResult, Reload, ReplaceGroup, SetTimer, TimerName
 from ..group_config import GroupConfig
 from ..member_session_expiry import MemberSession
 from ..records.consumer_group_records import (

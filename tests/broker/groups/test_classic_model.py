@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
-from raftwerk.broker.groups.effects import CancelTimer, JoinResult, Persist, Reply, SetTimer, TimerName
+from raftwerk.broker.groups.effects import CancelTimer, JoinResult, SetTimer, TimerName
 from raftwerk.broker.groups.group_config import ClassicConfig
 from raftwerk.wire.errors import ErrorCode
 
@@ -33,7 +34,7 @@ class History:
         self.ids: dict[int, str] = {}
         self.generations: dict[int, int] = {}
         self.timers: dict[TimerName, int] = {}
-        self.held: list[Persist] = []
+        self.held: list[Persist[Any]] = []
         self.last_generation = 0
 
     def run(self) -> None:

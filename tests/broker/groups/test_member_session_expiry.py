@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from support.broker.consumer_transcript import FakeTopics
 
+from raftwerk.broker.coordinators.effects import Persist
 from raftwerk.broker.groups.classic.classic_events import JoinRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest
-from raftwerk.broker.groups.effects import Persist, SetTimer, TimerName
+from raftwerk.broker.groups.effects import SetTimer, TimerName
 from raftwerk.broker.groups.group_config import GroupConfig
 from raftwerk.broker.groups.member_session_expiry import GRACE_MS, LATE_MS
 from raftwerk.wire.errors import ErrorCode

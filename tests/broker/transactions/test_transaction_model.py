@@ -12,10 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.transactions.transaction_coordinator_shard import (
     PendingWrite,
-    Persist,
-    Reply,
     RetryCompletion,
     TransactionCoordinatorShard,
     WriteMarkers,
@@ -101,7 +100,7 @@ class TransactionModel(RuleBasedStateMachine):
                 elif isinstance(effect, RetryCompletion):
                     self.retries += 1
                 elif isinstance(effect, Reply):
-                    self.answered(effect.token, effect.answer)
+                    self.answered(effect.token, effect.result)
 
     def decide(self, value: TransactionMetadata, is_commit: bool) -> None:
         key = value.producer_id, value.producer_epoch, value.start_ms

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
-from raftwerk.broker.groups.effects import CancelTimer, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
+from raftwerk.broker.groups.effects import CancelTimer, JoinResult, SetTimer, SyncResult, TimerName
 from raftwerk.broker.groups.group_config import ClassicConfig
 from raftwerk.broker.groups.records.offset_and_classic_records import GroupMetadataValue, decode_classic_group
 from raftwerk.wire.errors import ErrorCode
@@ -47,7 +48,7 @@ class Stage:
         self.given: dict[str, int] = {}
         self.timers: dict[TimerName, int] = {}
         self.is_held = False
-        self.held: list[Persist] = []
+        self.held: list[Persist[Any]] = []
         self.written: GroupMetadataValue | None = None
         self.lines: list[str] = []
         self.shown = ""

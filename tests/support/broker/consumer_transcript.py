@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.coordinators.record_fields import CoordinatorRecord
 from raftwerk.broker.groups.consumer.assignors import PartitionIds
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
-from raftwerk.broker.groups.effects import CancelTimer, Persist, Reload, Reply, SetTimer, TimerName
+from raftwerk.broker.groups.effects import CancelTimer, Reload, SetTimer, TimerName
 from raftwerk.broker.groups.group_config import GroupConfig
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.records.consumer_group_records import decode_consumer_key
