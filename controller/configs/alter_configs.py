@@ -36,6 +36,10 @@ _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
 }
 
 
+_NODE_ID_MAX = 2**31 - 1
+_NODE_ID_DIGITS_MAX = 10
+
+
 class Operation(IntEnum):
     """The operations of IncrementalAlterConfigs."""
 
@@ -105,7 +109,7 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
 def _alter_resource(
     image: MetadataImage, key: tuple[int, str], given: Sequence[_Config], change: _Change[_Config], rules: ConfigRules
 ) -> list[Record]:
-    _check_resource(image, key)
+    _check_name(key)
     names = [one.name for one in given]
     if len(set(names)) < len(names):
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each configuration must appear at most once.")
@@ -119,6 +123,7 @@ def _alter_resource(
         for name, value in new.items():
             _declared(key[0], name).parse_for_client(value)
         check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(new)
+    _check_exists(image, key)
     records: list[Record] = [
         ConfigRecord(key[0], key[1], name, new.get(name))
         for name in dict.fromkeys((*old, *new))
@@ -153,22 +158,37 @@ def _replaced(
     return new
 
 
-def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
+def _check_name(key: tuple[int, str]) -> None:
     resource_type, name = key
-    if resource_type == TOPIC_RESOURCE:
-        if name not in image.topics_by_name:
-            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+    if resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         if not name:
             complaint = "Default group resources are not allowed."
             if resource_type == CLIENT_METRICS_RESOURCE:
                 complaint = "Subscription name can't be empty"
             raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
-    elif resource_type != BROKER_RESOURCE:
+    elif resource_type == BROKER_RESOURCE:
+        if name:
+            parse_node_id(name)
+    elif resource_type != TOPIC_RESOURCE:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    elif name and not name.isdigit():
-        complaint = f"Node id must be an integer, but it is: {name}"
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+
+
+def parse_node_id(name: str) -> int:
+    """The node that the name of a resource names. Raises `ProtocolError(INVALID_REQUEST)` when it is no node id."""
+    if name.isdecimal() and len(name) <= _NODE_ID_DIGITS_MAX and int(name) <= _NODE_ID_MAX:
+        return int(name)
+    raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+
+
+def _check_exists(image: MetadataImage, key: tuple[int, str]) -> None:
+    """Topics and nodes must exist, also where a value is deleted. Apache Kafka looks at the values first."""
+    resource_type, name = key
+    if resource_type == TOPIC_RESOURCE and name not in image.topics_by_name:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if resource_type == BROKER_RESOURCE and name:
+        node_id = parse_node_id(name)
+        if node_id not in image.brokers and node_id not in image.controllers:
+            raise ProtocolError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 
 
 def _declared(resource_type: int, name: str) -> ConfigKey:

@@ -17,7 +17,9 @@ from raftwerk.controller.metadata.metadata_records import (
     Endpoint,
     PartitionRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.config_def import ConfigSource
@@ -104,12 +106,30 @@ def test_alter_configs_replaces_everything() -> None:
         (TOPIC, "t", "compression.gzip.level", "0", ErrorCode.INVALID_CONFIG),
         (BROKER, "", "replica.alter.log.dirs.io.max.bytes.per.second", "nan", ErrorCode.INVALID_CONFIG),
         (99, "t", "retention.ms", "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "9", "log.retention.ms", "7", ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (BROKER, "9", "log.retention.ms", "soon", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "nowhere", "retention.ms", "soon", ErrorCode.INVALID_CONFIG),
+        (BROKER, "-1", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "\u00b2", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "2147483648", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1" * 5_000, "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_refusals(kind: int, name: str, key: str, value: str, code: ErrorCode) -> None:
     image = new_image()
     assert change(image, kind, name, (key, SET, value)) == code
     assert not image.configs
+
+
+def test_only_registered_nodes_have_configurations() -> None:
+    """As in Apache Kafka, a controller counts too, and values of a node that is gone cannot even be deleted."""
+    image = new_image()
+    assert change(image, BROKER, "1", ("log.retention.ms", SET, "7")) == 0
+    assert replace(image, BROKER, "9", log_retention_ms="7") == ErrorCode.BROKER_ID_NOT_REGISTERED
+    apply(image, RegisterControllerRecord(9, UUID(int=9), (Endpoint("CONTROLLER", "h", 2),)))
+    assert change(image, BROKER, "9", ("log.retention.ms", SET, "7")) == 0
+    apply(image, UnregisterBrokerRecord(1, image.brokers[1].epoch))
+    assert change(image, BROKER, "1", ("log.retention.ms", DELETE, None)) == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_a_value_for_one_broker_counts_before_the_value_for_all() -> None:

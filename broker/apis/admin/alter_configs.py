@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ....controller.configs.alter_configs import parse_node_id
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....wire.codec import decode_response, encode_request
@@ -51,9 +52,7 @@ def _alter_loggers(
     name = wanted.resource_name
     code, text = ErrorCode.NONE, None
     try:
-        if not name.isdigit():
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-        if int(name) != services.config.node_id:
+        if parse_node_id(name) != services.config.node_id:
             complaint = f"Unexpected node id. Expected {services.config.node_id}, but received {name}"
             raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
         alter_logger_levels(wanted.configs, validate_only=validate_only)
