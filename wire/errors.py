@@ -158,6 +158,14 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
+def known_error(code: int) -> ErrorCode:
+    """The error of that code; UNKNOWN_SERVER_ERROR for a code of a newer peer, which this node does not know."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ProtocolError(Exception):
     """A valid request that is refused. The client gets `code`, and `message` where its version has a field for it."""
 

@@ -10,7 +10,7 @@ from ...isr.leader.leader_state import AlterPartitionResult
 from ...isr.ports import AlterPartitionItem
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, known_error
 from .controller_channel import ControllerChannel
 
 ALTER_PARTITION_VERSION = 3
@@ -29,7 +29,7 @@ class AlterPartitionSender:
         fields = alter_partition_fields(self._node_id, self._broker_epoch(), items)
         response = await self._channel.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
         if response.error_code:
-            raise ProtocolError(ErrorCode(response.error_code), "AlterPartition refused")
+            raise ProtocolError(known_error(response.error_code), "AlterPartition refused")
         return alter_partition_results(response, items)
 
 

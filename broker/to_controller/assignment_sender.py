@@ -9,7 +9,7 @@ from uuid import UUID
 from ...isr.ports import ReplicaKey
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ProtocolError, known_error
 from .controller_channel import ControllerChannel
 
 ASSIGN_REPLICAS_VERSION = 0
@@ -28,7 +28,7 @@ class AssignmentSender:
         fields = assign_replicas_fields(self._node_id, self._broker_epoch(), assignments)
         response = await self._channel.request(ApiKey.ASSIGN_REPLICAS_TO_DIRS, ASSIGN_REPLICAS_VERSION, fields)
         if response.error_code:
-            raise ProtocolError(ErrorCode(response.error_code), "AssignReplicasToDirs refused")
+            raise ProtocolError(known_error(response.error_code), "AssignReplicasToDirs refused")
         return assign_replicas_results(response)
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ...wire.api_keys import ApiKey
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ..config import TopicDefaults
 from ..coordinators.coordinator_topic import InternalTopicConfig
 from ..log_limiter import LogLimiter
@@ -71,7 +71,7 @@ class AutoTopicCreationManager:
             return
         for topic in response.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                reason = topic.error_message or ErrorCode(topic.error_code).name
+                reason = topic.error_message or error_name(topic.error_code)
                 self._log(f"topic {topic.name}", topic.error_code, reason)
 
     def _log(self, what: str, code: int, reason: str) -> None:

@@ -15,7 +15,7 @@ from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...raft.types import LeaderAndEpoch
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ProtocolError, error_name
 from ..config import BrokerConfig
 from .broker_lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
 from .controller_channel import ControllerChannel
@@ -197,7 +197,7 @@ class BrokerLifecycleManager:
                 self.lifecycle.state.name,
             )
         elif response.error_code and before is not BrokerState.STARTING:
-            logger.warning("heartbeat refused: %s", ErrorCode(response.error_code).name)
+            logger.warning("heartbeat refused: %s", error_name(response.error_code))
         self._check_registered()
         self._check_ready()
         return True

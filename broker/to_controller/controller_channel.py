@@ -16,7 +16,7 @@ from ...runtime.ports import Buffer, Runtime
 from ...wire.api_keys import ApiKey
 from ...wire.client import Backoff, Connection, connect
 from ...wire.codec import Struct, decode_request, decode_response, encode_data, encode_request
-from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
+from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
 from ...wire.frames import RequestHeader, parse_response_header
 from ...wire.frames import encode_request as encode_frame
 from ..network.request import Request
@@ -82,7 +82,7 @@ class ControllerChannel:
         data = await self._exchange_envelope(encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope), header, body)
         response = decode_response(ApiKey.ENVELOPE, ENVELOPE_VERSION, data)
         if response.error_code or response.response_data is None:
-            raise ProtocolError(ErrorCode(response.error_code), "the controller refused the envelope")
+            raise ProtocolError(known_error(response.error_code), "the controller refused the envelope")
         answer = memoryview(response.response_data)
         _, position = parse_response_header(request.api_key, request.api_version, answer)
         return answer[position:]

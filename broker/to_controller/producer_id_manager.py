@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ...wire.api_keys import ApiKey
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, known_error
 from .controller_channel import ControllerChannel
 
 ALLOCATE_PRODUCER_IDS_VERSION = 0
@@ -39,7 +39,7 @@ class ProducerIdBlockSource:
             ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields, timeout_ms=ALLOCATE_TIMEOUT_MS
         )
         if response.error_code:
-            raise ProtocolError(ErrorCode(response.error_code), "AllocateProducerIds refused")
+            raise ProtocolError(known_error(response.error_code), "AllocateProducerIds refused")
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...isr.leader.transaction_markers import TransactionMarker
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
+from ...wire.errors import ErrorCode, known_error
 from ...wire.types import TopicPartition
 
 
@@ -108,7 +108,7 @@ def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartitio
 def response_codes(response: Struct) -> dict[tuple[int, TopicPartition], ErrorCode]:
     """The error code of each producer id and partition in a WriteTxnMarkers response."""
     return {
-        (marker.producer_id, TopicPartition(topic.name, row.partition_index)): ErrorCode(row.error_code)
+        (marker.producer_id, TopicPartition(topic.name, row.partition_index)): known_error(row.error_code)
         for marker in response.markers
         for topic in marker.topics
         for row in topic.partitions

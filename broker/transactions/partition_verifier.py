@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from ...log.state.transaction_verification import VerificationGuard
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
+from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
 from ...wire.types import TopicPartition
 
 logger = logging.getLogger("raftwerk.transactions")
@@ -165,11 +165,11 @@ def answers(questions: Sequence[Question], response: Struct) -> list[Codes]:
     """The answer to each question, as its client is to see it. A partition without an answer is not verified."""
     if response.error_code:
         # A client cannot do anything about a broker that may not ask (CLUSTER_AUTHORIZATION_FAILED).
-        refused = ErrorCode(response.error_code)
+        refused = known_error(response.error_code)
         refused = ErrorCode.INVALID_TXN_STATE if refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else refused
         return [dict.fromkeys(question.partitions, refused) for question in questions]
     codes = {
-        (row.transactional_id, topic.name, one.partition_index): ErrorCode(one.partition_error_code)
+        (row.transactional_id, topic.name, one.partition_index): known_error(one.partition_error_code)
         for row in response.results_by_transaction
         for topic in row.topic_results
         for one in topic.results_by_partition

@@ -121,7 +121,7 @@ class TransactionMarkerSender:
                 timeout_ms=TIMEOUT_MS,
             )
             codes = response_codes(response)
-        except (OSError, WireFormatError, ValueError) as error:
+        except (OSError, WireFormatError) as error:
             self._log(f"broker {broker_id}", "cannot write markers", str(error) or type(error).__name__)
         finally:
             self._under_way[broker_id] -= 1

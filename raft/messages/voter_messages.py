@@ -6,10 +6,9 @@ from typing import Any
 
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, known_error
 from ..messages.control_records import parse_listeners, parse_versions
 from ..messages.messages import AddVoter, ChangeReply, ProbeReply, RemoveVoter, UpdateVoter, VoterChange
-from ..messages.wire_messages import known_error
 from ..types import NO_DIRECTORY, ReplicaKey
 from ..voters.voter_set import STATIC_VERSION, VersionRange, Voter, VoterEndpoint
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...wire.api_keys import ApiKey
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode, ProtocolError, known_error
 from ...wire.fetch import (
     UNKNOWN_HIGH_WATERMARK,
     FetchPartition,
@@ -435,11 +435,3 @@ def _only_partition_of_reply(topics: Any) -> Any:
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the reply is not about the one metadata partition")
     return topics[0].partitions[0]
-
-
-def known_error(code: int) -> ErrorCode:
-    """The error of that code; UNKNOWN_SERVER_ERROR for a code that this node does not know."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

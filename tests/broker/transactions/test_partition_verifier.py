@@ -56,8 +56,8 @@ class Cluster:
         self.verifies_transactions = True
         self.coordinator: int | None = COORDINATOR
         self.requests: list[Struct] = []
-        self.refusals: dict[tuple[str, TopicPartition], ErrorCode] = {}
-        self.top_level = ErrorCode.NONE
+        self.refusals: dict[tuple[str, TopicPartition], int] = {}
+        self.top_level: int = ErrorCode.NONE
         self.fails_with: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -266,6 +266,22 @@ async def test_a_coordinator_that_does_not_answer_is_a_network_exception(cluster
     assert (await cluster.verify(ADD, P0)).errors == {P0: ErrorCode.NETWORK_EXCEPTION}
     cluster.fails_with = None
     assert (await cluster.verify(ADD, P0)).errors == {}
+
+
+@pytest.mark.parametrize("is_top_level", [True, False])
+def test_a_code_that_this_broker_does_not_know_is_a_server_error(is_top_level: bool) -> None:
+    @played
+    async def play(cluster: Cluster) -> None:
+        if is_top_level:
+            cluster.top_level = 32_000
+        else:
+            cluster.refusals["t", P0] = 32_000
+        assert (await cluster.verify(ADD, P0)).errors == {P0: ErrorCode.UNKNOWN_SERVER_ERROR}
+        cluster.top_level = 0
+        cluster.refusals.clear()
+        assert (await cluster.verify(ADD, P0)).errors == {}
+
+    play()
 
 
 @played
