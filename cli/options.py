@@ -100,13 +100,13 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
 
 
 def is_reader_gone() -> bool:
-    """Whether standard output is a pipe that its reader has closed, as `| head` does."""
+    """Whether standard output is a pipe or a socket that its reader has closed, as `| head` does."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
     except (OSError, ValueError):
         return False
-    return any(events & select.POLLERR for _, events in poll.poll(0))
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _told(error: ClientError | OSError) -> str:

@@ -9,7 +9,7 @@ Source: Apache Kafka's documentation, section "Message Format"; KIP-98.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -380,19 +380,6 @@ def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
         raise _invalid(f"{len(data) - position} bytes after the last of {header.record_count} records")
 
 
-def iter_all_records(
-    buf: Buffer, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES
-) -> Iterator[tuple[BatchHeader, Record]]:
-    """The records of all batches in `buf`, control records too, each with its batch's header.
-
-    An incomplete last batch is left out, because a Fetch response may end with one.
-    """
-    view = memoryview(buf)
-    for position, header in iter_headers(view, allow_partial_tail=True):
-        for record in iter_records(view[position : position + header.size_bytes], limit_bytes=limit_bytes):
-            yield header, record
-
-
 def _encode_record(out: bytearray, record: RecordLike, offset_delta: int, base_timestamp: int) -> None:
     key, value, headers, timestamp = record
     body = bytearray(1)
@@ -478,3 +465,34 @@ def control_record_type(key: bytes | None) -> int:
     if version < 0:
         raise _invalid(f"control record key of version {version}")
     return int(record_type)
+
+
+class AbortedTransactions:
+    """The aborted transactions of a Fetch answer, as a consumer with `read_committed` needs them (KIP-98).
+
+    `pairs` are producer ids with the first offsets of their transactions. Without pairs, only markers are left out, as
+    with `read_uncommitted`.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self._coming = sorted(((first, producer_id) for producer_id, first in pairs), reverse=True)
+        self._aborting: dict[int, None] = {}
+
+    def hide(self, batch: Buffer, header: BatchHeader) -> bool:
+        """Whether the consumer does not see the batch at the start of `batch`. Ask for every batch, in their order.
+
+        Control batches are hidden, and so are the batches of an aborted transaction, which ends at its marker.
+        """
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._aborting[self._coming.pop()[1]] = None
+        if not header.is_control:
+            return header.is_transactional and header.producer_id in self._aborting
+        if header.producer_id in self._aborting and _is_abort_marker(batch):
+            del self._aborting[header.producer_id]
+        return True
+
+
+def _is_abort_marker(batch: Buffer) -> bool:
+    """Whether the control batch ends an aborted transaction. Compaction may have left the batch without its record."""
+    marker = next(iter_records(batch), None)
+    return marker is not None and control_record_type(marker.key) == ControlRecordType.ABORT

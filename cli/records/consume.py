@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Command, Option, bootstrap_option, json_option, milliseconds, run_client, topic_argument
+from ..options import (
+    Command,
+    Option,
+    bootstrap_option,
+    is_reader_gone,
+    json_option,
+    milliseconds,
+    run_client,
+    topic_argument,
+)
 from .decoding import DECODERS, RAW, as_json, decode, line_of
 from .formats import FormatError, Formatter, key_and_value, parse
 
@@ -43,6 +52,7 @@ class _Request:
     null: str
     decode: str
     group: str | None
+    isolation: str
     bootstrap: str
     as_json: bool
 
@@ -92,6 +102,15 @@ class _Request:
 @click.option(
     "-g", "--group", metavar="ID", help="Read as a member of this consumer group, and commit what is printed."
 )
+@click.option(
+    "--isolation",
+    cls=Option,
+    aliases=["--isolation-level"],
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="With read_committed, only records of committed transactions, and those without one.",
+)
 @click.option("-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value.")
 @click.option(
     "-f", "--format", "line_format", metavar="TEXT", help="Print records in this form, as kcat does; see above."
@@ -116,6 +135,9 @@ def consume(**options: Any) -> None:
     if it has not, from the beginning, or with --latest from the end. What is printed is committed every five seconds,
     when partitions move to another member, and at the end.
 
+    With --isolation read_committed, records of aborted transactions are left out, and a partition ends at the first
+    record of a transaction that is open: --exit-at-end stops there, and without it the command waits there.
+
     \b
     Fields of --format: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp (ms),
     %K and %S length of key and value (-1 for null), %R length of the value as 32 bits, %% percent;
@@ -130,6 +152,7 @@ def consume(**options: Any) -> None:
       raftwerk consume events --last 5 -e -s msgpack
       raftwerk consume flights -e -f '%t-%p@%o %k: %s\\n'
       raftwerk consume flights --group reports -e       what the group has not read yet
+      raftwerk consume transfers --isolation read_committed
     """
     request = _Request(**options)
     request.check()
@@ -139,13 +162,14 @@ def consume(**options: Any) -> None:
 
 async def _run(request: _Request) -> None:
     from ...cluster.client.cluster_client import ClusterClient
-    from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
+    from ...cluster.client.consumer import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Consumer
     from ...cluster.client.group_member import GroupMember
 
     until_ms = None if request.until is None else milliseconds(request.until, "--until")
     printer = _Printer(request, until_ms)
+    isolation_level = READ_COMMITTED if request.isolation == "read_committed" else READ_UNCOMMITTED
     async with ClusterClient(request.bootstrap) as client:
-        consumer = Consumer(client, request.topic)
+        consumer = Consumer(client, request.topic, isolation_level=isolation_level)
         await _start(consumer, request)
         ends = None
         if request.exit_at_end or until_ms is not None:
@@ -157,7 +181,12 @@ async def _run(request: _Request) -> None:
         member_id = str(uuid.uuid4())
         with _sigterm_cancels():
             async with GroupMember(
-                client, request.group, request.topic, member_id=member_id, start_at=start_at
+                client,
+                request.group,
+                request.topic,
+                member_id=member_id,
+                start_at=start_at,
+                isolation_level=isolation_level,
             ) as member:
                 member.ends = ends
                 await _print_until(ends, member, printer)
@@ -175,6 +204,8 @@ async def _print_until(ends: dict[int, int] | None, source: Consumer | GroupMemb
         sys.stdout.flush()
         if printer.is_full:
             return
+        if is_reader_gone():
+            raise BrokenPipeError  # see LazyGroup
 
 
 @contextmanager

@@ -114,6 +114,8 @@ def produce(**options: Any) -> None:
             await producer.start()
             if request.partition is not None:
                 producer.check_partition(request.partition)
+            if not request.messages and not request.tombstone and sys.stdin.isatty():
+                click.echo(_hint(request.key_separator), err=True)
             async for records in _records(request, parser):
                 for acked in await producer.send(
                     records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms
@@ -131,6 +133,12 @@ def produce(**options: Any) -> None:
     summarize()
     if parser.error:
         raise click.ClickException(parser.error)
+
+
+def _hint(separator: str | None) -> str:
+    """What a person at a terminal has to know, since nothing else is shown there."""
+    what = "Each line" if separator is None else f"Each line, a key and a value with {separator!r} between them,"
+    return f"{what} is sent as a record when you press Enter. Ctrl-D ends."
 
 
 def _pairs(entries: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
+from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ...wire.records import Record, iter_all_records
+from ...wire.records import AbortedTransactions, Record, iter_headers, iter_records
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 
 EARLIEST, LATEST = -2, -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LIST_OFFSETS_VERSION = 7
 _FETCH_VERSION = 12
 _RETRY_PAUSE_S = 0.1
@@ -28,12 +30,19 @@ class Consumed:
 
 
 class Consumer:
-    """Reads partitions of one topic, each in order."""
+    """Reads partitions of one topic, each in order.
 
-    def __init__(self, client: ClusterClient, topic: str, *, max_wait_ms: int = 500) -> None:
+    With an `isolation_level` of `READ_COMMITTED` it leaves out records of aborted transactions, and a partition ends
+    for it at the first record of an open one (KIP-98).
+    """
+
+    def __init__(
+        self, client: ClusterClient, topic: str, *, max_wait_ms: int = 500, isolation_level: int = READ_UNCOMMITTED
+    ) -> None:
         self.client = client
         self.topic = topic
         self.max_wait_ms = max_wait_ms
+        self.isolation_level = isolation_level
         self.positions: dict[int, int] = {}
         self._view: TopicView | None = None
 
@@ -69,13 +78,19 @@ class Consumer:
     def done(self, consumed: Consumed) -> None:
         """Nothing: a consumer without a group keeps no account of what was read. See `GroupMember.done`."""
 
-    async def offsets(self, timestamp: int, partitions: Iterable[int]) -> dict[int, int]:
-        """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition."""
+    async def offsets(
+        self, timestamp: int, partitions: Iterable[int], isolation_level: int | None = None
+    ) -> dict[int, int]:
+        """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition.
+
+        The latest offset depends on the isolation level, which is the consumer's unless another is given.
+        """
         found: dict[int, int] = {}
         missing = list(partitions)
+        isolation = self.isolation_level if isolation_level is None else isolation_level
         for attempt in range(100):
             for leader, group in self._by_leader(missing).items():
-                found.update(await self._list_offsets(leader, group, timestamp))
+                found.update(await self._list_offsets(leader, group, timestamp, isolation))
             missing = [one for one in missing if one not in found]
             if not missing:
                 return {one: found[one] for one in sorted(found)}
@@ -115,11 +130,13 @@ class Consumer:
         except ClientError:
             return
 
-    async def _list_offsets(self, leader: int, partitions: list[int], timestamp: int) -> dict[int, int]:
+    async def _list_offsets(
+        self, leader: int, partitions: list[int], timestamp: int, isolation_level: int
+    ) -> dict[int, int]:
         rows = [{"partition_index": one, "current_leader_epoch": -1, "timestamp": timestamp} for one in partitions]
         fields = {
             "replica_id": -1,
-            "isolation_level": 0,
+            "isolation_level": isolation_level,
             "topics": [{"name": self.topic, "partitions": rows}],
         }
         try:
@@ -151,7 +168,7 @@ class Consumer:
             "max_wait": self.max_wait_ms,
             "min_bytes": 1,
             "max_bytes": _MAX_BYTES,
-            "isolation_level": 0,
+            "isolation_level": self.isolation_level,
             "session_id": 0,
             "session_epoch": -1,
             "topics": [{"topic": self.topic, "partitions": rows}],
@@ -167,21 +184,31 @@ class Consumer:
         stale = False
         for topic in answer.responses:
             for row in topic.partitions:
-                stale |= self._take(row.partition_index, row.error_code, row.records, result)
+                stale |= self._take(row, result)
         if stale:
             await self._pause_and_refresh(1)
         return result
 
-    def _take(self, partition: int, code: int, records: bytes | None, result: list[Consumed]) -> bool:
-        if code and not is_retriable(code):
+    def _take(self, row: Struct, result: list[Consumed]) -> bool:
+        """Add the records of a partition. Returns whether the metadata may be out of date."""
+        self._check(row)
+        if row.records:
+            self._add_records(row.partition_index, row, result)
+        return bool(row.error_code)
+
+    def _check(self, row: Struct) -> None:
+        if row.error_code and not is_retriable(row.error_code):
             message = None
-            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                message = f"offset {self.positions[partition]} is not in the log"
-            raise RefusedError(code, f"{self.topic}-{partition}", message)
-        if records:
-            wanted = self.positions[partition]
-            for header, record in iter_all_records(records):
-                if record.offset >= wanted and not header.is_control:
-                    result.append(Consumed(partition, record))
-                self.positions[partition] = max(self.positions[partition], header.next_offset)
-        return bool(code)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                message = f"offset {self.positions[row.partition_index]} is not in the log"
+            raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}", message)
+
+    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+        wanted = self.positions[partition]
+        aborted = AbortedTransactions((one.producer_id, one.first_offset) for one in row.aborted_transactions or ())
+        view = memoryview(row.records)
+        for position, header in iter_headers(view, allow_partial_tail=True):
+            batch = view[position : position + header.size_bytes]
+            if not aborted.hide(batch, header):
+                result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
+            self.positions[partition] = header.next_offset

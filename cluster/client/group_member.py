@@ -18,7 +18,7 @@ from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from .client_errors import ClientError, RefusedError
 from .cluster_client import ClusterClient
-from .consumer import EARLIEST, LATEST, Consumed, Consumer
+from .consumer import EARLIEST, LATEST, READ_UNCOMMITTED, Consumed, Consumer
 from .group_client import GroupClient
 
 _HEARTBEAT_VERSION = 1
@@ -33,11 +33,18 @@ class GroupMember:
     """Joins a group when it is entered; commits and leaves the group when it is left. An async context manager.
 
     `member_id` is a unique text. `start_at` (`EARLIEST` or `LATEST`) is where partitions begin
-    in which the group has no valid offset.
+    in which the group has no valid offset. `isolation_level` is that of a `Consumer`.
     """
 
     def __init__(
-        self, client: ClusterClient, group_id: str, topic: str, *, member_id: str, start_at: int = EARLIEST
+        self,
+        client: ClusterClient,
+        group_id: str,
+        topic: str,
+        *,
+        member_id: str,
+        start_at: int = EARLIEST,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         self.ends: dict[int, int] | None = None
         """Offsets by partition. Records from there on are neither returned nor committed."""
@@ -46,7 +53,7 @@ class GroupMember:
         self._group_id = group_id
         self._topic = topic
         self._start_at = start_at
-        self._consumer = Consumer(client, topic)
+        self._consumer = Consumer(client, topic, isolation_level=isolation_level)
         self._member_id = member_id
         self._epoch = 0
         self._next_heartbeat = 0.0
@@ -183,8 +190,8 @@ class GroupMember:
         """Read these partitions from these offsets on; from `start_at` where the log has no such offset."""
         await self._consumer.learn(offsets)
         firsts = await self._consumer.offsets(EARLIEST, offsets)
-        ends = await self._consumer.offsets(LATEST, offsets)
-        starts = firsts if self._start_at == EARLIEST else ends
+        ends = await self._consumer.offsets(LATEST, offsets, READ_UNCOMMITTED)
+        starts = await self._consumer.offsets(self._start_at, offsets)
         for partition, offset in offsets.items():
             is_there = firsts[partition] <= offset <= ends[partition]
             begin = offset if is_there else starts[partition]

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
+from ...wire.codec import Struct
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
-from ...wire.records import NewRecord, encode_batch, iter_headers
+from ...wire.records import BatchHeader, NewRecord, encode_batch, iter_headers
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
@@ -105,14 +106,19 @@ class _Batch:
         self._encoded_ms = 0
         self._data = b""
 
-    def data(self) -> bytes:
-        """The encoded batch."""
+    def data(self, count: int) -> bytes:
+        """The encoded batch, of `count` records if these are fewer."""
         now_ms = self._clock.wall_ms()
+        if count < self._load.batch_size:
+            return self._encoded(count, now_ms)
         if now_ms - self._encoded_ms >= _STAMP_EVERY_MS:
             self._encoded_ms = now_ms
-            records = [NewRecord(None, self._value, (), now_ms)] * self._load.batch_size
-            self._data = bytes(encode_batch(records, compression=self._load.compression))
+            self._data = self._encoded(count, now_ms)
         return self._data
+
+    def _encoded(self, count: int, now_ms: int) -> bytes:
+        records = [NewRecord(None, self._value, (), now_ms)] * count
+        return bytes(encode_batch(records, compression=self._load.compression))
 
 
 class ProducePerf:
@@ -145,14 +151,14 @@ class ProducePerf:
 
     async def _work(self, partition: int, batch: _Batch) -> None:
         load, loop = self._load, asyncio.get_running_loop()
-        size = load.batch_size
         while not self._is_over():
+            size = min(load.batch_size, load.records - self._taken) if load.records else load.batch_size
             due = self._begun + self._taken / load.throughput if load.throughput else 0.0
             self._taken += size
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
             sent_at = loop.time()
-            await self._send(partition, batch.data())
+            await self._send(partition, batch.data(size))
             now = loop.time()
             result = self.result
             result.latency.observe(now - sent_at)
@@ -204,22 +210,33 @@ class ProducePerf:
 
 
 class _CountingConsumer(Consumer):
-    """Counts records by the headers of their batches."""
+    """Counts records by the headers of their batches; at most `max_records`, or all for 0."""
 
-    def __init__(self, client: ClusterClient, topic: str, result: PerfResult) -> None:
+    def __init__(self, client: ClusterClient, topic: str, result: PerfResult, max_records: int = 0) -> None:
         super().__init__(client, topic)
-        self.result = result
+        self._result = result
+        self._max_records = max_records
 
-    def _take(self, partition: int, code: int, records: bytes | None, result: list[Consumed]) -> bool:
-        if code:
-            return super()._take(partition, code, None, result)
-        if records:
-            for _, header in iter_headers(records):
-                if not header.is_control:
-                    self.result.records += header.next_offset - max(header.base_offset, self.positions[partition])
-                    self.result.size_bytes += header.size_bytes
-                self.positions[partition] = header.next_offset
-        return False
+    @property
+    def is_full(self) -> bool:
+        """Whether as many records were counted as were asked for."""
+        return 0 < self._max_records <= self._result.records
+
+    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+        for _, header in iter_headers(row.records, allow_partial_tail=True):
+            if self.is_full:
+                return
+            if not header.is_control:
+                self._count(header, self.positions[partition])
+            self.positions[partition] = header.next_offset
+
+    def _count(self, header: BatchHeader, position: int) -> None:
+        """Count the records from `position` on. Of a batch of which only some count, so much of its bytes counts."""
+        wanted = min(header.record_count, header.next_offset - position)
+        if self._max_records:
+            wanted = min(wanted, self._max_records - self._result.records)
+        self._result.records += wanted
+        self._result.size_bytes += header.size_bytes * wanted // max(1, header.record_count)
 
 
 async def consume_perf(client: ClusterClient, topic: str, result: PerfResult, max_records: int = 0) -> None:
@@ -227,16 +244,14 @@ async def consume_perf(client: ClusterClient, topic: str, result: PerfResult, ma
 
     Bytes are counted as sizes of batches.
     """
-    consumer = _CountingConsumer(client, topic, result)
+    consumer = _CountingConsumer(client, topic, result, max_records)
     await consumer.start((), at=EARLIEST)
     ends = await consumer.offsets(LATEST, consumer.positions)
     loop = asyncio.get_running_loop()
     began = loop.time()
-    while any(consumer.positions[one] < end for one, end in ends.items()):
+    while not consumer.is_full and not await consumer.is_past(ends):
         await consumer.poll()
         result.seconds = loop.time() - began
-        if max_records and result.records >= max_records:
-            break
 
 
 async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count: int, record_size: int) -> None:

@@ -23,12 +23,10 @@ from ...wire.errors import ProtocolError
 from ...wire.fetch import AbortedTransaction
 from ...wire.records import (
     BATCH_HEADER_SIZE,
+    AbortedTransactions,
     BatchHeader,
-    ControlRecordType,
     TimestampType,
-    control_record_type,
     iter_headers,
-    iter_records,
     verify_crc,
 )
 from ..errors import PipelineError
@@ -126,28 +124,16 @@ def _visible_batches(
     view: memoryview, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange
 ) -> Iterator[tuple[int, BatchHeader]]:
     """The batches to decode, with their positions. An aborted transaction ends at its marker (KIP-98)."""
-    coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-    aborting: dict[int, None] = {}
+    transactions = AbortedTransactions(aborted)
     for position, header in _batches(view, offset_range):
         if header.base_offset >= offset_range.until_offset:
             return
         if not verify_crc(view, position, header):
             raise damaged_records_error(offset_range, header.base_offset, "its CRC does not match its bytes")
-        while coming and coming[-1].first_offset <= header.last_offset:
-            aborting[coming.pop().producer_id] = None
-        if header.is_control:
-            if header.producer_id in aborting and _is_abort(view[position:], header):
-                del aborting[header.producer_id]
-            continue
-        if header.is_transactional and header.producer_id in aborting:
+        if transactions.hide(view[position:], header):
             continue
         if header.last_offset >= offset_range.from_offset and header.record_count:
             yield position, header
-
-
-def _is_abort(view: memoryview, header: BatchHeader) -> bool:
-    (record,) = iter_records(view[: header.size_bytes])
-    return control_record_type(record.key) == ControlRecordType.ABORT
 
 
 def _join_batches(

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.log.logs import NOW_MS, batch, headers_of, make_runtime, open_log, read_all
+from support.wire.all_records import iter_all_records
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.validation import validate
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import encode_batch, iter_all_records, iter_records
+from raftwerk.wire.records import encode_batch, iter_records
 
 
 @pytest.mark.parametrize("source", list(Compression))

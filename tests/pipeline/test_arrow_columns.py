@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
+from support.wire.all_records import iter_all_records
 
+from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.source.arrow_columns import ARROW_TYPES, OffsetRange, decode, next_offset
 from raftwerk.wire.compression import Compression
@@ -24,7 +26,6 @@ from raftwerk.wire.records import (
     compute_crc,
     encode_batch,
     encode_control_record,
-    iter_all_records,
     read_header,
 )
 
@@ -120,6 +121,13 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
     assert [row["offset"] for row in rows(data, aborted=aborted)] == [5, 6, 9]
     assert [row["offset"] for row in rows(data)] == [0, 1, 2, 3, 5, 6, 9]
     assert next_offset(data, ALL) == 10
+
+
+def test_compaction_may_have_emptied_a_marker() -> None:
+    """The last batch of a producer stays in the log when its record has gone."""
+    abort = emptied(read_header(marker(1, 2, ControlRecordType.ABORT)))[1]
+    data = transaction(1, 0) + abort + transaction(2, 3)
+    assert [row["offset"] for row in rows(data, aborted=[AbortedTransaction(1, 0)])] == [3, 4]
 
 
 def poisoned(codec: Compression, damage: Any, *, mend_crc: bool) -> bytes:

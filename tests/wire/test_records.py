@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from support.wire.all_records import iter_all_records
 
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import (
     BATCH_HEADER_SIZE,
+    AbortedTransactions,
+    BatchHeader,
     ControlRecordType,
     CorruptBatchError,
     NewRecord,
@@ -20,7 +23,6 @@ from raftwerk.wire.records import (
     control_record_type,
     encode_batch,
     encode_control_record,
-    iter_all_records,
     iter_headers,
     iter_records,
     read_header,
@@ -201,3 +203,34 @@ def test_decompression_stops_at_the_limit() -> None:
         batch = encode_batch([(None, bytes(5_000_000), (), 0)], compression=compression)
         with pytest.raises(CorruptBatchError, match="exceeds"):
             list(iter_records(batch, limit_bytes=1_000_000))
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["plain", "data", "commit", "abort"])), max_size=30))
+def test_batches_of_aborted_transactions_are_hidden(steps: list[tuple[int, str]]) -> None:
+    """As the naive oracle says, which knows the outcome of each transaction. Those without a marker are committed."""
+    batches: list[tuple[bytes, BatchHeader, bool]] = []
+    open_since: dict[int, list[int]] = {}
+    aborted: list[tuple[int, int]] = []
+    is_hidden: dict[int, bool] = {}
+    for offset, (producer, kind) in enumerate(steps):
+        is_control, is_plain = kind in ("commit", "abort"), kind == "plain"
+        marker = encode_control_record(ControlRecordType[kind.upper()] if is_control else 0, bytes(6), 0)
+        data = encode_batch(
+            [marker],
+            base_offset=offset,
+            producer_id=producer,
+            is_transactional=not is_plain,
+            is_control=is_control,
+        )
+        batches.append((bytes(data), read_header(data), is_control))
+        is_hidden[offset] = is_control
+        if kind == "data":
+            open_since.setdefault(producer, []).append(offset)
+        elif is_control:
+            written = open_since.pop(producer, [])
+            if kind == "abort" and written:
+                aborted.append((producer, written[0]))
+                is_hidden |= dict.fromkeys(written, True)
+    committed, everything = AbortedTransactions(aborted), AbortedTransactions()
+    assert [committed.hide(data, header) for data, header, _ in batches] == list(is_hidden.values())
+    assert [everything.hide(data, header) for data, header, _ in batches] == [control for _, _, control in batches]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.e2e.command import ok
-from support.e2e.terminal import CTRL_C, Terminal
+from support.e2e.terminal import CTRL_C, CTRL_D, Terminal
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 
@@ -22,6 +22,19 @@ def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(15) == 130
     assert "2 records acked" in terminal.shown and "Traceback" not in terminal.shown
+
+
+def test_produce_says_how_to_end_on_a_terminal(bootstrap: str, topic: str) -> None:
+    ok("topics", "create", topic, "-b", bootstrap)
+    with Terminal("produce", topic, "-k", ":", "-b", bootstrap) as terminal:
+        terminal.read_until("Ctrl-D ends")
+        terminal.press(b"a:one\n")
+        terminal.press(CTRL_D)
+        assert terminal.wait(15) == 0
+    assert "1 record acked" in terminal.shown
+    with Terminal("produce", topic, "-m", "two", "-b", bootstrap) as terminal:
+        assert terminal.wait(15) == 0
+    assert "Ctrl-D" not in terminal.shown
 
 
 def test_perf_says_what_it_has_measured(bootstrap: str, topic: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
+from support.wire.all_records import iter_all_records
 
 from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.log.config import LogConfig
@@ -16,7 +17,6 @@ from raftwerk.log.segment.segment import Segment
 from raftwerk.wire.records import (
     TimestampType,
     encode_batch,
-    iter_all_records,
     read_header,
     set_base_offset,
     set_partition_leader_epoch,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 CTRL_C = b"\x03"
+CTRL_D = b"\x04"
 
 
 class Terminal:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from .....cluster.client.client_errors import is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER, PartitionView
 from .....wire.api_keys import ApiKey
 from .....wire.errors import ErrorCode
 from .....wire.fetch import (
-    AbortedTransaction,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -18,7 +17,7 @@ from .....wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from .....wire.records import ControlRecordType, control_record_type, iter_headers, iter_records
+from .....wire.records import AbortedTransactions, iter_headers, iter_records
 from ...invariants.invariant_broken import InvariantBroken
 from ...invariants.transaction_invariants import Place
 from ..clients import ClientContext, TopicClient
@@ -92,7 +91,7 @@ class CommittedReader:
 
     def _take(self, partition: int, row: FetchPartitionResponse) -> None:
         """Pass the committed records on."""
-        aborted = _AbortedRecords(row.aborted_transactions or ())
+        aborted = AbortedTransactions(row.aborted_transactions or ())
         records = memoryview(bytes(row.records_in_memory()))
         place = (self._topic, partition)
         for position, header in iter_headers(records, allow_partial_tail=True):
@@ -102,12 +101,7 @@ class CommittedReader:
                 detail = f"{self._topic}-{partition}: {header.last_offset}, stable up to {row.last_stable_offset}"
                 raise InvariantBroken("nothing above the last stable offset is shown", detail)
             batch = records[position : position + header.size_bytes]
-            is_skipped = aborted.covers(header.producer_id, header.last_offset)
-            if header.is_control:
-                record = next(iter_records(batch))
-                if control_record_type(record.key) == ControlRecordType.ABORT:
-                    aborted.end(header.producer_id)
-            elif not (header.is_transactional and is_skipped):
+            if not aborted.hide(batch, header):
                 if header.is_transactional:
                     self._check_is_ended(partition, header.producer_id, header.base_offset)
                 for record in iter_records(batch):
@@ -125,19 +119,3 @@ class CommittedReader:
                     return
         detail = f"{self._topic}-{partition} at {offset}: no marker of producer {producer_id} is committed"
         raise InvariantBroken("no record of an open transaction is shown", detail)
-
-
-class _AbortedRecords:
-    """Which producers' records are to be skipped, while the records of one answer are read in order."""
-
-    def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
-        self._coming = sorted(transactions, key=lambda one: one.first_offset)
-        self._producers: dict[int, None] = {}
-
-    def covers(self, producer_id: int, last_offset: int) -> bool:
-        while self._coming and self._coming[0].first_offset <= last_offset:
-            self._producers[self._coming.pop(0).producer_id] = None
-        return producer_id in self._producers
-
-    def end(self, producer_id: int) -> None:
-        self._producers.pop(producer_id, None)

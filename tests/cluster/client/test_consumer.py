@@ -1,0 +1,152 @@
+"""Which records of a Fetch answer `Consumer` returns, where it goes on, and how `raftwerk perf` counts them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from raftwerk.cluster.client.perf import PerfResult, consume_perf
+from raftwerk.log.cleaner.batch_filter import emptied
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.compression import Compression
+from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record, read_header
+
+
+def batch(offset: int, *values: bytes, producer: int = -1, codec: Compression = Compression.NONE) -> bytes:
+    records = [NewRecord(None, value, (), 0) for value in values]
+    is_transactional = producer >= 0
+    return bytes(
+        encode_batch(
+            records, base_offset=offset, compression=codec, producer_id=producer, is_transactional=is_transactional
+        )
+    )
+
+
+def marker(offset: int, producer: int, kind: ControlRecordType) -> bytes:
+    record = encode_control_record(kind, bytes(6), 0)
+    return bytes(
+        encode_batch([record], base_offset=offset, producer_id=producer, is_transactional=True, is_control=True)
+    )
+
+
+def without_records(data: bytes) -> bytes:
+    """The batch as compaction leaves it."""
+    return emptied(read_header(data))[1]
+
+
+class _OnePartition(ClusterClient):
+    """A cluster with one partition, whose Fetch answers end at whole batches."""
+
+    def __init__(self, batches: Iterable[bytes], aborted: Iterable[tuple[int, int]] = (), tail: bytes = b"") -> None:
+        super().__init__("localhost:9092")
+        self.batches = list(batches)
+        self.asked_isolation: list[int] = []
+        self._tail = tail
+        self._aborted = [Struct({"producer_id": one, "first_offset": first}) for one, first in aborted]
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        return ClusterView("c", 1, (), (TopicView("t", None, False, (PartitionView(0, 1, 0, (1,), (1,)),)),))
+
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        self.asked_isolation.append(fields["isolation_level"])
+        asked = fields["topics"][0]["partitions"][0]
+        if api is ApiKey.LIST_OFFSETS:
+            offset = 0 if asked["timestamp"] == -2 else read_header(self.batches[-1]).next_offset
+            row = Struct({"partition_index": 0, "error_code": 0, "offset": offset})
+            return Struct({"topics": [Struct({"partitions": [row]})]})
+        found = [one for one in self.batches if read_header(one).last_offset >= asked["fetch_offset"]]
+        row = Struct(
+            {
+                "partition_index": 0,
+                "error_code": 0,
+                "records": b"".join(found) + self._tail,
+                "aborted_transactions": self._aborted if fields["isolation_level"] else None,
+            }
+        )
+        return Struct({"responses": [Struct({"partitions": [row]})]})
+
+
+def consumed(cluster: _OnePartition, isolation_level: int, offset: int = 0) -> tuple[list[bytes | None], int]:
+    """The values that one poll returns, and the position after it."""
+
+    async def run() -> tuple[list[bytes | None], int]:
+        consumer = Consumer(cluster, "t", isolation_level=isolation_level)
+        await consumer.start(at=offset)
+        return [one.record.value for one in await consumer.poll()], consumer.positions[0]
+
+    return asyncio.run(run())
+
+
+LOG = [
+    batch(0, b"outside"),
+    batch(1, b"aborted 1", b"aborted 2", producer=7, codec=Compression.ZSTD),
+    batch(3, b"committed", producer=8),
+    marker(4, 7, ControlRecordType.ABORT),
+    batch(5, b"next of the same producer", producer=7, codec=Compression.LZ4),
+    marker(6, 8, ControlRecordType.COMMIT),
+    marker(7, 7, ControlRecordType.COMMIT),
+]
+ABORTED = [(7, 1)]
+
+
+def test_read_committed_leaves_out_aborted_transactions_and_markers() -> None:
+    committed = [b"outside", b"committed", b"next of the same producer"]
+    assert consumed(_OnePartition(LOG, ABORTED), READ_COMMITTED) == (committed, 8)
+    everything = [b"outside", b"aborted 1", b"aborted 2", *committed[1:]]
+    assert consumed(_OnePartition(LOG, ABORTED), READ_UNCOMMITTED) == (everything, 8)
+
+
+@pytest.mark.parametrize("isolation_level", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_every_request_has_the_isolation_level(isolation_level: int) -> None:
+    cluster = _OnePartition(LOG)
+
+    async def run() -> None:
+        consumer = Consumer(cluster, "t", isolation_level=isolation_level)
+        await consumer.start_at_time(5)
+        await consumer.poll()
+
+    asyncio.run(run())
+    assert cluster.asked_isolation == [isolation_level] * 3
+
+
+def test_records_before_the_position_are_left_out_in_a_batch() -> None:
+    assert consumed(_OnePartition([batch(0, b"a", b"b", b"c")]), READ_COMMITTED, offset=1) == ([b"b", b"c"], 3)
+
+
+def test_the_position_moves_past_batches_that_compaction_has_emptied() -> None:
+    log = [batch(0, b"a"), without_records(batch(1, b"b", b"c"))]
+    assert consumed(_OnePartition(log), READ_UNCOMMITTED) == ([b"a"], 3)
+    log = [batch(0, b"a", producer=7), without_records(marker(1, 7, ControlRecordType.ABORT))]
+    assert consumed(_OnePartition(log, [(7, 0)]), READ_COMMITTED) == ([], 2)
+
+
+def counted(cluster: _OnePartition, max_records: int) -> tuple[int, int]:
+    result = PerfResult()
+    asyncio.run(consume_perf(cluster, "t", result, max_records))
+    return result.records, result.size_bytes
+
+
+def test_perf_counts_as_many_records_as_were_asked_for() -> None:
+    data = [batch(0, b"a", b"b", b"c"), batch(3, b"d", b"e"), batch(5, b"f")]
+    sizes = [len(one) for one in data]
+    assert counted(_OnePartition(data), 0) == (6, sum(sizes))
+    assert counted(_OnePartition(data), 4) == (4, sizes[0] + sizes[1] // 2)
+    assert counted(_OnePartition(data), 3) == (3, sizes[0])
+    assert counted(_OnePartition(data), 100) == (6, sum(sizes))
+
+
+def test_perf_counts_records_and_not_offsets() -> None:
+    data = [batch(0, b"a"), without_records(batch(1, b"b", b"c")), batch(3, b"d")]
+    assert counted(_OnePartition(data), 0)[0] == 2
+
+
+def test_an_answer_may_end_with_a_part_of_a_batch() -> None:
+    data = [batch(0, b"a")]
+    assert counted(_OnePartition(data, tail=batch(1, b"b")[:65]), 0)[0] == 1
+    assert consumed(_OnePartition(data, tail=batch(1, b"b")[:65]), READ_COMMITTED) == ([b"a"], 1)
