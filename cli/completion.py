@@ -24,5 +24,5 @@ def completion(shell: str) -> None:
 
     found = get_completion_class(shell)
     if found is None:
-        raise click.ClickException(f"no completion for {shell}")
+        raise click.UsageError(f"no completion for {shell}")
     click.echo(found(cli, {}, "raftwerk", "_RAFTWERK_COMPLETE").source())

@@ -20,6 +20,7 @@ from ..cluster.command_line.cluster_options import directory_option as directory
 from ..cluster.command_line.commands import Command as Command
 from ..cluster.command_line.commands import Group as Group
 from ..cluster.command_line.commands import Option as Option
+from ..cluster.command_line.commands import WrongConfiguration as WrongConfiguration
 from ..cluster.command_line.commands import group_argument as group_argument
 from ..cluster.command_line.commands import json_option as json_option
 from ..cluster.command_line.commands import topic_argument as topic_argument
@@ -81,14 +82,16 @@ def log_options(function: F) -> F:
 
 
 def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None) -> T:
-    """Run a client. An error of the cluster becomes one sentence and exit code 1.
+    """Run a client. An error of the cluster becomes one sentence and exit code 1, a wrong argument exit code 2.
 
     Ctrl-C ends it with exit code 130; `on_interrupt` prints what was done by then.
     """
-    from ..cluster.client.client_errors import ClientError
+    from ..cluster.client.client_errors import ClientError, WrongArgumentError
 
     try:
         return asyncio.run(coroutine)
+    except WrongArgumentError as error:
+        raise WrongConfiguration(str(error)) from None
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup

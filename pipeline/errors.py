@@ -9,6 +9,10 @@ class PipelineError(Exception):
     """A cause and a way out, in one sentence that is shown to the user."""
 
 
+class WrongOptionError(PipelineError):
+    """The options of a job cannot be meant so; nothing was done."""
+
+
 class UnreachableClusterError(PipelineError):
     """No broker answers at `bootstrap`; a command adds where that address came from."""
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ...wire.types import TopicPartition
 
 
+_ENDS = ("earliest", "latest")
+
+
 @click.group(cls=Group)
 def groups() -> None:
     """List and describe consumer groups, show their lag, set their offsets, and delete them.
@@ -199,6 +202,8 @@ def reset(
         raise click.UsageError("give one of --to, --shift, --time and --file")
     if file is None and topic is None:
         raise click.UsageError("give the --topic")
+    if to is not None and to not in _ENDS and not to.isdigit():
+        raise click.BadParameter(f"{to!r} is neither earliest nor latest nor an offset", param_hint="--to")
     wanted = _Wanted(
         topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
     )
@@ -271,17 +276,15 @@ class _Wanted:
             return await client.clamp(self.listed)
         if self.time_ms is not None:
             return await client.targets(self.topic, self.time_ms)
-        if self.to in ("earliest", "latest"):
+        if self.to in _ENDS:
             return await client.targets(self.topic, self.to)
         if self.shift is not None:
             mine = {key: offset + self.shift for key, offset in before.items() if key.topic == self.topic}
             if not mine:
                 raise ClientError(f"the group has no offsets in {self.topic}")
             return await client.clamp(mine)
-        if self.to is None or not self.to.isdigit():
-            raise ClientError(f"--to {self.to!r} is neither earliest nor latest nor an offset")
         everywhere = await client.targets(self.topic, "latest")
-        return await client.clamp(dict.fromkeys(everywhere, int(self.to)))
+        return await client.clamp(dict.fromkeys(everywhere, int(self.to or 0)))
 
 
 def _read_file(file: Any) -> dict[TopicPartition, int] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import Group, json_option, print_json, run_client
+from ..options import Group, WrongConfiguration, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.quorum_client import QuorumClient
@@ -116,7 +116,7 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
     """
     if (file is None) == (controller is None):
         raise click.UsageError("Name the controller: give either -c server.properties or --controller.")
-    from ...cluster.node.formatting import FormatError, parse_controllers
+    from ...cluster.node.formatting import FormatChoiceError, FormatError, parse_controllers
     from ...cluster.node.process import formatted_controller
 
     try:
@@ -124,7 +124,9 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
             voter = formatted_controller(file)
         else:
             (voter,) = parse_controllers(controller or "", [listener])
-    except (FormatError, ValueError) as error:
+    except (FormatChoiceError, ValueError) as error:
+        raise WrongConfiguration(str(error)) from None
+    except FormatError as error:
         raise click.ClickException(str(error)) from None
     _run(address, lambda client: client.add_voter(voter))
     click.echo(f"Controller {voter.key.id} is now a voter.")

@@ -15,7 +15,7 @@ import click
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
-from ..options import Group, Option, counted, is_reader_gone, json_option
+from ..options import Group, Option, WrongConfiguration, counted, is_reader_gone, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
@@ -155,7 +155,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
             sys.stdout.flush()
 
     if os.path.exists(os.path.join(where, "history")):
-        raise click.ClickException(f"{where} holds a run already: name another directory with --output")
+        raise WrongConfiguration(f"{where} holds a run already: name another directory with --output")
     try:
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
     except KeyboardInterrupt:

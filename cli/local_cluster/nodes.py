@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.command_line.cluster_address import state_dir
-from ..options import Command, counted, directory_option, json_option, print_json
+from ...cluster.command_line.cluster_address import missing_cluster, state_dir
+from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ..options import Command, WrongConfiguration, counted, directory_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView
@@ -21,74 +23,166 @@ _GONE_TIMEOUT_S = 30.0
 
 
 @click.command(cls=Command)
-@directory_option
+@cluster_options
 @json_option
 @click.pass_context
-def status(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Show the nodes of the local cluster in DIR: which are up, what they lead, what is out of sync.
+def status(
+    ctx: click.Context, bootstrap_server: str | None, cluster_name: str | None, cluster_dir: str | None, as_json: bool
+) -> None:
+    """Show the nodes of a cluster: which are up, what they lead, what is out of sync.
 
-    Exit code 0 if every node is up and every replica is in sync, 1 otherwise.
+    Of a cluster elsewhere it shows the brokers, as clients see them. Exit code 0 if every node is up and every replica
+    is in sync, 1 otherwise.
 
     \b
     Examples:
       raftwerk status
       raftwerk status -d /tmp/c1 --json | jq -r 'select(.state == "down") | .node'
+      raftwerk status -b broker-1:9092
     """
-    plan = find_plan(directory)
+    address = choose_address(bootstrap_server, cluster_name, cluster_dir)
+    if address.directory is None:
+        is_well = _show_brokers(address.bootstrap, as_json)
+    else:
+        is_well = _show_nodes(find_plan(address.directory), as_json)
+    ctx.exit(0 if is_well else 1)
+
+
+def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
+    """Print the nodes of a local cluster; whether all is well."""
     view, controller = _ask(plan)
     rows = [_row(node, view, controller) for node in plan.nodes]
     for row in rows:
         if as_json:
             print_json(row)
-    partitions = [one for topic in view.topics for one in topic.partitions] if view else []
-    behind = sum(len(one.isr) < len(one.replicas) for one in partitions)
-    leaderless = sum(one.leader < 0 for one in partitions)
     if not as_json:
         _print_table(rows)
         click.echo(f"bootstrap.servers={plan.bootstrap}  cluster id {plan.cluster_id}")
         if view is None:
             click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
-        else:
-            click.echo(
-                f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader"
-            )
-    ctx.exit(0 if view and not behind and not leaderless and all(row["state"] == "up" for row in rows) else 1)
+    is_in_sync = view is not None and _show_partitions(view, as_json)
+    return is_in_sync and all(row["state"] == "up" for row in rows)
+
+
+def _show_brokers(bootstrap: str, as_json: bool) -> bool:
+    """Print the brokers of a cluster elsewhere; whether all is well."""
+    view, controller = run_client(_view_of(bootstrap))
+    partitions = [one for topic in view.topics for one in topic.partitions]
+    addresses = {one.node_id: f"{one.host}:{one.port}" for one in view.brokers}
+    width = max([7, *map(len, addresses.values())])
+    if not as_json:
+        click.echo(f"{'node':>4}  {'address':{width}}  {'leads':>5}  {'in sync':>9}  state")
+    for node_id in sorted({*addresses, *(replica for one in partitions for replica in one.replicas)}):
+        state = "up" if node_id in addresses else "down"
+        row = {
+            "node": node_id,
+            "address": addresses.get(node_id),
+            "state": state,
+            "controller": node_id == controller,
+            **_counts(node_id, view),
+        }
+        if as_json:
+            print_json(row)
+            continue
+        told = click.style("active controller", fg="green") if row["controller"] else state
+        in_sync = f"{row['in_sync']}/{row['replicas']}"
+        click.echo(f"{node_id:>4}  {row['address'] or '-':{width}}  {row['leads']:>5}  {in_sync:>9}  {told}")
+    if not as_json:
+        click.echo(f"bootstrap.servers={bootstrap}  cluster id {view.cluster_id}")
+    return _show_partitions(view, as_json) and all(one in addresses for p in partitions for one in p.replicas)
+
+
+def _show_partitions(view: ClusterView, as_json: bool) -> bool:
+    """Print how many partitions are out of sync or without a leader; whether none is."""
+    partitions = [one for topic in view.topics for one in topic.partitions]
+    behind = sum(len(one.isr) < len(one.replicas) for one in partitions)
+    leaderless = sum(one.leader < 0 for one in partitions)
+    if not as_json:
+        click.echo(f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader")
+    return not behind and not leaderless
+
+
+class _Signal(click.ParamType[str]):
+    """A signal as KILL, SIGKILL or 9; its value is the name without SIG."""
+
+    name = "signal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Called by click."""
+        text = str(value).upper().removeprefix("SIG")
+        names = {str(int(signal.Signals[f"SIG{name}"])): name for name in _SIGNALS}
+        found = names.get(text, text)
+        if found not in _SIGNALS:
+            known = ", ".join(f"{name} ({number})" for number, name in names.items())
+            self.fail(f"{value!r} is none of {known}.", param, ctx)
+        return found
 
 
 @click.command(cls=Command)
-@click.argument("node_id", type=int, metavar="NODE")
+@click.argument("node_ids", type=int, nargs=-1, required=True, metavar="NODE...")
 @click.option(
     "-s",
     "--signal",
     "name",
     default="KILL",
     show_default=True,
-    type=click.Choice(_SIGNALS, case_sensitive=False),
-    help="The signal.",
+    type=_Signal(),
+    metavar=f"[{'|'.join(_SIGNALS)}]",
+    help="The signal, by its name or number.",
 )
 @directory_option
-def kill(node_id: int, name: str, directory: str) -> None:
-    """Send a signal to a node of the local cluster in DIR: KILL to crash, TERM to stop, STOP and CONT to pause it.
+def kill(node_ids: tuple[int, ...], name: str, directory: str) -> None:
+    """Send a signal to nodes of the local cluster in DIR: KILL to crash, STOP and CONT to pause.
+
+    To stop nodes cleanly, use raftwerk stop.
 
     \b
     Examples:
       raftwerk kill 2                     a crash
+      raftwerk kill 2 3                   two at once
       raftwerk kill 2 --signal STOP       a hanging machine; CONT ends it
     """
+    for node_id, pid in _sent(directory, node_ids, name):
+        click.echo(f"Sent SIG{name} to node {node_id} (process {pid}).")
+
+
+@click.command(cls=Command)
+@click.argument("node_ids", type=int, nargs=-1, required=True, metavar="NODE...")
+@directory_option
+def stop(node_ids: tuple[int, ...], directory: str) -> None:
+    """Stop nodes of a local cluster cleanly: they hand over what they lead, and end.
+
+    raftwerk start starts them again. To stop all nodes, use raftwerk down.
+
+    \b
+    Example:
+      raftwerk stop 2;  raftwerk start 2
+    """
+    for node_id, pid in _sent(directory, node_ids, "TERM"):
+        click.echo(f"Stopped node {node_id} (process {pid}).")
+
+
+def _sent(directory: str, node_ids: tuple[int, ...], name: str) -> Iterator[tuple[int, int]]:
+    """Send the signal to all of the nodes; each node and its process, once it is gone if the signal ends it."""
     from ...cluster.local.supervisor import node_pid
 
-    node = find_node(directory, node_id)
-    pid = node_pid(node)
-    if pid is None:
-        raise click.ClickException(f"node {node_id} is not running; raftwerk start {node_id} starts it")
-    sent = signal.Signals[f"SIG{name.upper()}"]
-    os.kill(pid, sent)
+    pids = {node.node_id: (node, node_pid(node)) for node in (find_node(directory, one) for one in node_ids)}
+    for node_id, (_, pid) in pids.items():
+        if pid is None:
+            raise click.ClickException(f"node {node_id} is not running; raftwerk start {node_id} starts it")
+    sent = signal.Signals[f"SIG{name}"]
+    for _, pid in pids.values():
+        if pid is not None:
+            os.kill(pid, sent)
+            if sent == signal.SIGTERM:
+                os.kill(pid, signal.SIGCONT)  # a paused process takes the signal only then
     deadline = time.monotonic() + _GONE_TIMEOUT_S
-    while sent in (signal.SIGKILL, signal.SIGTERM) and node_pid(node) == pid:
-        if time.monotonic() > deadline:
-            raise click.ClickException(f"node {node_id} (process {pid}) is still running; see {node.log_file}")
-        time.sleep(0.01)
-    click.echo(f"Sent SIG{name.upper()} to node {node_id} (process {pid}).")
+    for node_id, (node, pid) in pids.items():
+        while sent in (signal.SIGKILL, signal.SIGTERM) and node_pid(node) == pid:
+            if time.monotonic() > deadline:
+                raise click.ClickException(f"node {node_id} (process {pid}) is still running; see {node.log_file}")
+            time.sleep(0.01)
+        yield node_id, pid or 0
 
 
 @click.command(cls=Command)
@@ -186,53 +280,52 @@ def clusters(as_json: bool) -> None:
 
 
 def find_plan(directory: str) -> ClusterPlan:
-    """The plan of the local cluster in `directory`; exit code 1, with what to do, when there is none."""
+    """The plan of the local cluster in `directory`; exit code 2, with what to do, when there is none."""
 
     from ...cluster.local.layout import load_plan
 
     try:
         return load_plan(directory)
-    except FileNotFoundError:
-        raise click.ClickException(
-            f"there is no cluster in {directory}: name one with --dir or --name, or start one with raftwerk up"
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise WrongConfiguration(missing_cluster(directory)) from None
     except ValueError as error:
-        raise click.ClickException(str(error)) from None
+        raise WrongConfiguration(str(error)) from None
 
 
 def find_node(directory: str, node_id: int) -> NodePlan:
-    """The plan of one node; exit code 1, with the known nodes, when there is no such node."""
+    """The plan of one node; exit code 2, with the known nodes, when there is no such node."""
     plan = find_plan(directory)
     try:
         return plan.node(node_id)
     except KeyError:
         known = ", ".join(str(node.node_id) for node in plan.nodes)
-        raise click.ClickException(f"there is no node {node_id}; the cluster in {directory} has {known}") from None
+        raise WrongConfiguration(f"there is no node {node_id}; the cluster in {plan.directory} has {known}") from None
 
 
 def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
     import asyncio
 
     from ...cluster.client.client_errors import ClientError
+
+    try:
+        return asyncio.run(_view_of(plan.bootstrap))
+    except (ClientError, OSError):
+        return None, None
+
+
+async def _view_of(bootstrap: str) -> tuple[ClusterView, int | None]:
+    """The cluster as clients see it, and its active controller."""
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.quorum_client import QuorumClient
 
-    async def run() -> tuple[ClusterView | None, int | None]:
-        async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
-            try:
-                view = await client.metadata()
-                return view, await QuorumClient(client).leader_id()
-            except (ClientError, OSError):
-                return None, None
-
-    return asyncio.run(run())
+    async with ClusterClient(bootstrap, timeout_s=2.0) as client:
+        return await client.metadata(), await QuorumClient(client).leader_id()
 
 
 def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> dict[str, Any]:
     from ...cluster.local.supervisor import is_paused, memory_bytes, node_pid
 
     pid = node_pid(node)
-    partitions = [one for topic in view.topics for one in topic.partitions] if view else []
     state = "down" if pid is None else "paused" if is_paused(pid) else "up"
     return {
         "node": node.node_id,
@@ -242,9 +335,17 @@ def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> di
         "state": state,
         "controller": node.node_id == controller,
         "memory_bytes": None if pid is None else memory_bytes(pid),
-        "leads": sum(one.leader == node.node_id for one in partitions),
-        "replicas": sum(node.node_id in one.replicas for one in partitions),
-        "in_sync": sum(node.node_id in one.isr for one in partitions),
+        **_counts(node.node_id, view),
+    }
+
+
+def _counts(node_id: int, view: ClusterView | None) -> dict[str, int]:
+    """How many partitions a node leads, has, and has in sync."""
+    partitions = [one for topic in view.topics for one in topic.partitions] if view else []
+    return {
+        "leads": sum(one.leader == node_id for one in partitions),
+        "replicas": sum(node_id in one.replicas for one in partitions),
+        "in_sync": sum(node_id in one.isr for one in partitions),
     }
 
 

@@ -16,7 +16,7 @@ from ...cluster.command_line.cluster_address import (
 )
 from ...cluster.command_line.cluster_options import check_name, choose_address, cluster_options
 from ...cluster.command_line.profiles import Profiles, ProfilesError, load_profiles, save_profiles
-from ..options import Command, Group, json_option, print_json
+from ..options import Command, Group, WrongConfiguration, json_option, print_json
 
 
 @click.group(cls=Group)
@@ -45,7 +45,7 @@ def add(name: str, bootstrap: str) -> None:
       raftwerk profile add staging broker-1:9092,broker-2:9092
     """
     if os.path.isdir(os.path.join(state_dir(), name)):
-        raise click.ClickException(f"{name} is a local cluster (raftwerk clusters lists them): take another name")
+        raise WrongConfiguration(f"{name} is a local cluster (raftwerk clusters lists them): take another name")
     try:
         servers = normal_bootstrap(bootstrap)
     except AddressError as error:
@@ -133,7 +133,7 @@ def _load() -> Profiles:
     try:
         return load_profiles()
     except ProfilesError as error:
-        raise click.ClickException(str(error)) from None
+        raise WrongConfiguration(str(error)) from None
 
 
 def _save(profiles: Profiles) -> None:
@@ -146,4 +146,4 @@ def _save(profiles: Profiles) -> None:
 def _check_there(profiles: Profiles, name: str) -> None:
     if name not in profiles.bootstraps:
         known = ", ".join(profiles.bootstraps) or "none"
-        raise click.ClickException(f"there is no profile {name}; there are: {known}")
+        raise WrongConfiguration(f"there is no profile {name}; there are: {known}")

@@ -16,12 +16,12 @@ import click
 
 from ...cluster.command_line.cluster_address import default_directory
 from ...cluster.local.cluster_directory import check_not_foreign, make_directory
-from ...cluster.local.free_ports import check_ports
+from ...cluster.local.free_ports import PortTakenError, check_ports
 from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
 from ...cluster.settings.node_config import ConfigError, load_config
 from ...runtime.os_errors import os_reason
-from ..options import Command, counted, directory_option, log_options, parse_pairs
+from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 from .nodes import find_plan
 
@@ -112,10 +112,10 @@ def up(
         ctx.exit(_run(_plan(where, given, parse_pairs(overrides, "--override")), options))
     except BrokenPipeError:
         raise  # see LazyGroup
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    except ValueError as error:
+    except PortTakenError as error:
         raise click.ClickException(str(error)) from None
+    except (ConfigError, ValueError) as error:
+        raise WrongConfiguration(str(error)) from None
     except OSError as error:
         raise click.ClickException(os_reason(error)) from None
     finally:

@@ -34,6 +34,10 @@ class ClientError(Exception):
     """A request was refused, or no broker answered."""
 
 
+class WrongArgumentError(ClientError):
+    """An argument cannot mean anything to any cluster; no broker was asked."""
+
+
 class UnreachableError(ClientError):
     """No broker answers.
 

@@ -19,7 +19,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
-from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
+from .client_errors import RefusedError, UnreachableError, WrongArgumentError, is_retriable
 from .peer_protocol import speaks
 
 CLIENT_ID = "raftwerk-cli"
@@ -150,14 +150,14 @@ class ClusterClient:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `ClientError` for anything else."""
+    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `WrongArgumentError` for the rest."""
     return [_parse_address(entry.strip()) for entry in text.split(",")]
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s/\[\]:]+))(?::([0-9]{1,5}))?", entry)
     if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
-        raise ClientError(f"{entry!r} is not host:port, for example localhost:9092 or [::1]:9092")
+        raise WrongArgumentError(f"{entry!r} is not host:port, for example localhost:9092 or [::1]:9092")
     return match[1] or match[2], int(match[3] or DEFAULT_PORT)
 
 

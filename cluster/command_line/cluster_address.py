@@ -106,6 +106,24 @@ def named_directory(name: str) -> str:
     return directory
 
 
+def missing_cluster(directory: str, origin: str | None = None) -> str:
+    """What to say where `directory` holds no local cluster: its name or its whole path, and where there is one."""
+    from ..local.layout import load_plan
+
+    path = os.path.abspath(directory)
+    name = os.path.basename(path)
+    if os.path.dirname(path) == os.path.abspath(state_dir()):
+        return f"there is no cluster {name}: raftwerk clusters lists them, raftwerk up --name {name} creates it"
+    what = f"there is no cluster in {path}" + ("" if origin is None else f" ({origin})")
+    for near, where in ((os.path.join(path, DEFAULT_DIR), "in it"), (os.path.dirname(path), "above it")):
+        try:
+            load_plan(near)
+        except (OSError, ValueError):
+            continue
+        return f"{what}, but there is one {where}: --dir {near}"
+    return f"{what}: name one with --dir or --name, or start one with raftwerk up"
+
+
 def _listed(bootstrap: str, origin: str, way_out: str, *, is_explicit: bool = True) -> ClusterAddress:
     try:
         return ClusterAddress(normal_bootstrap(bootstrap), origin, way_out, None, is_explicit)
@@ -119,7 +137,10 @@ def _named(name: str) -> ClusterAddress:
         return _local(directory, f"the local cluster {name}", is_explicit=True)
     profile = load_profiles().bootstraps.get(name)
     if profile is None:
-        raise AddressError(f"there is no cluster {name}: raftwerk clusters and raftwerk profile list show the names")
+        raise AddressError(
+            f"there is no cluster {name}: raftwerk clusters and raftwerk profile list show the names, and raftwerk up "
+            f"--name {name} creates a local one"
+        )
     way_out = f"start that cluster, or correct the profile with raftwerk profile add {name}"
     return _listed(profile, f"the profile {name}", way_out)
 
@@ -127,10 +148,7 @@ def _named(name: str) -> ClusterAddress:
 def _local(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress:
     found = _local_if_any(directory, origin, is_explicit=is_explicit)
     if found is None:
-        raise AddressError(
-            f"there is no cluster in {directory} ({origin}): name one with --dir or --name, or start one with raftwerk "
-            "up"
-        )
+        raise AddressError(missing_cluster(directory, origin))
     return found
 
 
@@ -142,7 +160,9 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise AddressError(f"the cluster in {directory} ({origin}) cannot be read: {error.strerror}") from None
+        raise AddressError(
+            f"the cluster in {os.path.abspath(directory)} ({origin}) cannot be read: {error.strerror}"
+        ) from None
     except ValueError as error:
         raise AddressError(f"{error} (from {origin})") from None
     way_out = f"{_START}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
@@ -153,7 +173,12 @@ def _implied() -> ClusterAddress:
     environ = os.environ
     if environ.get(BOOTSTRAP_VARIABLE):
         way_out = f"start that cluster, or correct {BOOTSTRAP_VARIABLE}; {_NAME_ANOTHER}"
-        return _listed(environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE, way_out, is_explicit=False)
+        listed = _listed(environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE, way_out, is_explicit=False)
+        directory = environ.get(DIR_VARIABLE)
+        local = _local_if_any(directory, DIR_VARIABLE, is_explicit=False) if directory else None
+        if local is None or local.bootstrap != listed.bootstrap:
+            return listed
+        return replace(listed, directory=local.directory)  # raftwerk env exports both variables
     if environ.get(DIR_VARIABLE):
         return _local(environ[DIR_VARIABLE], DIR_VARIABLE, is_explicit=False)
     profiles = load_profiles()

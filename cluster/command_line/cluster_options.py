@@ -19,12 +19,12 @@ from .cluster_address import (
     find_address,
     named_directory,
 )
-from .commands import WHICH_CLUSTER, Option
+from .commands import WHICH_CLUSTER, Option, WrongConfiguration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 BOOTSTRAP_NAMES = ("-b", "--bootstrap-server")
-BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers")
+BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers", "--broker-list")
 _ADDRESS = f"{__name__}.address"
 
 
@@ -65,7 +65,7 @@ def choose_address(
     try:
         address = find_address(bootstrap, name, directory, controllers)
     except AddressError as error:
-        raise click.ClickException(str(error)) from None
+        raise WrongConfiguration(str(error)) from None
     meta[_ADDRESS] = address
     return address
 
@@ -86,7 +86,7 @@ def directory_option(function: F) -> F:
         try:
             where = directory or (default_directory() if cluster_name is None else named_directory(cluster_name))
         except AddressError as error:
-            raise click.ClickException(str(error)) from None
+            raise WrongConfiguration(str(error)) from None
         return function(*args, directory=where, **rest)
 
     return _directory("directory")(_name()(with_directory))  # type: ignore[return-value]

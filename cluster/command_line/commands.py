@@ -19,6 +19,12 @@ _IN_RANGE = re.compile(r"(?<=[\[ =<])x(?=[<>\]])")
 """What click calls a number in the range that a help text ends with, such as `[0<=x<=9]`."""
 
 
+class WrongConfiguration(click.ClickException):
+    """What the command line, the environment or a file names is wrong: one sentence, and exit code 2."""
+
+    exit_code = 2
+
+
 class Option(click.Option):
     """An option with `aliases`, which are accepted and not shown, and perhaps in a `section` of the help of its own."""
 
@@ -147,7 +153,7 @@ class Group(click.Group):
         import difflib  # here, since it is seldom needed
 
         known = {name: name for name in self.list_commands(ctx)} | self.aliases
-        close = difflib.get_close_matches(wrong, known, n=3)
+        close = difflib.get_close_matches(wrong, known, n=3, cutoff=0.7)
         names = list(dict.fromkeys(known[name] for name in close))
         return f" Did you mean {' or '.join(names)}?" if names else f" {ctx.command_path} --help lists them."
 

@@ -16,9 +16,11 @@ _OPTIONS = {
     _CONTROLLER: "--controller-port chooses other ports for controllers",
     "metrics": "--metrics-port chooses other ports for metrics",
 }
-
-
 _NO_ADDRESS = "no such address here"
+
+
+class PortTakenError(ValueError):
+    """A port that a plan needs is not free."""
 
 
 def why_not_free(host: str, port: int) -> str | None:
@@ -36,9 +38,9 @@ def why_not_free(host: str, port: int) -> str | None:
 
 
 def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
-    """Raise ValueError when a port of the plan is not free, or is planned twice; it names the option that changes it.
+    """Raise `PortTakenError` when a port of the plan is not free, or is planned twice.
 
-    The controllers of a cluster that is not new keep their ports.
+    Its text names the option that changes the port. The controllers of a cluster that is not new keep their ports.
     """
     planned: dict[tuple[str, int], str] = {}
     wrong: list[str] = []
@@ -55,7 +57,7 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
                 way_out = f"{host} is not of this machine: --host chooses another" if reason == _NO_ADDRESS else way_out
                 ways_out[way_out] = None
     if wrong:
-        raise ValueError(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
+        raise PortTakenError(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
 
 
 def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:

@@ -245,6 +245,7 @@ def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list
                 running[int(stem[1:])] = pid, file
     for pid, _ in running.values():
         os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)  # a paused process takes the signal only then
     deadline = time.monotonic() + timeout_s
     while any(_is_node(*one) for one in running.values()) and time.monotonic() < deadline:
         time.sleep(0.05)

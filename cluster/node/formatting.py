@@ -40,6 +40,10 @@ class FormatError(Exception):
     """The directories cannot be formatted; the text is one sentence and says what to do."""
 
 
+class FormatChoiceError(FormatError):
+    """The command line or the settings ask for something that cannot be; the directories are not the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class FirstVoters:
     """The first voters, as the command line gives them.
@@ -117,19 +121,20 @@ def formatted_directory_id(config: NodeConfig, runtime: Runtime) -> UUID | None:
 def _check_choice(config: NodeConfig, asked: FirstVoters) -> None:
     given = [asked.standalone, asked.initial is not None, asked.none]
     if sum(given) > 1:
-        raise FormatError(f"Only one of {_CHOICES} can be true: choose one.")
+        raise FormatChoiceError(f"Only one of {_CHOICES} can be true: choose one.")
     if config.has_static_voters:
         if any(given):
-            raise FormatError(
+            raise FormatChoiceError(
                 "controller.quorum.voters is set, so the voters are static: remove it and set "
                 f"controller.quorum.bootstrap.servers instead, or leave out {_CHOICES}."
             )
     elif config.is_controller and not any(given):
-        raise FormatError(
-            f"controller.quorum.voters is not set on this controller: say who votes first with one of {_CHOICES}."
+        raise FormatChoiceError(
+            "controller.quorum.voters is not set on this controller: say who votes first, with raftwerk format and one "
+            f"of {_CHOICES}, before the first start."
         )
     elif not config.is_controller and (asked.standalone or asked.initial is not None):
-        raise FormatError("This node is not a controller: leave out --standalone and --initial-controllers.")
+        raise FormatChoiceError("This node is not a controller: leave out --standalone and --initial-controllers.")
 
 
 def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) -> VoterSet | None:
@@ -139,7 +144,7 @@ def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) ->
         return None
     voters = VoterSet.of(parse_controllers(asked.initial, config.controller_listener_names))
     if voters.get(config.node_id) is None:
-        raise FormatError(
+        raise FormatChoiceError(
             f"--initial-controllers does not name this node: add {config.node_id}@host:port:directory-id."
         )
     return voters
@@ -148,19 +153,19 @@ def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) ->
 def parse_controllers(text: str, listener_names: Sequence[str]) -> list[Voter]:
     """The voters of `id@host:port:directory-id,...`.
 
-    The listener is the first of `listener_names`. Raises `FormatError`.
+    The listener is the first of `listener_names`. Raises `FormatChoiceError`.
     """
     voters: dict[int, Voter] = {}
     for entry in text.split(","):
         match = _CONTROLLER.fullmatch(entry.strip())
         if match is None or not 0 < int(match[3]) <= 65535:
-            raise FormatError(
+            raise FormatChoiceError(
                 f"{entry.strip()!r} is not id@host:port:directory-id, for example 1@localhost:9093:{'A' * 21}Q; "
                 "`raftwerk format --new-id` prints directory ids."
             )
         node_id, directory_id = int(match[1]), decode_uuid(match[4])
         if node_id in voters or any(voter.key.directory_id == directory_id for voter in voters.values()):
-            raise FormatError(f"{entry.strip()!r}: two controllers have the same node id or directory id.")
+            raise FormatChoiceError(f"{entry.strip()!r}: two controllers have the same node id or directory id.")
         listener = VoterListener(listener_names[0], match[2].strip("[]"), int(match[3]))
         voters[node_id] = Voter(ReplicaKey(node_id, directory_id), (listener,))
     return list(voters.values())
@@ -210,7 +215,7 @@ def _check_cluster_id(cluster_id: str) -> None:
     except ValueError:
         valid = False
     if not valid:
-        raise FormatError(
+        raise FormatChoiceError(
             f"Cluster id {cluster_id!r} is not an id: an id has 22 characters of URL-safe base64, for example "
             "MkU3OEVBNTcwNTJENDM2Qg."
         )

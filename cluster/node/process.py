@@ -61,7 +61,7 @@ def run_node(options: NodeOptions) -> int:
     except ConfigError as error:
         return _refuse(error)
     except OSError as error:
-        return _fail(f"cannot read {options.file}: {error.strerror}")
+        return _fail(f"cannot read {options.file}: {error.strerror}", EXIT_BAD_CONFIG)
     configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
     for warning in config.warnings:
         _logger.warning("%s", warning)
@@ -83,14 +83,14 @@ def run_format(
     """Format the directories of a node; returns the exit code."""
     from ...log.state.checkpoints import encode_uuid
     from ..local.layout import new_cluster_id
-    from .formatting import FormatError, format_node, formatted_directory_id
+    from .formatting import FormatChoiceError, FormatError, format_node, formatted_directory_id
 
     try:
         config = _load(file, False, overrides)
     except ConfigError as error:
         return _refuse(error)
     except OSError as error:
-        return _fail(f"cannot read {file}: {error.strerror}")
+        return _fail(f"cannot read {file}: {error.strerror}", EXIT_BAD_CONFIG)
     try:
         chosen = cluster_id or new_cluster_id()
         formatted = format_node(
@@ -102,7 +102,7 @@ def run_format(
             levels=levels,
         )
     except FormatError as error:
-        return _fail(str(error))
+        return _fail(str(error), EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED)
     except OSError as error:
         return _fail(os_reason(error))
     for directory in formatted:
@@ -116,28 +116,37 @@ def run_format(
 
 
 def formatted_controller(file: str) -> Voter:
-    """The controller whose settings are in `file`, as a voter; `FormatError` when it cannot be one."""
+    """The controller whose settings are in `file`, as a voter.
+
+    Raises `FormatChoiceError` when they cannot be used, and `FormatError` when its directory cannot.
+    """
     from ...raft.types import ReplicaKey
     from ...raft.voters.voter_set import Voter
     from ..settings.settings_per_package import voter_listeners
-    from .formatting import FormatError, formatted_directory_id
+    from .formatting import FormatChoiceError, FormatError, formatted_directory_id
 
     try:
         config = _load(file, False, ())
+    except OSError as error:
+        raise FormatChoiceError(os_reason(error)) from error
+    except ConfigError as error:
+        raise FormatChoiceError(str(error)) from error
+    if not config.is_controller:
+        raise FormatChoiceError(f"node {config.node_id} of {file} is not a controller")
+    try:
         directory_id = formatted_directory_id(config, real_runtime())
     except OSError as error:
         raise FormatError(os_reason(error)) from error
-    except (ConfigError, LogDirError) as error:
+    except LogDirError as error:
         raise FormatError(str(error)) from error
-    if not config.is_controller or directory_id is None:
-        reason = "is not formatted" if config.is_controller else "is not a controller"
-        raise FormatError(f"node {config.node_id} of {file} {reason}")
+    if directory_id is None:
+        raise FormatError(f"node {config.node_id} of {file} is not formatted")
     return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     from .errors import NodeFailedError
-    from .formatting import FirstVoters, FormatError, format_node
+    from .formatting import FirstVoters, FormatChoiceError, FormatError, format_node
     from .node import Node
 
     runtime = real_runtime()
@@ -152,6 +161,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     else:
         node = Node(config, exporter.with_timed_disk(runtime), observers=exporter.observers)
     reason: str | None = None
+    code = EXIT_FAILED
     try:
         if options.format_id:
             first = FirstVoters(initial=options.initial_controllers, none=options.no_initial_controllers)
@@ -167,13 +177,14 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         await _first(node.wait_failed(), asked_to_stop.wait())
     except (NodeFailedError, FormatError) as error:
         reason = str(error)
+        code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
     finally:
         await node.stop()
         if exporter is not None:
             await exporter.stop()
         if stalls is not None:
             stalls.stop()
-    return EXIT_STOPPED if reason is None else _fail(reason)  # it is the last line of the log
+    return EXIT_STOPPED if reason is None else _fail(reason, code)  # it is the last line of the log
 
 
 def _exporter(config: NodeConfig) -> Exporter | None:
@@ -259,7 +270,7 @@ def _refuse(error: ConfigError) -> int:
     return EXIT_BAD_CONFIG
 
 
-def _fail(reason: str) -> int:
+def _fail(reason: str, code: int = EXIT_FAILED) -> int:
     flush_logs()
     sys.stderr.write(f"raftwerk: {reason}\n")
-    return EXIT_FAILED
+    return code

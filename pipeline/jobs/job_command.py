@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address
-from ...cluster.command_line.commands import Option, json_option
-from ..errors import PipelineError, UnreachableClusterError, explain
+from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
+from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import check_spark, spark_session
 from ..topics import FORMATS, Topics, parse_options
@@ -175,7 +175,7 @@ def take_run_settings(given: dict[str, Any]) -> RunSettings:
 
 
 def report_errors(command: F) -> F:
-    """Decorate a command: an error ends it with exit code 1 and one sentence."""
+    """Decorate a command: an error ends it with one sentence, and exit code 1, or 2 if an option is wrong."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -186,6 +186,8 @@ def report_errors(command: F) -> F:
             is_ours = address is not None and address.bootstrap == error.bootstrap
             advice = f"; {address.advice}" if address is not None and is_ours else ""
             raise click.ClickException(f"{error}{advice}") from None
+        except WrongOptionError as error:
+            raise WrongConfiguration(str(error)) from None
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         except Exception as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command, Option
-from ..errors import PipelineError
+from ..errors import WrongOptionError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
@@ -62,9 +62,9 @@ class LakeOptions:
 
     def __post_init__(self) -> None:
         if self.value_format not in VALUE_FORMATS:
-            raise PipelineError(f"value format {self.value_format} is none of {', '.join(VALUE_FORMATS)}.")
+            raise WrongOptionError(f"value format {self.value_format} is none of {', '.join(VALUE_FORMATS)}.")
         if (self.schema is not None) != (self.value_format in ("json", "csv")):
-            raise PipelineError("a schema belongs to values in json or csv: name both --schema and --value-format.")
+            raise WrongOptionError("a schema belongs to values in json or csv: name both --schema and --value-format.")
 
 
 class Lake:
@@ -90,7 +90,7 @@ class Lake:
         rows = self._rows(records)
         unknown = [name for name in self.options.partition_by if name not in rows.columns]
         if unknown:
-            raise PipelineError(
+            raise WrongOptionError(
                 f"there is no column {unknown[0]} to partition by: there are {', '.join(_visible(rows))}."
             )
         query = (
@@ -115,7 +115,7 @@ class Lake:
         names = self._fields()
         clash = sorted(set(_PLACE) & set(names))
         if clash:
-            raise PipelineError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
+            raise WrongOptionError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
         parsed = self._parse(records["value"].cast("string"), options.schema)
         flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
         fields = [f.col(f"_parsed.`{name}`").alias(name) for name in names]
@@ -136,7 +136,7 @@ class Lake:
         try:
             return [field.name for field in StructType.fromDDL(str(self.options.schema))]  # type: ignore[attr-defined]
         except ParseException as error:
-            raise PipelineError(
+            raise WrongOptionError(
                 f"the schema is not in Spark's DDL ({str(error).strip().splitlines()[0]}): "
                 "write it like 'carrier STRING, dep_delay DOUBLE'."
             ) from None

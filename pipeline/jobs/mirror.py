@@ -16,7 +16,7 @@ import click
 
 from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
-from ..errors import PipelineError
+from ..errors import PipelineError, WrongOptionError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
@@ -59,7 +59,7 @@ class Mirror:
 
     def __init__(self, spark: SparkSession, topics: Topics, options: MirrorOptions) -> None:
         if options.target == topics.bootstrap_servers and not options.prefix:
-            raise PipelineError("source and target are the same cluster: name a --prefix, or another target.")
+            raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
         self.spark = spark
         self.topics = topics
         self.options = options

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command, Option
-from ..errors import PipelineError
+from ..errors import WrongOptionError
 from ..exactly_once_table import ParquetTable, read_table
 from ..flights import SCHEMA, data_file
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -89,7 +89,7 @@ class Windows:
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""
         if read_settings.starting_offsets != "earliest":
-            raise PipelineError("windows tells what became of every record of its topic: it begins at earliest.")
+            raise WrongOptionError("windows tells what became of every record of its topic: it begins at earliest.")
         if self.sink is not None:
             self.sink.create(3, {"cleanup.policy": "compact"})
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
@@ -181,7 +181,7 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
             )
         )
     except AnalysisException:
-        raise PipelineError(
+        raise WrongOptionError(
             f"the window ({window}) or the lateness ({late}) is no interval: write it like '1 day' or '30 minutes'."
         ) from None
 

@@ -85,12 +85,36 @@ def test_what_is_not_there_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) 
         find_address()
 
 
+def test_a_directory_without_a_cluster_is_named_whole_with_the_one_nearby(home: Path) -> None:
+    here = home / "here"
+    for words in (("status", "-d", "."), ("kill", "1", "-d", "."), ("topics", "list", "-d", "."), ("down", "-d", ".")):
+        assert run(*words)[0] == 2
+        assert f"there is no cluster in {here}" in run(*words)[1]
+    lay_out(here / "raftwerk-data", 21000)
+    for words in (("start", "-d", "."), ("topics", "list", "-d", ".")):
+        assert f"but there is one in it: --dir {here}/raftwerk-data" in run(*words)[1]
+    assert f"but there is one above it: --dir {here}/raftwerk-data" in run("logs", "-d", "raftwerk-data/node-1")[1]
+    assert f"the cluster in {here}/raftwerk-data has 1, 2, 3" in run("kill", "7")[1]
+    for words in (("down", "--name", "orders"), ("kill", "1", "--name", "orders")):
+        code, told = run(*words)
+        assert (code, "there is no cluster orders: " in told, str(home) in told) == (2, True, False)
+
+
+def test_exports_of_a_local_cluster_name_its_directory_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap = lay_out(home / "other", 22000)
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", bootstrap)
+    monkeypatch.setenv("RAFTWERK_DIR", str(home / "other"))
+    assert find_address().directory == str(home / "other")
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", "elsewhere")
+    assert find_address().directory is None
+
+
 def test_a_foreign_directory_is_said() -> None:
     Path("raftwerk-data").mkdir()
     Path("raftwerk-data/s1.properties").write_text("a=b\n")
     for words in (("topics", "list"), ("status",), ("kill", "1"), ("start",), ("logs",), ("up", "--port", "0")):
         code, told = run(*words)
-        assert code == 1
+        assert code == 2
         assert "raftwerk-data/s1.properties is not the file of a node: take another directory" in told
 
 
@@ -104,10 +128,10 @@ def test_profiles_are_kept(home: Path) -> None:
     assert profiles_file() == str(home / "config" / "raftwerk" / "profiles.toml")
     assert run("profile", "remove", "prod")[0] == 0
     assert load_profiles() == Profiles({"with.dot": "[::1]:1"})
-    assert run("profile", "use", "prod") == (1, "Error: there is no profile prod; there are: with.dot\n")
+    assert run("profile", "use", "prod") == (2, "Error: there is no profile prod; there are: with.dot\n")
     lay_out(home / "state" / "raftwerk" / "orders", 23000)
     assert "local cluster" in run("profile", "add", "orders", "a:1")[1]
-    assert "is a profile of a cluster elsewhere" in run("status", "--name", "with.dot")[1]
+    assert "is a profile of a cluster elsewhere" in run("kill", "1", "--name", "with.dot")[1]
 
 
 def test_a_malformed_file_of_profiles_is_named() -> None:
@@ -116,7 +140,7 @@ def test_a_malformed_file_of_profiles_is_named() -> None:
     for text in ("current = ", 'current = "x"', "profiles = 3", "[profiles.x]\nbootstrap = 'a:1'"):
         path.write_text(text)
         code, told = run("topics", "list")
-        assert code == 1
+        assert code == 2
         assert f"{path} is malformed" in told
 
 

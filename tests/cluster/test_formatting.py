@@ -97,7 +97,7 @@ def test_static_voters_and_brokers_need_no_choice(tmp_path: Path, runtime: Runti
 @pytest.mark.parametrize(
     ("changes", "asked", "reason"),
     [
-        ({}, FirstVoters(), "say who votes first with one of --standalone"),
+        ({}, FirstVoters(), "say who votes first, with raftwerk format and one of --standalone"),
         ({}, FirstVoters(standalone=True, none=True), "Only one of"),
         ({}, FirstVoters(initial=f"2@b:9093:{DIRECTORIES[2]}"), "does not name this node: add 1@host:port"),
         ({}, FirstVoters(initial="1@a:9093"), "is not id@host:port:directory-id"),

@@ -52,7 +52,7 @@ def test_refusals_of_the_cluster_are_sentences(bootstrap: str, topic: str) -> No
     assert fails(1, "topics", "create", topic, "-r", "9", *at)
     assert "refuses the connection" in fails(1, "topics", "list", "-b", "127.0.0.1:1")
     assert "does not resolve" in fails(1, "topics", "list", "-b", "nowhere.invalid")
-    assert "is not host:port" in fails(1, "topics", "list", "-b", "http://127.0.0.1:1")
+    assert "is not host:port" in fails(2, "topics", "list", "-b", "http://127.0.0.1:1")
 
 
 def test_an_unformatted_directory(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_wrong_configuration(tmp_path: Path) -> None:
     file, _ = node_file(tmp_path)
     told = fails(2, "node", file, "-o", "broker.heartbeat.interval.ms=9000")
     assert "broker.heartbeat.interval.ms=9000" in told
-    assert fails(1, "node", str(tmp_path / "missing"))
+    assert fails(2, "node", str(tmp_path / "missing"))
 
 
 def test_up_and_down(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_up_and_down(tmp_path: Path) -> None:
     finally:
         assert "Stopped 1 node" in ok("down", "-d", directory)
     assert "No node was running" in ok("down", "-d", directory)
-    assert "there is no cluster" in fails(1, "down", "-d", str(tmp_path / "typo"))
+    assert "there is no cluster" in fails(2, "down", "-d", str(tmp_path / "typo"))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

@@ -24,6 +24,24 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "c")
 
 
+def test_nodes_are_stopped_and_killed_several_at_a_time(directory: str) -> None:
+    ok("up", "-n", "3", "--port", "0", "-d", directory, "--detach")
+    try:
+        plan = load_plan(directory)
+        assert ok("stop", "2", "-d", directory).startswith("Stopped node 2 (process ")
+        assert "PENDING_SHUTDOWN to SHUTTING_DOWN" in Path(plan.node(2).log_file).read_text()
+        assert "node 2 is not running; raftwerk start 2" in fails(1, "stop", "2", "-d", directory)
+        elsewhere = raftwerk("status", "-b", plan.bootstrap)
+        assert elsewhere.returncode == 0 and "active controller" in elsewhere.stdout
+        assert f"bootstrap.servers={plan.bootstrap}" in elsewhere.stdout
+        ok("kill", "1", "-s", "stop", "-d", directory)
+        told = ok("kill", "1", "3", "-s", "9", "-d", directory).splitlines()
+        assert [line.partition(" (")[0] for line in told] == ["Sent SIGKILL to node 1", "Sent SIGKILL to node 3"]
+        assert [node_pid(node) for node in plan.nodes] == [None] * 3
+    finally:
+        raftwerk("down", "-d", directory)
+
+
 def make_cluster(directory: str, nodes: int) -> str:
     """A cluster that is down; returns its bootstrap servers."""
     ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")
@@ -112,12 +130,12 @@ def test_a_cluster_is_deleted_with_a_confirmation(directory: str) -> None:
         assert terminal.wait() == 1 and "Nothing was deleted." in terminal.shown
     assert "Deleted the cluster" in ok("delete", "-d", directory, "--yes")
     assert not os.path.exists(directory)
-    assert "there is no cluster" in fails(1, "delete", "-d", directory, "--yes")
+    assert "there is no cluster" in fails(2, "delete", "-d", directory, "--yes")
 
 
 def test_other_files_in_the_directory_are_not_mixed_with_a_cluster_s(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    assert "holds other files (setup.py)" in fails(1, "up", "--port", "0", "-d", str(tmp_path))
+    assert "holds other files (setup.py)" in fails(2, "up", "--port", "0", "-d", str(tmp_path))
     assert os.listdir(tmp_path) == ["setup.py"]
 
 

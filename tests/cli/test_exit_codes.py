@@ -1,0 +1,92 @@
+"""Exit code 2 of every command whose command line or configuration is wrong, as the help page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.cli.main import cli
+
+ID = "MkU3OEVBNTcwNTJENDM2Qg"
+CONTROLLER = """\
+process.roles=controller
+node.id=1
+listeners=CONTROLLER://127.0.0.1:21001
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:21001
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without clusters, in a directory with a controller's properties."""
+    for name, value in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state")):
+        monkeypatch.setenv(name, str(tmp_path / value))
+    for name in ("RAFTWERK_BOOTSTRAP", "RAFTWERK_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.properties").write_text(f"{CONTROLLER}log.dirs={tmp_path}/data\n")
+    (tmp_path / "wrong.properties").write_text("process.roles=poet\n")
+    return tmp_path
+
+
+def run(line: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, line.split())
+    assert result.exception is None or isinstance(result.exception, (SystemExit, click.exceptions.Exit)), result
+    return result.exit_code, result.output
+
+
+ASKING = [
+    *("topics list", "topics create t", "topics describe t", "topics offsets t", "brokers list", "brokers log-dirs"),
+    *("configs show --broker 1", "configs set --broker 1 a=b", "partitions reassignments", "features", "quorum"),
+    *("quorum replication", "groups list", "groups describe g", "transactions list", "produce t -m x", "consume t"),
+    *("perf produce t", "perf consume t", "doctor", "status", "env"),
+]
+
+
+@pytest.mark.parametrize("line", ASKING)
+@pytest.mark.parametrize("wrong", ["-b localhost:abc", "-b localhost:0", "--name nobody", "-d nowhere"])
+def test_a_cluster_that_is_named_wrongly(line: str, wrong: str) -> None:
+    assert run(f"{line} {wrong}")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("node none.properties", "node wrong.properties", "format -c none.properties", "format -c wrong.properties"),
+        *("format -c c.properties", "format -c c.properties -s -N", "format -c c.properties -t short -s"),
+        *("format -c c.properties -I 1@nowhere", f"format -c c.properties -I 2@localhost:1:{ID}"),
+        "format -c c.properties -s -f metadata.version=no",
+        *("quorum add-controller -c none.properties", "quorum add-controller -c wrong.properties"),
+        "quorum add-controller --controller 4@host",
+        *("status -d nowhere", "kill 1", "kill one", "stop 1", "start", "logs", "down", "delete --yes"),
+        *(
+            "kill 1 --signal 77",
+            "up -n three",
+            "up --port 99999",
+            "up -n 3 --controller-port 65535",
+            "profile use nobody",
+        ),
+        *(
+            "profile use nobody",
+            "profile add x a:b",
+            "profile remove nobody",
+            "completion tcsh",
+            "run -o nonsense=1 -- true",
+        ),
+        *("up --port 0 -d .", "configs set a=b", "groups reset g -t x --to soon -b 127.0.0.1:1"),
+    ],
+)
+def test_a_wrong_command_line_or_configuration(line: str) -> None:
+    assert (run(line)[0], line) == (2, line)
+
+
+def test_what_can_only_fail_has_exit_code_1(home: Path) -> None:
+    assert run("topics list -b 127.0.0.1:1")[0] == 1
+    assert run(f"format -c c.properties -s -t {ID}")[0] == 0
+    assert run(f"format -c c.properties -s -t {ID}")[0] == 1
+    (home / "data" / "meta.properties").write_text("node.id=7\n")
+    assert run("quorum add-controller -c c.properties")[0] == 1
