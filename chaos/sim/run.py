@@ -33,7 +33,9 @@ from .workloads.partition_changes import (
 )
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
+from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.read_process_write import ReadProcessWrite
+from .workloads.transactions.transaction_version_changes import TransactionVersionChanges
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
 from .workloads.voter_changes import VoterChanges
@@ -226,16 +228,20 @@ class Run:
         cluster = self.cluster
         versions = self.world.rng_for("transaction version")
         any_style = lambda: ClientStyle(versions.choice((1, 2)))  # noqa: E731 (old clients meet new brokers)
+        changing_style = lambda: ClientStyle(versions.choice((None, None, None, 1, 2)))  # noqa: E731
         transactions = context("transactions", "transactions", History())
+        effects, processor = context("read-process-write", "effects", History()), context("processor", TOPIC, History())
         made: dict[str, Callable[[], Workload]] = {
             "transactions": lambda: TransactionalWriters(transactions, any_style),
             "late transactions": lambda: TransactionalWriters(transactions, lambda: ClientStyle(2, is_impatient=True)),
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)
             ),
-            "read-process-write": lambda: ReadProcessWrite(
-                context("read-process-write", "effects", History()), context("processor", TOPIC, History()), any_style
-            ),
+            "transactions of changing versions": lambda: TransactionalWriters(transactions, changing_style),
+            "transaction versions": lambda: TransactionVersionChanges(context("transaction versions")),
+            "read-process-write": lambda: ReadProcessWrite(effects, processor, any_style),
+            "grouped processors": lambda: GroupedProcessors(effects, processor),
+            "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),

@@ -370,6 +370,29 @@ SCENARIOS = {
             properties=TRANSACTION_SETTINGS,
         ),
         Scenario(
+            "exactly-once-group",
+            "members of one group that commit their offsets in transactions, and stall",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
+            targets=("leader", "coordinator", "transaction-coordinator", "n1", "n2", "n3"),
+            faults_s=10.0,
+            mean_gap_s=0.8,
+            workloads=("grouped processors",),
+            properties={**TRANSACTION_SETTINGS, **GROUP_SETTINGS},
+        ),
+        Scenario(
+            "transaction-versions",
+            "transaction.version goes up and down under transactions and read-process-write, while nodes fail",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE),
+            targets=("leader", "transaction-coordinator", "transaction-coordinator", "controller", "n1", "n2", "n3"),
+            mean_gap_s=0.5,
+            workloads=(
+                "transactions of changing versions",
+                "read-process-write of changing versions",
+                "transaction versions",
+            ),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
             "storm",
             "nearly all faults and workloads at once",
             kinds=(

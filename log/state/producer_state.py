@@ -9,7 +9,10 @@ A transaction is open from the producer's first transactional batch to its marke
 offset of the first transaction that is open, or whose marker is not committed yet.
 
 Apache Kafka's snapshots have only the last batch of a producer, so that the four before it are forgotten at a restart.
-Ours have an entry for each of the five, oldest first; Apache Kafka's reader keeps the last one.
+Ours have an entry for each of the five, oldest first; Apache Kafka's reader keeps the last one. Before them is an entry
+for each transaction whose marker may not be committed yet, so that a replica that starts again and leads shows none of
+its records before. Its last sequence number is -1, its last offset that of the marker, its timestamp the transaction's
+first offset, and its offset delta, negative as no batch's is, says how it ended.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from .transaction_verification import PendingVerifications, VerificationGuard
 
 REMEMBERED_BATCHES = 5
 UNKNOWN_DELTA = -1
+_COMMITTED_DELTA, _ABORTED_DELTA = -1, -2
+"""The offset deltas of entries in a snapshot that stand for transactions whose marker may not be committed yet."""
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -352,9 +357,9 @@ class ProducerStateManager:
         return tuple(self._completed)
 
     def keep_unstable(self, completed: Iterable[CompletedTransaction], end_offset: int = MAX_INT64) -> None:
-        """Remember those below `end_offset`, since this state was made again from a snapshot, which has none of them.
+        """Remember those below `end_offset`: this state was made again, maybe from a snapshot that has none of them.
 
-        Otherwise, records of a transaction would be shown whose marker is not committed yet.
+        Apache Kafka's have none. Otherwise, records of a transaction would be shown whose marker is not committed yet.
         """
         known = {one.last_offset: one for one in completed if one.last_offset < end_offset}
         known |= {one.last_offset: one for one in self._completed}
@@ -394,7 +399,14 @@ class ProducerStateManager:
     def encode_snapshot(self) -> bytes:
         """The bytes of a snapshot file, version 1."""
         rows = []
+        unstable: dict[int, list[CompletedTransaction]] = {}
+        for one in self._completed:
+            unstable.setdefault(one.producer_id, []).append(one)
         for producer_id, entry in self._entries.items():
+            for one in unstable.get(producer_id, ()):
+                delta = _ABORTED_DELTA if one.is_aborted else _COMMITTED_DELTA
+                row = (NO_SEQUENCE, one.last_offset, delta, one.first_offset)
+                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, entry.coordinator_epoch, -1))
             tail = (entry.coordinator_epoch, entry.transaction_first_offset)
             for batch in entry.batches[:-1]:
                 row = (batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp)
@@ -410,8 +422,12 @@ class ProducerStateManager:
     def load_snapshot(self, data: bytes) -> None:
         """Replace all state by that of a snapshot; on `CorruptSnapshotError` nothing changes."""
         entries: dict[int, ProducerStateEntry] = {}
+        unstable: list[CompletedTransaction] = []
         for row in _decode_snapshot(data):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_offset = row
+            if delta in (_COMMITTED_DELTA, _ABORTED_DELTA):
+                unstable.append(CompletedTransaction(producer_id, timestamp, offset, delta == _ABORTED_DELTA))
+                continue
             entry = entries.get(producer_id)
             if entry is None or entry.epoch != epoch:
                 entry = entries[producer_id] = ProducerStateEntry(epoch)
@@ -425,6 +441,7 @@ class ProducerStateManager:
         self._entries = entries
         open_offsets = [(e.transaction_first_offset, p) for p, e in entries.items() if e.transaction_first_offset >= 0]
         self._open_transactions.update((producer_id, offset) for offset, producer_id in sorted(open_offsets))
+        self.keep_unstable(unstable)
 
 
 def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: int) -> None:

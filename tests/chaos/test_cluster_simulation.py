@@ -60,6 +60,8 @@ SEEDS = {
     "late-requests": 12,
     "late-transactions": 12,
     "exactly-once": 14,
+    "exactly-once-group": 10,
+    "transaction-versions": 10,
     "storm": 16,
     "shapes": 60,
     "voters": 20,

@@ -46,8 +46,8 @@ _OFFSETS = 9
 _HEARTBEAT_EVERY_S = 0.2
 _LEAVE_PROBABILITY = 0.08
 _SWITCH_PROBABILITY = 0.25
-_STALL_PROBABILITY = 0.1
-_STALL_S = 4.0
+STALL_PROBABILITY = 0.1
+STALL_S = 4.0
 _MEMBERS = 2
 REBALANCE_TIMEOUT_MS = 2_000
 REJOIN_CODES = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
@@ -83,6 +83,11 @@ class GroupLoad:
         self.leave_probability = _SWITCH_PROBABILITY if len(protocols) > 1 else _LEAVE_PROBABILITY
         self._context = context
         self._main_history = main
+        self.kinds: dict[str, type[MemberIncarnation]] = {
+            "consumer": ConsumerIncarnation,
+            "classic": ClassicIncarnation,
+        }
+        """How members of each protocol act."""
         self._members = [_Member(self, context, f"m{n}") for n in range(_MEMBERS)]
 
     def stop(self) -> None:
@@ -134,8 +139,7 @@ class _Member:
         await self.reader.client.until_known()
         while True:
             protocol = self._context.rng.choice(self._group.protocols)
-            kind = ConsumerIncarnation if protocol == "consumer" else ClassicIncarnation
-            self._incarnation = kind(self._group, self._context, self.reader, self._name)
+            self._incarnation = self._group.kinds[protocol](self._group, self._context, self.reader, self._name)
             await self._incarnation.run()
 
 
@@ -153,17 +157,17 @@ class MemberIncarnation:
         self.assigned: tuple[int, ...] = ()
         self.owned: tuple[int, ...] = ()
         self.name = name
-        self._coordinator: int | None = None
-        self._has_left = False
+        self.coordinator: int | None = None
+        self.has_left = False
 
     def __str__(self) -> str:
         return f"{self.protocol} epoch {self.epoch} owns {list(self.owned)}"
 
     async def run(self) -> None:
         """Take part in the group until the member has left."""
-        while not self._has_left:
+        while not self.has_left:
             try:
-                await self._heartbeat_and_read()
+                await self.take_part()
             except (ClientError, *NO_ANSWER):
                 self.lose_coordinator()
                 await self.reader.client.refresh()
@@ -184,18 +188,19 @@ class MemberIncarnation:
 
     def lose_coordinator(self) -> None:
         """The coordinator does not answer, or is not the coordinator: find it again."""
-        self._coordinator = None
+        self.coordinator = None
 
-    async def _heartbeat_and_read(self) -> None:
-        if self._coordinator is None:
-            self._coordinator = await self._find_coordinator()
+    async def take_part(self) -> None:
+        """One round: stay in the group, read, and commit. Raises `ClientError` or one of `NO_ANSWER`."""
+        if self.coordinator is None:
+            self.coordinator = await self.find_coordinator()
             return
         rng = self.context.rng
         if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
-            self._has_left = await self.leave()
+            self.has_left = await self.leave()
             return
-        if self.owned and not self.group.stopping and rng.random() < _STALL_PROBABILITY:
-            await asyncio.sleep(_STALL_S)
+        if self.owned and not self.group.stopping and rng.random() < STALL_PROBABILITY:
+            await asyncio.sleep(STALL_S)
             await self._commit()
         await self.stay()
         await self._take_over()
@@ -206,7 +211,8 @@ class MemberIncarnation:
         if self.owned:
             await self._commit()
 
-    async def _find_coordinator(self) -> int | None:
+    async def find_coordinator(self) -> int | None:
+        """The node that coordinates the group; None if there is none now."""
         cluster = self.reader.client.cluster
         await cluster.metadata([self.context.topic])
         fields = {"key_type": 0, "coordinator_keys": [GROUP]}
@@ -215,9 +221,9 @@ class MemberIncarnation:
 
     async def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
         """Send a request to the coordinator; its answer. Raises `ClientError` when no coordinator is known."""
-        if self._coordinator is None:
+        if self.coordinator is None:
             raise ClientError("no coordinator")
-        return await self.reader.client.cluster.request_node(self._coordinator, api, version, fields)
+        return await self.reader.client.cluster.request_node(self.coordinator, api, version, fields)
 
     async def _take_over(self) -> None:
         added = [index for index in self.assigned if index not in self.owned]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from support.log.damaged_files import marker
 from support.log.logs import DIRECTORY, NOW_MS, batch, make_runtime, open_log
 
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.producer_state import CompletedTransaction
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 
 
@@ -69,3 +71,28 @@ def test_markers_above_the_high_watermark_count_after_a_truncation() -> None:
     assert log.log_end_offset == 3
     assert log.producers.first_unstable_offset(2) == 0
     assert log.producers.first_unstable_offset(3) is None
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_markers_above_the_high_watermark_count_after_a_restart(is_clean: bool) -> None:
+    """A leader of that log shows no record of the transaction before its marker is committed."""
+    runtime = make_runtime()[0]
+    log = open_log(runtime)
+    abort(log, 0)
+    abort(log, 2)
+    if is_clean:
+        log.close()
+    else:
+        log.roll()
+    log = open_log(runtime, recovery_point=6, clean_shutdown=is_clean)
+    assert log.producers.unstable_transactions == (
+        CompletedTransaction(8, 0, 2, True),
+        CompletedTransaction(8, 3, 5, True),
+    )
+    assert log.producers.first_unstable_offset(2) == 0
+    assert log.producers.first_unstable_offset(5) == 3
+    assert log.producers.first_unstable_offset(6) is None
+    entry = log.producers.get(8)
+    assert entry is not None
+    assert [one.first_offset for one in entry.batches] == [0, 3]
+    assert (entry.coordinator_epoch, entry.last_timestamp) == (1, 1000)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.broker.transactions import transaction_decisions
@@ -16,6 +18,7 @@ from raftwerk.broker.transactions.transaction_marker_sender import TransactionMa
 from raftwerk.broker.transactions.transaction_metadata import TransactionMetadata, TransactionState
 from raftwerk.isr.replica import Replica
 from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.wire.errors import ErrorCode
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 ORIGINAL_PERSIST = TransactionCoordinatorShard._persist
@@ -54,6 +57,11 @@ def commit_when_timed_out(self: TransactionMetadata, client_version: int, now_ms
 
 def keep_the_epoch(self: TransactionMetadata, *arguments: Any, **options: Any) -> TransactionMetadata:
     return ORIGINAL_ENDING(self, *arguments, **options)._replace(producer_epoch=self.producer_epoch)
+
+
+def take_offsets_of_any_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (ClassicGroup, ConsumerGroup):
+        monkeypatch.setattr(kind, "check_transactional_commit", lambda *_: ErrorCode.NONE)
 
 
 def take_aborted_offsets(self: PendingTransactionalOffsets, producer_id: int, *, is_committed: bool) -> Any:
@@ -170,6 +178,11 @@ TRANSACTION_MUTANTS = (
         "pending offsets are lost when a coordinator loads",
         replacing(GroupCoordinatorShard, "replay", lose_pending_offsets),
         ("exactly-once",),
+    ),
+    Mutant(
+        "transactions commit offsets for members of any generation (KIP-447)",
+        take_offsets_of_any_member,
+        ("exactly-once-group",),
     ),
     Mutant(
         "pending offsets are shown after a load",

@@ -2,8 +2,10 @@
 
 It does what Java's does: it asks for its producer id, adds partitions where the version of the protocol wants that
 (`transaction.version` below 2), sends the batches of a partition one after the other, and repeats every request until
-the answer is definite. Two incarnations of one transactional id may act at the same time; the older one is a zombie,
-and must be told so before it can do harm. Sources: KIP-98, KIP-360, KIP-447, KIP-890.
+the answer is definite. It may learn the version from the cluster, when it begins and with each end of a transaction: a
+transaction ends by the version that it began with, and who goes up to 2 gets a new epoch first. Two incarnations of one
+transactional id may act at the same time; the older one is a zombie, and must be told so before it can do harm.
+Sources: KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .....cluster.client.client_errors import ClientError, is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER
+from .....controller.metadata.metadata_image import TRANSACTION_VERSION_FEATURE
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
@@ -23,6 +26,7 @@ from ..clients import ClientContext, TopicClient
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _FIND_COORDINATOR = 4
+_API_VERSIONS = 4
 _INIT_PRODUCER_ID = 4
 _ADD_PARTITIONS = 3
 _ADD_OFFSETS = 3
@@ -67,12 +71,23 @@ def _is_temporary(code: int) -> bool:
 class ClientStyle(NamedTuple):
     """How an incarnation acts: by which `transaction.version`, and whether it is impatient.
 
-    An impatient one waits for answers only for a short time, repeats the request on another connection, and now and
-    then gives up a batch and aborts. What it sent may arrive later, after the next requests.
+    Without a version it goes by the level that the cluster has finalized. An impatient one waits for answers only for a
+    short time, repeats the request on another connection, and now and then gives up a batch and aborts. What it sent
+    may arrive later, after the next requests.
     """
 
-    version: int
+    version: int | None
     is_impatient: bool = False
+
+
+class GroupMember(NamedTuple):
+    """The member of a group for which offsets are committed, and its generation or member epoch (KIP-447)."""
+
+    member_id: str
+    generation: int
+
+
+_NO_MEMBER = GroupMember("", -1)
 
 
 class TransactionalProducer:
@@ -85,7 +100,9 @@ class TransactionalProducer:
         self, context: ClientContext, name: str, transactional_id: str, style: ClientStyle, timeout_ms: int = 4_000
     ) -> None:
         self.name = name
-        self.version = style.version
+        self.version = style.version or 0
+        self._learns_version = style.version is None
+        self._features_epoch = -1
         self._is_impatient = style.is_impatient
         self.producer = (-1, -1)
         """Its id and epoch."""
@@ -109,6 +126,10 @@ class TransactionalProducer:
 
     async def init(self) -> None:
         """Get a producer id and an epoch, which fences all earlier incarnations and aborts what they left open."""
+        await self._learn_version()
+        await self._next_producer()
+
+    async def _next_producer(self) -> None:
         producer_id, epoch = self.producer
         fields = {
             "transactional_id": self._transactional_id,
@@ -121,18 +142,33 @@ class TransactionalProducer:
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort. Before this returns, the answer of the coordinator is known."""
-        must_end = bool(self._added) or self.version >= _WITH_EPOCH_BUMP
-        if must_end:
-            version = 5 if self.version >= _WITH_EPOCH_BUMP else 3
+        bumps = self.version >= _WITH_EPOCH_BUMP
+        if self._added or bumps:
             fields = {**self._who(), "committed": commit}
-            answer = await self._ask_coordinator(ApiKey.END_TXN, version, fields, _error_code)
-            if self.version >= _WITH_EPOCH_BUMP:
+            answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
+            if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
         self._added.clear()
-        if self._must_bump:
-            self._must_bump = False
-            if self.version < _WITH_EPOCH_BUMP:
-                await self.init()
+        await self._learn_version()
+        must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
+        self._must_bump = False
+        if must_bump:
+            await self._next_producer()
+
+    async def _learn_version(self) -> None:
+        """Go by the finalized level from here on, if a broker says it now, and knows no less than others before."""
+        if not self._learns_version:
+            return
+        cluster = self._topic(self._context.topic).cluster
+        fields = {"client_software_name": "raftwerk", "client_software_version": "0"}
+        try:
+            answer = await cluster.request(ApiKey.API_VERSIONS, _API_VERSIONS, fields)
+        except ClientError:
+            return
+        if answer.finalized_features_epoch > self._features_epoch:
+            self._features_epoch = answer.finalized_features_epoch
+            levels = {one.name: one.max_version_level for one in answer.finalized_features}
+            self.version = levels.get(TRANSACTION_VERSION_FEATURE, 0)
 
     def _begin_epoch(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != self.producer:
@@ -219,7 +255,9 @@ class TransactionalProducer:
 
     # ---------------------------------------------------------------- offsets
 
-    async def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def send_offsets(
+        self, group: str, topic: str, offsets: Mapping[int, int], member: GroupMember = _NO_MEMBER
+    ) -> None:
         """Commit a group's offsets of a topic in the transaction."""
         if self.version < _WITH_EPOCH_BUMP and group not in self._added:
             await self._ask_coordinator(
@@ -230,8 +268,8 @@ class TransactionalProducer:
             {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
             for index, offset in offsets.items()
         ]
-        rest = {"group_id": group, "generation_id": -1, "member_id": "", "group_instance_id": None}
-        fields = {**self._who(), **rest, "topics": [{"name": topic, "partitions": partitions}]}
+        who = {"generation_id": member.generation, "member_id": member.member_id, "group_instance_id": None}
+        fields = {**self._who(), "group_id": group, **who, "topics": [{"name": topic, "partitions": partitions}]}
         version = 5 if self.version >= _WITH_EPOCH_BUMP else 3
         await self._ask(
             (GROUP_KEY, group),
