@@ -15,7 +15,7 @@ from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...raft.types import LeaderAndEpoch
 from ...wire.codec import Struct
-from ...wire.errors import ProtocolError, error_name
+from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ..config import BrokerConfig
 from .broker_lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
 from .controller_channel import ControllerChannel
@@ -59,6 +59,8 @@ class BrokerLifecycleManager:
         self._gone: asyncio.Future[None] | None = None
         """Done when the controller has let this broker go."""
         self._is_serving = False
+        self._reported_duplicate: UUID | None = None
+        """The incarnation of another broker of this id of which the log tells."""
         self._dir_timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -196,11 +198,27 @@ class BrokerLifecycleManager:
                 before.name,
                 self.lifecycle.state.name,
             )
+        elif response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            self._report_duplicate()
         elif response.error_code and before is not BrokerState.STARTING:
             logger.warning("heartbeat refused: %s", error_name(response.error_code))
         self._check_registered()
         self._check_ready()
         return True
+
+    def _report_duplicate(self) -> None:
+        """Say once of each other incarnation that this broker waits for its end."""
+        other = self._loader.image.brokers.get(self._config.node_id)
+        if other is None or other.incarnation_id == self._reported_duplicate:
+            return
+        self._reported_duplicate = other.incarnation_id
+        logger.warning(
+            "a broker with id %d is already registered from %s, incarnation %s: this one waits until that one has "
+            "stopped or its session has expired; if both are to run, give each its own node.id",
+            self._config.node_id,
+            ", ".join(f"{one.host}:{one.port}" for one in other.listeners),
+            other.incarnation_id,
+        )
 
     def _check_failure_known(self, path: str, directory_id: UUID) -> None:
         if self.lifecycle.over or self.lifecycle.knows_failed(directory_id):

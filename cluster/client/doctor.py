@@ -10,7 +10,7 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -58,6 +58,21 @@ class Finding:
     way_out: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderlessPartition:
+    """A partition without a leader, with the ids of brokers.
+
+    The `eligible` are in the ISR or the ELR and hold all committed records (KIP-966). `last_known` led it last, if none
+    is eligible. The `offline` do not run, or run without the log directory of their replica.
+    """
+
+    name: str
+    replicas: tuple[int, ...]
+    eligible: tuple[int, ...]
+    last_known: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
 # ---- a cluster
 
 
@@ -80,7 +95,7 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
             if apis is not None:
                 served[one.node_id] = apis
         found += [*_versions(served), *await _controller(client), *await _controller_listeners(client)]
-        found += _partitions(view)
+        found += [*_leaderless(await _leaderless_partitions(client, view), view), *_partitions(view)]
         try:
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
@@ -196,25 +211,85 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
 
 
+async def _leaderless_partitions(client: ClusterClient, view: ClusterView) -> list[LeaderlessPartition]:
+    """The partitions without a leader. A cluster without DescribeTopicPartitions knows of no eligible replicas."""
+    without = {(topic.name, one.partition): one for topic in view.topics for one in topic.partitions if one.leader < 0}
+    found = {
+        key: LeaderlessPartition(f"{key[0]}-{key[1]}", one.replicas, one.isr, (), ()) for key, one in without.items()
+    }
+    topics = sorted({topic for topic, _ in without})
+    cursor = None
+    while topics:
+        fields = {"topics": [{"name": name} for name in topics], "response_partition_limit": 2000, "cursor": cursor}
+        try:
+            answer = await client.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+        except (ClientError, *NO_ANSWER):
+            break
+        for topic in answer.topics:
+            for row in topic.partitions:
+                key = (topic.name, row.partition_index)
+                if key in without:
+                    eligible = tuple(dict.fromkeys((*row.isr_nodes, *(row.eligible_leader_replicas or ()))))
+                    last_known = tuple(row.last_known_elr or ())
+                    offline = tuple(row.offline_replicas)
+                    found[key] = LeaderlessPartition(
+                        f"{key[0]}-{key[1]}", tuple(row.replica_nodes), eligible, last_known, offline
+                    )
+        cursor = answer.next_cursor and {
+            "topic_name": answer.next_cursor.topic_name,
+            "partition_index": answer.next_cursor.partition_index,
+        }
+        if cursor is None:
+            break
+    return list(found.values())
+
+
+def _leaderless(partitions: Sequence[LeaderlessPartition], view: ClusterView) -> Iterator[Finding]:
+    """Report partitions without a leader: those that a broker can lead if it returns, and those that none can."""
+    live = {one.node_id for one in view.brokers}
+    waiting = [one for one in partitions if one.eligible]
+    if waiting:
+        told = _some([f"{one.name} (eligible to lead: {_ids(one.eligible)})" for one in waiting])
+        down = sorted({broker for one in waiting for broker in one.eligible if broker not in live})
+        elsewhere = sorted({broker for one in waiting for broker in one.eligible if broker in live & {*one.offline}})
+        ways = [f"start broker {' or '.join(map(str, down))}: an eligible replica has all acked records"] * bool(down)
+        ways += [
+            f"broker {broker} runs without the log directory of its replica: start it with that directory"
+            for broker in elsewhere
+        ]
+        ways = ways or ["wait a moment: an eligible broker runs and will lead; if none does, see the controllers' logs"]
+        ways.append(f"if the eligible brokers are gone for good, {_unclean_election(waiting)}")
+        yield Finding(FAILURE, f"{counted(len(waiting), 'partition')} without a leader: {told}", "; ".join(ways))
+    lost = [one for one in partitions if not one.eligible]
+    if lost:
+        names = [f"{one.name} (replicas: {_ids(one.replicas)}; led last by: {_ids(one.last_known)})" for one in lost]
+        what = f"{counted(len(lost), 'partition')} without a leader and without a replica that may lead"
+        cause = (
+            "no replica is known to have all acked records, as after a start with an empty or another log directory "
+            "under the same node.id: if the former directory exists, start the broker with it first"
+        )
+        yield Finding(FAILURE, f"{what}: {_some(names)}", f"{cause}; then {_unclean_election(lost)}")
+
+
+def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
+    """The last resort, with its command and its price."""
+    names = " ".join(one.name for one in partitions[:_NAMED_PARTITIONS])
+    command = f"raftwerk partitions elect --unclean {names}" + (" ..." if len(partitions) > _NAMED_PARTITIONS else "")
+    return f"as the last resort, {command} makes a live replica the leader: acked records that it lacks are lost"
+
+
 def _partitions(view: ClusterView) -> Iterator[Finding]:
-    leaderless, behind = [], []
+    behind = []
     count = 0
+    has_leaders = True
     for topic in view.topics:
         for one in topic.partitions:
             count += 1
             if one.leader < 0:
-                leaderless.append(f"{topic.name}-{one.partition} (last in sync: {_ids(one.isr)})")
+                has_leaders = False
             elif len(one.isr) < len(one.replicas):
                 missing = [replica for replica in one.replicas if replica not in one.isr]
                 behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
-    if leaderless:
-        way_out = (
-            "start the broker that was last in sync: it has all acked records; if it is gone for good, raftwerk "
-            "partitions elect --unclean makes another replica the leader, and the records that this one lacks are lost"
-        )
-        yield Finding(
-            FAILURE, f"{counted(len(leaderless), 'partition')} without a leader: {_some(leaderless)}", way_out
-        )
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
@@ -222,7 +297,7 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
         )
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
         yield Finding(WARNING, f"{what}: {_some(behind)}", way_out)
-    if not leaderless and not behind:
+    if has_leaders and not behind:
         yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync")
 
 

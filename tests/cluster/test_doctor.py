@@ -7,13 +7,22 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from raftwerk.cluster.client import doctor
-from raftwerk.cluster.client.cluster_client import BrokerView, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config, examine_local_logs
+from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.doctor import (
+    FAILURE,
+    OK,
+    WARNING,
+    LeaderlessPartition,
+    examine_cluster,
+    examine_config,
+    examine_local_logs,
+)
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.testing.cluster import TestCluster
 
@@ -35,12 +44,50 @@ def test_partitions_in_order_are_one_good_finding() -> None:
 def test_missing_replicas_and_leaders_are_named() -> None:
     found = list(doctor._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
     assert [(one.level, one.what) for one in found] == [
-        (FAILURE, "1 partition without a leader: t-1 (last in sync: 3)"),
         (WARNING, "1 partition without all replicas in sync: t-0 (without 3)"),
     ]
     many = [partition((1,), number=number) for number in range(8)]
     (found_many,) = doctor._partitions(view(*many))
     assert found_many.what.endswith("; and 3 more")
+
+
+def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
+    seen = view(partition((), leader=-1))  # brokers 1, 2 and 3 are live
+
+    def told(*partitions: LeaderlessPartition) -> list[tuple[str, str]]:
+        found = list(doctor._leaderless(partitions, seen))
+        assert all(one.level == FAILURE for one in found)
+        return [(one.what, one.way_out) for one in found]
+
+    ((what, way_out),) = told(LeaderlessPartition("t-0", (4, 5, 1), (4, 5), (), (4, 5)))
+    assert what == "1 partition without a leader: t-0 (eligible to lead: 4, 5)"
+    assert way_out.startswith("start broker 4 or 5: an eligible replica has all acked records; if the eligible")
+    assert "as the last resort, raftwerk partitions elect --unclean t-0 makes" in way_out
+    ((_, way_out),) = told(LeaderlessPartition("t-0", (2,), (2,), (), (2,)))
+    assert way_out.startswith("broker 2 runs without the log directory of its replica: start it with that directory;")
+    ((what, way_out),) = told(LeaderlessPartition("t-0", (2,), (), (), ()))
+    assert "without a replica that may lead: t-0 (replicas: 2; led last by: none)" in what
+    assert "start the broker with it first; then as the last resort" in way_out
+    assert told() == []
+
+
+@pytest.mark.process
+def test_the_eligible_leaders_are_asked_of_the_cluster() -> None:
+    async def examine(bootstrap: str) -> list[doctor.Finding]:
+        async with ClusterClient(bootstrap) as client:
+            view = await client.metadata()
+            return list(doctor._leaderless(await doctor._leaderless_partitions(client, view), view))
+
+    with TestCluster.start(2, separate=True) as cluster:
+        cluster.create_topic("t", partitions=2, replicas=1)
+        assert asyncio.run(examine(cluster.bootstrap_servers)) == []
+        cluster.stop_node(2)
+        deadline = time.monotonic() + 30
+        while all(one.leader >= 0 for one in cluster.describe().topic("t").partitions):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (found,) = asyncio.run(examine(cluster.bootstrap_servers))
+    assert found.what.endswith("(eligible to lead: 2)") and "start broker 2:" in found.way_out
 
 
 def test_min_isr_above_the_replication_factor() -> None:
