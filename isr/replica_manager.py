@@ -21,7 +21,6 @@ from ..log.state.transaction_verification import VERIFICATION_OFF
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
-from ..wire.produce import ProducePartitionResponse
 from ..wire.types import TopicPartition
 from .directories.directory_assignments import DirectoryAssignments
 from .directories.log_dir_moves import LogDirMoves
@@ -44,7 +43,7 @@ from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionM
 from .ports import ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
-from .purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory, UncommittedAppend
+from .purgatory.purgatory import DelayedFetch, Purgatory
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles.local_replicas import LocalReplicas
@@ -179,18 +178,7 @@ class ReplicaManager:
 
         It is false after `timeout_ms`, or when this broker does not lead the partition.
         """
-        replica = self._hosted.replicas.get(topic_partition)
-        if replica is None or not replica.is_leader or replica.high_watermark >= offset:
-            done(replica is not None and replica.is_leader)
-            return
-        response = ProducePartitionResponse(topic_partition.partition)
-
-        def settled(_: list[ProducePartitionResponse]) -> None:
-            current = self._hosted.replicas.get(topic_partition)
-            done(current is replica and replica.is_leader and replica.high_watermark >= offset)
-
-        waiting = UncommittedAppend(topic_partition, offset, response)
-        self.purgatory.park_produce(DelayedProduce([response], settled), [waiting], timeout_ms)
+        self._operations.when_committed(topic_partition, offset, timeout_ms, done)
 
     @property
     def verifies_transactions(self) -> bool:

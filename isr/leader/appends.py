@@ -24,9 +24,9 @@ from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
 from ..ports import ReplicaObserver
-from ..purgatory.delayed_operations import DelayedOperations
-from ..purgatory.purgatory import DelayedProduce, UncommittedAppend
-from ..replica import ACKS_ALL, Replica
+from ..purgatory.delayed_operations import Appended, DelayedOperations
+from ..purgatory.purgatory import UncommittedAppend
+from ..replica import ACKS_ALL
 from ..results import AppendDone
 from ..storage_errors import StorageErrors
 from .deferred_appends import DeferredAppends, DeferredBatches, Validated
@@ -37,8 +37,6 @@ _new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 Guards = Mapping[TopicPartition, VerificationGuard]
 """With which the batches for these partitions may open transactions."""
 NO_GUARDS: Guards = {}
-_Appended = tuple[Replica, int, UncommittedAppend]
-"""A replica, by how many bytes its log has grown, and when that is committed."""
 
 
 class Appends:
@@ -79,7 +77,7 @@ class Appends:
         budget = self._budget
         budget.renew()
         responses: list[ProducePartitionResponse] = []
-        appended: list[_Appended] = []
+        appended: list[Appended] = []
         late: dict[int, DeferredBatches] = {}
         late_keys: dict[TopicPartition, None] = {}
         deferred, operations = self._deferred.queues, self._operations
@@ -106,7 +104,7 @@ class Appends:
             append_late = partial(self._append_validated, acks, timeout_ms, list(late.values()), split.on_late_done)
             self._deferred.submit(list(late.values()), times[1], append_late)
         if acks == ACKS_ALL:
-            self._answer_when_committed(timeout_ms, responses, appended, done)
+            operations.answer_when_committed(timeout_ms, responses, appended, done)
         else:
             done(responses)
 
@@ -138,7 +136,7 @@ class Appends:
     ) -> None:
         times = self._now()
         responses: list[ProducePartitionResponse] = []
-        appended: list[_Appended] = []
+        appended: list[Appended] = []
         operations = self._operations
         operations.defer()
         try:
@@ -158,20 +156,7 @@ class Appends:
         finally:
             operations.complete()
         if acks == ACKS_ALL:
-            self._answer_when_committed(timeout_ms, responses, appended, done)
-        else:
-            done(responses)
-
-    def _answer_when_committed(
-        self,
-        timeout_ms: int,
-        responses: list[ProducePartitionResponse],
-        appended: list[_Appended],
-        done: AppendDone,
-    ) -> None:
-        uncommitted = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
-        if uncommitted:
-            self._operations.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
+            operations.answer_when_committed(timeout_ms, responses, appended, done)
         else:
             done(responses)
 
@@ -181,7 +166,7 @@ class Appends:
         records: memoryview | None,
         acks: int,
         times: tuple[int, int],
-        appended: list[_Appended],
+        appended: list[Appended],
         budget: LoopBudget | None,
         guard: VerificationGuard | None,
         is_validated: bool = False,

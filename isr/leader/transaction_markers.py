@@ -14,9 +14,9 @@ from ...wire.produce import ProducePartitionResponse
 from ...wire.records import ControlRecordType, encode_batch, encode_control_record
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
-from ..purgatory.delayed_operations import DelayedOperations
-from ..purgatory.purgatory import DelayedProduce, UncommittedAppend
-from ..replica import ACKS_ALL, Replica
+from ..purgatory.delayed_operations import Appended, DelayedOperations
+from ..purgatory.purgatory import UncommittedAppend
+from ..replica import ACKS_ALL
 from ..storage_errors import StorageErrors
 
 _END_TRANSACTION_MARKER = struct.Struct(">hi")
@@ -71,7 +71,7 @@ class MarkerAppends:
         """See `ReplicaManager.write_markers`."""
         times = self._now()
         responses: list[ProducePartitionResponse] = []
-        appended: list[tuple[Replica, int, UncommittedAppend]] = []
+        appended: list[Appended] = []
         operations = self._operations
         operations.defer()
         try:
@@ -85,7 +85,7 @@ class MarkerAppends:
                     replica = self._hosted.find(key)
                     batch = memoryview(encode_marker(marker, times[1]))
                     info = replica.append_as_leader(
-                        batch, ACKS_ALL, times, None, False, None, True, marker.transaction_version
+                        batch, ACKS_ALL, times, internal=True, transaction_version=marker.transaction_version
                     )
                 except (ProtocolError, OSError) as error:
                     response.error_code = int(self._errors.to_protocol_error(key, error).code)
@@ -99,8 +99,4 @@ class MarkerAppends:
         def answer(answered: list[ProducePartitionResponse]) -> None:
             done([ErrorCode(response.error_code) for response in answered])
 
-        waiting = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
-        if waiting:
-            operations.purgatory.park_produce(DelayedProduce(responses, answer), waiting, timeout_ms)
-        else:
-            answer(responses)
+        operations.answer_when_committed(timeout_ms, responses, appended, answer)

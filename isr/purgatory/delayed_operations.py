@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from ...wire.errors import ErrorCode
+from ...wire.produce import ProducePartitionResponse
+from ...wire.types import TopicPartition
 from ..fetching.dirty_partitions import DirtyPartitionTracker
 from ..hosted_partitions import HostedPartitions
 from ..replica import Replica
-from .purgatory import Purgatory, Timers
+from ..results import AppendDone
+from .purgatory import DelayedProduce, Purgatory, Timers, UncommittedAppend
+
+Appended: TypeAlias = tuple[Replica, int, UncommittedAppend]
+"""A replica, by how many bytes its log has grown, and when that is committed."""
 
 
 class DelayedOperations:
@@ -56,6 +65,37 @@ class DelayedOperations:
         """The leader's log has grown: the fetches of followers that wait for records are answered."""
         self._tracker.on_appended(replica, size_bytes)
         self.purgatory.on_appended(replica.topic_partition, size_bytes)
+
+    def answer_when_committed(
+        self,
+        timeout_ms: int,
+        responses: list[ProducePartitionResponse],
+        appended: Sequence[Appended],
+        done: AppendDone,
+    ) -> None:
+        """Call `done` with the responses when all that was appended is committed, or `timeout_ms` are over."""
+        uncommitted = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
+        if uncommitted:
+            self.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
+        else:
+            done(responses)
+
+    def when_committed(
+        self, topic_partition: TopicPartition, offset: int, timeout_ms: int, done: Callable[[bool], None]
+    ) -> None:
+        """See `ReplicaManager.when_committed`."""
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is None or not replica.is_leader or replica.high_watermark >= offset:
+            done(replica is not None and replica.is_leader)
+            return
+        response = ProducePartitionResponse(topic_partition.partition)
+
+        def settled(_: list[ProducePartitionResponse]) -> None:
+            current = self._hosted.replicas.get(topic_partition)
+            done(current is replica and replica.is_leader and replica.high_watermark >= offset)
+
+        waiting = UncommittedAppend(topic_partition, offset, response)
+        self.purgatory.park_produce(DelayedProduce([response], settled), [waiting], timeout_ms)
 
     def on_changed(self, replica: Replica) -> None:
         """The ISR, the leader epoch or the start of the log changed: followers learn it with their next fetch."""
