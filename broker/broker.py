@@ -151,7 +151,6 @@ class Broker:
             version_rows=registry.version_rows,
             groups=self.groups,
             transactions=self.transactions,
-            broker_channels=self._broker_channels,
             verifier=verifier,
             transactional_appends=TransactionalAppends(verifier, replicas),
         )

@@ -16,7 +16,6 @@ from .apis.metadata.suspected_brokers import SuspectedBrokers
 from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
-from .to_brokers.broker_channels import BrokerChannels
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
@@ -43,7 +42,6 @@ class BrokerServices:
     """The rows of this listener's ApiVersions response."""
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    broker_channels: BrokerChannels
     verifier: PartitionVerifier
     transactional_appends: TransactionalAppends
 

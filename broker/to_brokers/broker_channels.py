@@ -10,12 +10,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, NodeChannel
 from ...wire.codec import Struct
+
+
+class Channels(Protocol):
+    """Sends requests to brokers; `BrokerChannels` does it over connections."""
+
+    async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Struct:
+        """The broker's response. Raises `OSError`."""
+        ...
 
 
 class BrokerChannels:

@@ -17,11 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ...isr.leader.appends import Guards
 from ...log.state.transaction_verification import VerificationGuard
+from ...runtime.loop import TaskSet
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
 from ...wire.types import TopicPartition
+from ..to_brokers.broker_channels import Channels
 
 logger = logging.getLogger("raftwerk.transactions")
 
@@ -63,15 +66,7 @@ class Verified(NamedTuple):
     """What may be appended: not the partitions in `errors`, and with `guards` where the log asks for one."""
 
     errors: Codes
-    guards: Mapping[TopicPartition, VerificationGuard]
-
-
-class Channels(Protocol):
-    """Sends requests to brokers (`BrokerChannels`)."""
-
-    async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Struct:
-        """The response. Raises `OSError`."""
-        ...
+    guards: Guards
 
 
 class VerifiedReplica(Protocol):
@@ -210,7 +205,7 @@ class PartitionVerifier:
         self._channels = channels
         self._coordinator_of = coordinator_of
         self._questions: dict[int, CoordinatorQuestions] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = TaskSet()
 
     def guards(
         self, producer: TransactionalProducer, operation: Operation, sequences: Mapping[TopicPartition, int]
@@ -283,9 +278,7 @@ class PartitionVerifier:
         if not sent:
             del self._questions[coordinator]
             return
-        task = asyncio.get_running_loop().create_task(self._send(coordinator, questions, sent))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self._tasks.spawn(self._send(coordinator, questions, sent), name="verification of transactions")
 
     async def _send(self, coordinator: int, questions: CoordinatorQuestions, sent: list[Question]) -> None:
         try:
@@ -307,5 +300,4 @@ class PartitionVerifier:
 
     def close(self) -> None:
         """Ask nothing more."""
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel_soon()

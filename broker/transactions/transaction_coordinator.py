@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ...controller.metadata.features import transaction_version
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.leader.transaction_markers import TransactionMarker
 from ...isr.replica_manager import ReplicaManager
+from ...runtime.incremental_work import PLAIN_STEP, IncrementalTask, Work
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode
@@ -25,6 +26,7 @@ from ..coordinators.coordinator_partition_writer import coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
 from ..coordinators.effects import Persist, Reply
 from ..coordinators.led_partitions import LedPartitions
+from ..to_brokers.broker_channels import Channels
 from .marker_queues import Ending
 from .transaction_config import TRANSACTION_TOPIC, TransactionConfig
 from .transaction_coordinator_shard import (
@@ -35,14 +37,13 @@ from .transaction_coordinator_shard import (
     WriteMarkers,
 )
 from .transaction_decisions import Answer, InitRequest, Producer, ProducerIds
-from .transaction_marker_sender import MarkerChannels, TransactionMarkerSender
+from .transaction_marker_sender import TransactionMarkerSender
 
 logger = logging.getLogger("raftwerk.transactions")
 
 _WRITE_TIMEOUT_MS = 5_000
 _COMPLETION_RETRY_MS = 100
 _FORMER_END_WAIT_S = 0.05
-_DONE = object()
 
 Waiter = asyncio.Future[Answer]
 
@@ -58,7 +59,7 @@ class TransactionCoordinator:
         metadata: MetadataLoader,
         replicas: ReplicaManager,
         producer_ids: ProducerIds,
-        channels: MarkerChannels,
+        channels: Channels,
     ) -> None:
         self.config = config
         self.topic = CoordinatorTopic(TRANSACTION_TOPIC, config.topic, metadata)
@@ -105,7 +106,7 @@ class TransactionCoordinator:
         self, shard: TransactionCoordinatorShard, loader: CoordinatorLoader[TransactionCoordinatorShard]
     ) -> None:
         """See `ShardOwner`."""
-        shard.finish_loading(self._wall_ms())
+        shard.finish_loading(self.wall_ms())
         if shard.entries:
             logger.info("loaded %d transactional ids of partition %d", len(shard.entries), shard.partition)
         self._carry_out(shard)
@@ -131,15 +132,15 @@ class TransactionCoordinator:
         """All shards. Raises COORDINATOR_LOAD_IN_PROGRESS when one is not loaded."""
         return self.partitions.all_loaded()
 
-    def now_ms(self) -> int:
+    def wall_ms(self) -> int:
         """Milliseconds of the wall clock, by which transactions time out."""
-        return self._wall_ms()
+        return self._runtime.clock.wall_ms()
 
     def init_producer_id(self, transactional_id: str, request: InitRequest) -> Waiter:
         """The id's next producer id and epoch. Raises as `shard_of`."""
         return self._ask(
             transactional_id,
-            lambda shard, waiter: shard.init_producer_id(waiter, transactional_id, request, self._wall_ms()),
+            lambda shard, waiter: shard.init_producer_id(waiter, transactional_id, request, self.wall_ms()),
         )
 
     def add_partitions(
@@ -149,7 +150,7 @@ class TransactionCoordinator:
         return self._ask(
             transactional_id,
             lambda shard, waiter: shard.add_partitions(
-                waiter, transactional_id, producer, partitions, client_version, self._wall_ms()
+                waiter, transactional_id, producer, partitions, client_version, self.wall_ms()
             ),
         )
 
@@ -192,7 +193,7 @@ class TransactionCoordinator:
         return self._ask(
             transactional_id,
             lambda shard, waiter: shard.end(
-                waiter, transactional_id, producer, is_commit, client_version, self._wall_ms()
+                waiter, transactional_id, producer, is_commit, client_version, self.wall_ms()
             ),
         )
 
@@ -205,9 +206,6 @@ class TransactionCoordinator:
         return waiter
 
     # ---------------------------------------------------------------- effects
-
-    def _wall_ms(self) -> int:
-        return self._runtime.clock.wall_ms()
 
     def _carry_out(self, shard: TransactionCoordinatorShard) -> None:
         """Carry out the shard's effects in order, and the effects that these cause."""
@@ -234,25 +232,25 @@ class TransactionCoordinator:
     def _persist(self, shard: TransactionCoordinatorShard, effect: Persist[PendingWrite]) -> None:
         def persisted(code: ErrorCode) -> None:
             error = coordinator_error(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            shard.on_persisted(effect.tag, error, self._wall_ms())
+            shard.on_persisted(effect.tag, error, self.wall_ms())
             self._carry_out(shard)
             if self._waiting_for_change:
                 for transactional_id, _ in effect.tag.values:
                     self._wake(transactional_id)
 
-        self.partitions.append(shard, effect.records, (self._wall_ms(), _WRITE_TIMEOUT_MS), persisted)
+        self.partitions.append(shard, effect.records, (self.wall_ms(), _WRITE_TIMEOUT_MS), persisted)
 
     def _on_marked(self, ending: Ending, partitions: Sequence[TopicPartition]) -> None:
         shard = self.partitions.shards.get(ending.coordinator_partition)
         if shard is None or shard.leader_epoch != ending.marker.coordinator_epoch:
             return
         producer = Producer(ending.marker.producer_id, ending.marker.producer_epoch)
-        shard.on_marked(ending.transactional_id, producer, partitions, self._wall_ms())
+        shard.on_marked(ending.transactional_id, producer, partitions, self.wall_ms())
         self._carry_out(shard)
 
     def _complete(self, shard: TransactionCoordinatorShard, transactional_id: str) -> None:
         if self.partitions.is_current(shard):
-            shard.complete(transactional_id, self._wall_ms())
+            shard.complete(transactional_id, self.wall_ms())
             self._carry_out(shard)
 
     # ---------------------------------------------------------------- time-outs and expiration
@@ -271,7 +269,7 @@ class TransactionCoordinator:
     def _abort_timed_out(self) -> None:
         self._abort_timer = None
         for shard in self.partitions.active:
-            for transactional_id in shard.abort_timed_out(self._wall_ms()):
+            for transactional_id in shard.abort_timed_out(self.wall_ms()):
                 logger.info("the transaction of %s has timed out and is aborted", transactional_id)
             self._carry_out(shard)
         self._watch()
@@ -279,11 +277,12 @@ class TransactionCoordinator:
     def _expire(self) -> None:
         self._expiry_timer = None
         for shard in self.partitions.active:
-            self._expire_some(shard, shard.expire(self._wall_ms(), self.config.id_expiration_ms))
+            IncrementalTask(self._expire_in_steps(shard))
         self._watch()
 
-    def _expire_some(self, shard: TransactionCoordinatorShard, steps: Iterator[None]) -> None:
-        """Do one step, and the next one in a later iteration of the loop."""
-        if self.partitions.is_current(shard) and next(steps, _DONE) is not _DONE:
+    def _expire_in_steps(self, shard: TransactionCoordinatorShard) -> Work[None]:
+        for _ in shard.expire(self.wall_ms(), self.config.id_expiration_ms):
             self._carry_out(shard)
-            asyncio.get_running_loop().call_soon(self._expire_some, shard, steps)
+            yield PLAIN_STEP
+            if not self.partitions.is_current(shard):
+                return

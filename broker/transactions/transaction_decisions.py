@@ -166,16 +166,13 @@ def verify_partitions(
     current: TransactionMetadata | None, producer: Producer, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """Whether each partition belongs to the transaction that is open: TRANSACTION_ABORTABLE where it does not."""
-    refusal = _UNKNOWN if current is None else _refusal(current, producer)
-    if current is not None and refusal is None and current.state.is_ending:
-        refusal = _BUSY
-    if current is None or refusal is not None:
-        error = _UNKNOWN.error if refusal is None else refusal.error
-        return dict.fromkeys(sorted(partitions), error)
-    return {
-        one: ErrorCode.NONE if one in current.partitions else ErrorCode.TRANSACTION_ABORTABLE
-        for one in sorted(partitions)
-    }
+    wanted = sorted(partitions)
+    if current is None:
+        return dict.fromkeys(wanted, _UNKNOWN.error)
+    refusal = _refusal(current, producer) or (_BUSY if current.state.is_ending else None)
+    if refusal is not None:
+        return dict.fromkeys(wanted, refusal.error)
+    return {one: ErrorCode.NONE if one in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for one in wanted}
 
 
 # -- EndTxn and time-outs

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
+from ...runtime.loop import TaskSet
 from ...wire.api_keys import ApiKey
-from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..log_limiter import LogLimiter
+from ..to_brokers.broker_channels import Channels
 from .marker_queues import Batch, Ending, MarkerQueues, Nobody, request_fields, response_codes, split
 
 logger = logging.getLogger("raftwerk.transactions")
@@ -30,20 +30,12 @@ TIMEOUT_MS = 35_000
 RETRY_S = 0.1
 
 
-class MarkerChannels(Protocol):
-    """Connections to brokers (`BrokerChannels`)."""
-
-    async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Struct:
-        """The broker's response. Raises `OSError`."""
-        ...
-
-
 class TransactionMarkerSender:
     """`on_marked(ending, partitions)` is called with the partitions that have their markers, or are gone."""
 
     def __init__(
         self,
-        channels: MarkerChannels,
+        channels: Channels,
         metadata: MetadataLoader,
         on_marked: Callable[[Ending, Sequence[TopicPartition]], None],
     ) -> None:
@@ -52,7 +44,7 @@ class TransactionMarkerSender:
         self._on_marked = on_marked
         self._queues = MarkerQueues(self._leader_of)
         self._under_way: dict[int, int] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = TaskSet()
         self._coordinated: dict[int, int] = {}
         """The leader epochs of the partitions whose markers are sent."""
         self._again: Batch = {}
@@ -79,8 +71,7 @@ class TransactionMarkerSender:
         """Send no more."""
         if self._retry is not None:
             self._retry.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel_soon()
 
     def _leader_of(self, topic_partition: TopicPartition) -> int:
         topic = self._metadata.image.topics_by_name.get(topic_partition.topic)
@@ -106,9 +97,7 @@ class TransactionMarkerSender:
         for broker_id in self._queues.brokers:
             if self._under_way.get(broker_id, 0) < REQUESTS_PER_BROKER:
                 self._under_way[broker_id] = self._under_way.get(broker_id, 0) + 1
-                task = asyncio.get_running_loop().create_task(self._send(broker_id, self._queues.take(broker_id)))
-                self._tasks[task] = None
-                task.add_done_callback(lambda done: self._tasks.pop(done, None))
+                self._tasks.spawn(self._send(broker_id, self._queues.take(broker_id)), name="transaction markers")
 
     async def _send(self, broker_id: int, batch: Batch) -> None:
         codes: dict[tuple[int, TopicPartition], ErrorCode] | None = None

@@ -58,7 +58,7 @@ class TransactionState(IntEnum):
     @property
     def is_idle(self) -> bool:
         """Whether there is no transaction, so that the id may expire."""
-        return self in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        return self in _IDLE
 
 
 STATES_BY_LABEL: Mapping[str, TransactionState] = {state.label: state for state in TransactionState}
@@ -100,11 +100,6 @@ class TransactionMetadata(NamedTuple):
     def is_epoch_exhausted(self) -> bool:
         """Whether no producer may get a higher epoch. One is left over, so that the last producer can be fenced."""
         return self.producer_epoch >= EPOCH_MAX - 1
-
-    @property
-    def bumps_epoch(self) -> bool:
-        """Whether the end of the present transaction bumps the epoch."""
-        return self.client_version >= EPOCH_BUMP_VERSION
 
     @property
     def is_commit(self) -> bool:

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from ...isr.leader.appends import Entries, Guards
 from ...isr.results import AppendDone
-from ...log.state.transaction_verification import VerificationGuard
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
+from ...wire.records import BATCH_HEADER_SIZE, TRANSACTIONAL_FLAG
 from ...wire.types import TopicPartition
 from .partition_verifier import Operation, PartitionVerifier, TransactionalProducer, Verified
 
-Entries = Sequence[tuple[TopicPartition, memoryview | None]]
-_BATCH_HEADER_BYTES = 61
 _ATTRIBUTES_AND_PRODUCER = struct.Struct(">22xB20xqhi")
 """The low byte of the attributes, producer id, epoch and base sequence of a batch."""
-_TRANSACTIONAL = 0x10
 _RETRIABLE = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -44,7 +42,7 @@ class Log(Protocol):
         timeout_ms: int,
         entries: Entries,
         done: AppendDone,
-        guards: Mapping[TopicPartition, VerificationGuard] = ...,
+        guards: Guards = ...,
     ) -> None:
         """See `ReplicaManager.append`."""
         ...
@@ -146,10 +144,10 @@ def _producers(request: AppendRequest) -> tuple[list[TransactionalProducer], dic
     producers: dict[TransactionalProducer, None] = {}
     sequences: dict[TopicPartition, int] = {}
     for key, records in request.entries:
-        if records is None or len(records) < _BATCH_HEADER_BYTES:
+        if records is None or len(records) < BATCH_HEADER_SIZE:
             continue
         attributes, producer_id, producer_epoch, sequence = _ATTRIBUTES_AND_PRODUCER.unpack_from(records)
-        if attributes & _TRANSACTIONAL and producer_id >= 0:
+        if attributes & TRANSACTIONAL_FLAG and producer_id >= 0:
             producers[TransactionalProducer(request.transactional_id, producer_id, producer_epoch)] = None
             sequences.setdefault(key, sequence)
     return list(producers), sequences

@@ -142,10 +142,15 @@ class SnapshotStore:
 
     def check(self, snapshot_id: SnapshotId) -> None:
         """Raise `StorageError` when the file is damaged."""
+        self._read_sound(snapshot_id)
+
+    def _read_sound(self, snapshot_id: SnapshotId) -> bytes:
+        data = self.disk.read_bytes(self.path(snapshot_id))
         try:
-            snapshot_batches(self.disk.read_bytes(self.path(snapshot_id)))
+            snapshot_batches(data)
         except ProtocolError as error:
             raise self._damaged(snapshot_id, error) from error
+        return data
 
     def remove(self, snapshot_id: SnapshotId) -> None:
         """Remove the snapshot."""
@@ -154,9 +159,9 @@ class SnapshotStore:
 
     def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
         """The control records about the voters. Raises `StorageError` when the file is damaged."""
-        self.check(snapshot_id)
+        data = self._read_sound(snapshot_id)
         try:
-            return [record for _, record in voter_records(self.disk.read_bytes(self.path(snapshot_id)))]
+            return [record for _, record in voter_records(data)]
         except ProtocolError as error:
             raise self._damaged(snapshot_id, error) from error
 

@@ -20,6 +20,7 @@ from ....wire.produce import (
     decode_produce_request,
     encode_produce_response,
 )
+from ....wire.records import BATCH_HEADER_SIZE, TRANSACTIONAL_FLAG
 from ....wire.types import TopicPartition
 from ...network.request import Request
 from ...services import BrokerServices
@@ -35,10 +36,8 @@ FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_HINTS = 10
 FIRST_VERSION_WITH_ZSTD = 7
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi10xB")
-_BATCH_HEADER_BYTES = 61
 _CODEC_MASK = 0x07
 _ZSTD = 4
-_TRANSACTIONAL = 0x10
 _new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 _NOT_ANSWERED = ProducePartitionResponse(-1)
 """Stands in the place of a response that is still to come."""
@@ -96,7 +95,7 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     if not records:
         text = f"Produce requests with version {version} must have at least one record batch per partition"
         return ErrorCode.INVALID_RECORD, text
-    if len(records) < _BATCH_HEADER_BYTES:
+    if len(records) < BATCH_HEADER_SIZE:
         return ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are less than a record batch"
     length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records)
     if length + 12 < len(records):
@@ -105,7 +104,7 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     if attributes & _CODEC_MASK == _ZSTD and version < FIRST_VERSION_WITH_ZSTD:
         text = f"Produce requests with version {version} are not allowed to use ZStandard compression"
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text
-    if attributes & _TRANSACTIONAL and transactional_id is None:
+    if attributes & TRANSACTIONAL_FLAG and transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
     return None
 

@@ -21,6 +21,7 @@ from ...network.request import Request
 from ...services import BrokerServices
 from ...transactions.transaction_coordinator import Waiter
 from ...transactions.transaction_decisions import Producer
+from ...transactions.transaction_metadata import EPOCH_BUMP_VERSION
 from .transaction_requests import for_version
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 FIRST_BATCHED_VERSION = 4
 _PRODUCER_FENCED_SINCE = 2
-_BROKERS_CLIENTS = 2
-"""Brokers add partitions for clients of `transaction.version` 2."""
 _Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 _Begun: TypeAlias = "_Codes | Waiter"
 
@@ -88,7 +87,8 @@ def _begin(services: BrokerServices, asked: _Asked, partitions: list[TopicPartit
         if asked.is_of_client:
             added = services.transactions.add_partitions_of_client(asked.transactional_id, asked.producer, wanted)
             return asyncio.get_running_loop().create_task(added)
-        return services.transactions.add_partitions(asked.transactional_id, asked.producer, wanted, _BROKERS_CLIENTS)
+        # Brokers add partitions for clients of `transaction.version` 2.
+        return services.transactions.add_partitions(asked.transactional_id, asked.producer, wanted, EPOCH_BUMP_VERSION)
     except ProtocolError as error:
         return dict.fromkeys(partitions, error.code)
 

@@ -9,6 +9,7 @@ from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...transactions.transaction_decisions import Producer
+from ...transactions.transaction_metadata import EPOCH_BUMP_VERSION
 from .transaction_requests import for_version
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def handle(services: BrokerServices, request: Request, message: EndTxnRequ
         message.transactional_id,
         Producer(message.producer_id, message.producer_epoch),
         is_commit=message.committed,
-        client_version=2 if request.api_version >= EPOCH_BUMP_SINCE else 0,
+        client_version=EPOCH_BUMP_VERSION if request.api_version >= EPOCH_BUMP_SINCE else 0,
     )
     return {
         "error_code": int(for_version(answer.error, request.api_version, _PRODUCER_FENCED_SINCE)),

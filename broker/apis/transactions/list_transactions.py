@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Result
 from ...groups.consumer.topics import compile_regex
@@ -16,18 +16,17 @@ from ...transactions.transaction_metadata import STATES_BY_LABEL, TransactionMet
 if TYPE_CHECKING:
     from ....wire.message_types.transactions import ListTransactionsRequest
 
-_IDS_PER_STEP = 1_000
 _Filter = Callable[[str, TransactionMetadata], bool]
 
 
 def handle(services: BrokerServices, request: Request, message: ListTransactionsRequest) -> Work[Result]:
     """The ids that pass all filters, and the names in the filter of states that are no states."""
-    passes = _filter(message, services.transactions.now_ms())
+    passes = _filter(message, services.transactions.wall_ms())
     rows: list[dict[str, Any]] = []
-    count = 0
+    pace = Pace()
     for shard in services.transactions.loaded_shards():
-        for transactional_id, entry in sorted(shard.entries.items()):
-            value = entry.value
+        for transactional_id in (yield from sort_in_steps(list(shard.entries), pace)):
+            value = shard.current(transactional_id)
             if value is not None and passes(transactional_id, value):
                 rows.append(
                     {
@@ -36,8 +35,7 @@ def handle(services: BrokerServices, request: Request, message: ListTransactions
                         "transaction_state": value.state.label,
                     }
                 )
-            count += 1
-            if count % _IDS_PER_STEP == 0:
+            if pace.ends_step():
                 yield PLAIN_STEP
     unknown = [name for name in message.state_filters if name not in STATES_BY_LABEL]
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": rows}

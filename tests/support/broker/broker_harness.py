@@ -336,7 +336,6 @@ class Harness:
             version_rows=registry.version_rows,
             groups=self.groups,
             transactions=self.transactions,
-            broker_channels=channels,
             verifier=self.verifier,
             transactional_appends=TransactionalAppends(self.verifier, replicas),
         )
