@@ -27,7 +27,7 @@ from .history import HistoryWriter
 from .load.cluster_observer import look
 from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task
-from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, start_all
+from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, no_such_fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
@@ -71,7 +71,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         unknown = [name for name in self.faults if name not in FAULTS]
         if unknown:
-            raise ValueError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+            raise ValueError(no_such_fault(unknown[0]))
         if self.bootstrap and any(FAULTS[name].setups for name in self.faults):
             raise ValueError("faults of networks and disks need a cluster that the run starts itself")
         if self.bootstrap and self.faults and not self.pid_files and not self.cluster_directory:

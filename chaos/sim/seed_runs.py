@@ -10,19 +10,23 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ...cluster.command_line.plural import counted
 from .minimize_faults import shrink
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
 
+if TYPE_CHECKING:
+    from multiprocessing.pool import IMapIterator
+
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
 _PROGRESS_EVERY_S = 10.0
+_REFRESH_S = 1.0
 _EXIT_INTERRUPTED = 130
 
 
@@ -85,7 +89,7 @@ def run_seeds(options: SeedOptions) -> int:
     is_interrupted = False
     try:
         progress.show(totals)
-        for outcome, cpu_s in _run_all(tasks, options.jobs):
+        for outcome, cpu_s in _run_all(tasks, options.jobs, lambda: progress.show(totals)):
             totals.add(outcome, cpu_s)
             progress.show(totals)
             if options.verbose and not options.as_json:
@@ -151,9 +155,12 @@ def _tasks(options: SeedOptions) -> tuple[list[tuple[str, int]], int | None]:
     return [(names[number % len(names)], number) for number in range(first, first + count)], first
 
 
-def _run_all(tasks: Sequence[tuple[str, int]], jobs: int) -> Iterator[tuple[Outcome, float]]:
-    if jobs <= 1 or len(tasks) == 1:
-        yield from map(_run_one, tasks)
+def _run_all(
+    tasks: Sequence[tuple[str, int]], jobs: int, while_waiting: Callable[[], None]
+) -> Iterator[tuple[Outcome, float]]:
+    """The results in the order of the tasks. `while_waiting` is called every second until the next one is there."""
+    if len(tasks) == 1:
+        yield _run_one(tasks[0])
         return
     context = multiprocessing.get_context("spawn")
     # Ctrl-C on a terminal is sent to the workers, too. They inherit this mask, also those that are started later.
@@ -164,7 +171,17 @@ def _run_all(tasks: Sequence[tuple[str, int]], jobs: int) -> Iterator[tuple[Outc
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     with pool:
-        yield from pool.imap(_run_one, tasks)
+        results = pool.imap(_run_one, tasks)
+        for _ in tasks:
+            yield _next_of(results, while_waiting)
+
+
+def _next_of(results: IMapIterator[tuple[Outcome, float]], while_waiting: Callable[[], None]) -> tuple[Outcome, float]:
+    while True:
+        try:
+            return results.next(_REFRESH_S)
+        except multiprocessing.TimeoutError:
+            while_waiting()
 
 
 def _run_one(task: tuple[str, int]) -> tuple[Outcome, float]:

@@ -214,6 +214,7 @@ def reset(
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
+            await asked.check_empty(group)
             before = await asked.committed(group)
             after = await wanted.offsets(asked, before)
             if execute:

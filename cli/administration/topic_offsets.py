@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from ..options import Command, bootstrap_option, json_option, milliseconds, print_json, run_client, topic_argument
 
+_NAMED = 5
 _partition_option = click.option(
     "-p",
     "--partition",
@@ -101,13 +104,15 @@ def delete_records(
     async def run() -> dict[int, int]:
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.consumer import Consumer
+        from ...cluster.client.consumer import LATEST, Consumer
 
         async with ClusterClient(bootstrap) as client:
             consumer = Consumer(client, topic)
             await consumer.start(partitions, at=-1 if offset is None else offset)
             if time_ms is not None:
                 await consumer.start_at_time(time_ms, partitions)
+            if offset is not None:
+                _check_ends(topic, offset, await consumer.offsets(LATEST, consumer.positions))
             return await AdminClient(client).delete_records(topic, consumer.positions)
 
     for partition, begin in run_client(run()).items():
@@ -115,3 +120,16 @@ def delete_records(
             print_json({"topic": topic, "partition": partition, "first": begin})
         else:
             click.echo(f"{topic}-{partition} now begins at offset {begin}.")
+
+
+def _check_ends(topic: str, offset: int, ends: Mapping[int, int]) -> None:
+    """Refuse an offset that some partitions do not have, before records of the others are deleted."""
+    from ...cluster.client.client_errors import ClientError
+
+    short = [f"{topic}-{partition} ends at {end}" for partition, end in ends.items() if end < offset]
+    if short:
+        more = f"; and {len(short) - _NAMED} more" if len(short) > _NAMED else ""
+        raise ClientError(
+            f"offset {offset} is beyond the end: {'; '.join(short[:_NAMED])}{more}. Nothing was deleted. -p names "
+            f"partitions, --all deletes up to the end of each, raftwerk topics offsets {topic} shows the ends"
+        )

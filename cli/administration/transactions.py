@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from ...cluster.client.transaction_client import OpenTransaction
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, aliases={"forceTerminateTransaction": "terminate", "force-terminate": "terminate"})
 def transactions() -> None:
     """List and describe transactions, find those that hang, and abort them.
 
-    A transaction hangs when a partition has it open and its coordinator does not: nobody will end it, and consumers
-    with read_committed wait at its first record.
+    An application that is stuck keeps its transaction open until the time-out: `terminate` ends it sooner. A
+    transaction hangs when a partition has it open and its coordinator does not: nobody will end it, and consumers
+    with read_committed wait at its first record: `abort` is for these.
 
     \b
     Examples:
       raftwerk transactions list
       raftwerk transactions describe transfers-1
+      raftwerk transactions terminate transfers-1
       raftwerk transactions find-hanging
       raftwerk transactions abort flights --partition 0 --start-offset 17
     """
@@ -121,6 +123,31 @@ def describe(transactional_id: str, bootstrap: str, as_json: bool) -> None:
         click.echo(f"  began {_since(row['start_ms'])}")
     for one in row["partitions"]:
         click.echo(f"  {one['topic']}-{one['partition']}")
+
+
+@transactions.command()
+@click.argument("transactional_id", cls=Argument, names=("--transactional-id", "--transactionalId"))
+@bootstrap_option
+def terminate(transactional_id: str, bootstrap: str) -> None:
+    """Abort the open transaction of TRANSACTIONAL_ID, and fence its producer.
+
+    It is for an application that is stuck: its next request is refused, and it has to start again. The coordinator ends
+    a transaction by itself when its time-out has passed.
+
+    \b
+    Example:
+      raftwerk transactions terminate transfers-1
+    """
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.transaction_client import TransactionClient
+
+        async with ClusterClient(bootstrap) as client:
+            await TransactionClient(client).terminate(transactional_id)
+
+    run_client(run())
+    click.echo(f"No transaction of {transactional_id} is open, and its former producer is fenced.")
 
 
 @transactions.command("find-hanging")

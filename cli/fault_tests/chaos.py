@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 def chaos() -> None:
     """Inject faults into a cluster of real processes, and get a verdict from what its clients saw.
 
+    kill and pause work wherever nodes do. The faults of networks and disks need root, and tools such as iptables and
+    strace: raftwerk chaos faults says what is missing here. A run needs the extra `chaos` (pip install
+    'raftwerk[chaos]').
+
     \b
     Examples:
       raftwerk chaos faults                                    the faults that this machine can inject
@@ -118,6 +122,9 @@ def _fault_rows() -> list[tuple[str, str]]:
 @click.pass_context
 def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
+
+    Faults that this machine cannot inject are left out, and the run says so. The faults of networks and disks work only
+    in clusters that the run starts itself.
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
     such as Apache Kafka. The environment and the profile in use are ignored.

@@ -41,6 +41,9 @@ from ..options import Command, json_option
 def sim(ctx: click.Context, /, **options: Any) -> None:
     """Run clusters of whole nodes in the deterministic simulator. The same seed always gives the same run.
 
+    Time, network, disks and faults are simulated in one process: no cluster, no root and no free ports are needed. A
+    seed takes a second or a few of one core.
+
     \b
     Examples:
       raftwerk sim --seeds 1000

@@ -12,6 +12,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from ...log.errors import LogDirError
@@ -32,7 +33,7 @@ from ..settings.properties import parse_properties
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
 from .peer_protocol import WAYS_OUT, spoken_protocol
-from .transaction_client import TransactionClient
+from .transaction_client import OpenTransaction, TransactionClient, TransactionView
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _FEW_DESCRIPTORS = 4096
@@ -40,6 +41,8 @@ _LITTLE_SPACE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 3.0
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _TRANSACTION_MAX_TIMEOUT = "transaction.max.timeout.ms"
+LONG_OPEN_MS = 60_000
+"""How long a transaction may be open before it is reported."""
 _NAMED_PARTITIONS = 5
 _FULL_BYTES = 64 * 1024**2
 _CLOCK_OFF_MS = 5_000
@@ -100,7 +103,7 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
-        found.append(await _transactions(client, view))
+        found += [await _hanging_transactions(client, view), *await _long_transactions(client)]
     return found
 
 
@@ -336,7 +339,7 @@ async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[st
     return found
 
 
-async def _transactions(client: ClusterClient, view: ClusterView) -> Finding:
+async def _hanging_transactions(client: ClusterClient, view: ClusterView) -> Finding:
     """Report transactions that are open for longer than any may be, and that no coordinator will end."""
     try:
         limit_ms = await _transaction_max_timeout_ms(client, view)
@@ -350,6 +353,45 @@ async def _transactions(client: ClusterClient, view: ClusterView) -> Finding:
     what = f"{counted(len(hanging), 'transaction')} that no coordinator will end: {_some(names)}"
     way_out = "raftwerk transactions find-hanging shows the commands that abort them"
     return Finding(FAILURE, f"{what}: read_committed consumers wait there", way_out)
+
+
+async def _long_transactions(client: ClusterClient) -> list[Finding]:
+    """Warn of transactions that have been open for long within their time-outs: last stable offsets stand still."""
+    try:
+        found = await TransactionClient(client).long_open(LONG_OPEN_MS)
+    except (ClientError, *NO_ANSWER):
+        return []  # the search for those that hang has told why
+    now_ms = SystemClock().wall_ms()
+    return [_long_transaction(view, parts, now_ms) for view, parts in found]
+
+
+def _long_transaction(view: TransactionView, parts: Sequence[OpenTransaction], now_ms: int) -> Finding:
+    names = _some([f"{one.partition} from offset {one.start_offset} on" for one in parts])
+    since = datetime.fromtimestamp(view.start_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    who = f"transactional id {view.transactional_id} (producer {view.producer_id})"
+    what = f"the last stable offset stands still since {since}, for {_span(now_ms - view.start_ms)}, in {names}"
+    if view.state != "Ongoing":
+        what = f"{what}: the transaction of {who} is decided ({view.state}), and its markers are not written"
+        return Finding(WARNING, what, "their leaders must answer: remedy what is reported above, or see their logs")
+    left_ms = view.start_ms + view.timeout_ms - now_ms
+    ends = f"in {_span(left_ms)}" if left_ms > 0 else "in a moment"
+    way_out = (
+        f"let its application commit or abort; raftwerk transactions terminate {view.transactional_id} aborts it now "
+        f"and fences its producer; the coordinator aborts it {ends}, after its time-out of {_span(view.timeout_ms)}"
+    )
+    return Finding(WARNING, f"{what}: {who} has a transaction open, and read_committed consumers wait there", way_out)
+
+
+def _span(ms: int) -> str:
+    """A time in its greatest two units: `3 min 5 s`."""
+    seconds = max(0, ms) // 1000
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    parts: list[str] = []
+    for name, size in units:
+        count, seconds = divmod(seconds, size)
+        if count or (name == "s" and not parts):
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])
 
 
 async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) -> int:

@@ -105,7 +105,7 @@ _SENTENCES = {
     ),
     ErrorCode.INVALID_PARTITIONS: (
         "the number of partitions is invalid",
-        "give at least 1; partitions of a topic can be added, and not removed",
+        "partitions can be added and not removed: give more than there are; for fewer, create another topic",
     ),
     ErrorCode.INVALID_REPLICATION_FACTOR: (
         "the replication factor is invalid",
@@ -172,7 +172,7 @@ _SENTENCES = {
     ErrorCode.INVALID_PRINCIPAL_TYPE: ("the type of the principal is unknown", _NO_SECURITY),
     ErrorCode.NON_EMPTY_GROUP: (
         "the group has members",
-        "stop its consumers first; raftwerk groups describe shows them",
+        "stop its consumers first (raftwerk groups describe); one that died leaves after its session time-out",
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: ("there is no such group", "raftwerk groups list shows the groups"),
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ("the broker has forgotten the fetch session", _AGAIN),

@@ -11,6 +11,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
+from ..command_line.plural import counted
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 from .consumer import EARLIEST, LATEST, Consumer
@@ -165,7 +166,8 @@ class GroupClient:
     ) -> None:
         """Set the group's offsets, for a `member` (its id and epoch) or from outside.
 
-        Raises `RefusedError` when there is no such member, or when the group has members and none is named.
+        Raises `RefusedError` when there is no such member, or when the group has members and none is named: see
+        `check_empty`.
         """
         member_id, epoch = member or ("", -1)
         topics: dict[str, list[dict[str, Any]]] = {}
@@ -183,10 +185,23 @@ class GroupClient:
         for topic in answer.topics:
             for row in topic.partitions:
                 if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID and member is None:
-                    reason = "the group has members; its offsets can be set when they have left"
-                    raise RefusedError(row.error_code, f"group {group_id}", reason)
+                    raise _not_empty(group_id, "it has members")
                 if row.error_code:
                     raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+
+    async def check_empty(self, group_id: str) -> None:
+        """Raise `RefusedError` when the group has members, since nobody else may set its offsets then.
+
+        A group that does not exist is empty.
+        """
+        try:
+            _, members = await self.members(group_id)
+        except RefusedError as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return
+        if members:
+            raise _not_empty(group_id, f"it has {counted(len(members), 'member')}")
 
     async def delete(self, group_id: str) -> None:
         """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""
@@ -268,6 +283,11 @@ class GroupClient:
             if answer.error_code not in _MOVED or asyncio.get_running_loop().time() > deadline:
                 raise RefusedError(answer.error_code, f"the groups of broker {node_id}")
             await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def _not_empty(group_id: str, why: str) -> RefusedError:
+    text = f"{why}, and offsets can be set only when all have left"
+    return RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id}", text)
 
 
 def _codes(rows: Sequence[Struct]) -> Iterable[int]:

@@ -21,6 +21,9 @@ from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 _DESCRIBE_PRODUCERS_VERSION = 0
 _DESCRIBE_TRANSACTIONS_VERSION = 0
 _WRITE_TXN_MARKERS_VERSION = 1
+_INIT_PRODUCER_ID_VERSION = 4
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_NOT_YET = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _STATE_TOPIC = "__transaction_state"
 _RETRY_PAUSE_S = 0.1
 _PARTITIONS_PER_REQUEST = 1_000
@@ -130,6 +133,41 @@ class TransactionClient:
         unknown = await self._without_coordinator(old)
         still_open = set(await self._open_in({one.partition for one in unknown}))
         return [one for one in unknown if one in still_open]
+
+    async def long_open(self, older_than_ms: int) -> list[tuple[TransactionView, list[OpenTransaction]]]:
+        """The transactions that their coordinators have had open for longer than a time, the oldest first.
+
+        Each with its part in every partition where it has written, whose last stable offset stands still there. Those
+        that have written nothing are left out.
+        """
+        listed = await self.list_transactions(states=_OPEN_STATES, older_than_ms=older_than_ms)
+        views = await self._describe([one.transactional_id for one in listed])
+        parts = await self._open_in({partition for view in views.values() for partition in view.partitions})
+        found = [(view, [one for one in parts if one.producer_id == view.producer_id]) for view in views.values()]
+        return sorted((row for row in found if row[1]), key=lambda row: row[0].start_ms)
+
+    async def terminate(self, transactional_id: str) -> None:
+        """Abort the open transaction of a transactional id, and fence its producer.
+
+        Raises `RefusedError` when there is no such id. Source: Admin.forceTerminateTransaction (KIP-939).
+        """
+        view = await self.describe(transactional_id)
+        fields = {
+            "transactional_id": transactional_id,
+            "transaction_timeout": view.timeout_ms,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+
+        async def ask() -> bool | None:
+            coordinator = (await self.describe(transactional_id)).coordinator
+            answer = await self._request(coordinator, ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, fields)
+            code = answer.error_code
+            if code and code not in _NOT_YET and not is_retriable(code):
+                raise RefusedError(code, f"transactional id {transactional_id}")
+            return None if code else True
+
+        await self._retry(ask, f"the transaction of {transactional_id} is not ended yet")
 
     async def abort(self, partition: TopicPartition, start_offset: int, *, force: bool = False) -> OpenTransaction:
         """Abort the open transaction that begins at this offset, in this one partition, and return it.

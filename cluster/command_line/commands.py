@@ -13,6 +13,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+_LISTED_NAMES = 12
+_QUOTES = "'\""
 WHICH_CLUSTER = "Which cluster"
 Rows = Sequence[tuple[str, str]]
 _IN_RANGE = re.compile(r"(?<=[\[ =<])x(?=[<>\]])")
@@ -86,7 +88,21 @@ def json_option(function: click.decorators.FC) -> click.decorators.FC:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
 
 
-class Command(click.Command):
+class _Worded:
+    """Parses parameters, and says in plain words which value is expected."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Called by click: parse, and word what is wrong with a value."""
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+        except click.BadParameter as error:
+            if error.param is None or isinstance(error, click.MissingParameter):
+                raise
+            text = _worded(error.message, error.param.type, ctx.command_path)
+            raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
+
+
+class Command(_Worded, click.Command):
     """A command whose help page may end with `tables`, each a title and a function that gives its rows."""
 
     def __init__(self, *args: Any, tables: Mapping[str, Callable[[], Rows]] | None = None, **attributes: Any) -> None:
@@ -150,12 +166,39 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
     def _suggestion(self, ctx: click.Context, wrong: str) -> str:
-        import difflib  # here, since it is seldom needed
-
         known = {name: name for name in self.list_commands(ctx)} | self.aliases
-        close = difflib.get_close_matches(wrong, known, n=3, cutoff=0.7)
-        names = list(dict.fromkeys(known[name] for name in close))
-        return f" Did you mean {' or '.join(names)}?" if names else f" {ctx.command_path} --help lists them."
+        return suggestion(wrong, known) or f" {ctx.command_path} --help lists them."
+
+
+def suggestion(wrong: str, known: Mapping[str, str]) -> str:
+    """A question like ` Did you mean network?`; empty if nothing is similar. `known` are names with their meanings."""
+    import difflib  # here, since it is seldom needed
+
+    close = difflib.get_close_matches(wrong, known, n=3, cutoff=0.7)
+    names = list(dict.fromkeys(known[name] for name in close))
+    return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+def _worded(message: str, expected: click.ParamType[Any], command_path: str) -> str:
+    """What is wrong with a number or a name. Click's own words are those of its classes: `integer range`, `x>=1`."""
+    if isinstance(expected, click.types.IntParamType | click.types.FloatParamType):
+        return f"{message.rpartition(' is not ')[0]} is not {_number(expected)}."
+    if isinstance(expected, click.Choice) and " is not one of " in message:
+        wrong, _, names = message.rpartition(" is not one of ")
+        known = {str(name): str(name) for name in expected.choices}
+        listed = names if len(known) <= _LISTED_NAMES else f"those that {command_path} --help lists."
+        return f"{wrong} is not one of {listed}{suggestion(wrong.strip(_QUOTES), known)}"
+    return message
+
+
+def _number(expected: click.ParamType[Any]) -> str:
+    """The numbers that a type takes: `a whole number of 1 or more`."""
+    noun = "a whole number" if isinstance(expected, click.types.IntParamType) else "a number"
+    if not isinstance(expected, click.IntRange | click.FloatRange) or expected.min is None:
+        return noun
+    if expected.max is not None:
+        return f"{noun} from {expected.min:g} to {expected.max:g}"
+    return f"{noun} above {expected.min:g}" if expected.min_open else f"{noun} of {expected.min:g} or more"
 
 
 def _format_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk import cli as cli_package
-from raftwerk.chaos.live.nemesis.faults import FAULTS
+from raftwerk.chaos.live.nemesis.faults import FAULTS, no_such_fault
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.cli.main import cli
 from raftwerk.cluster.command_line.commands import Argument, Command, Group
@@ -156,6 +156,36 @@ def test_every_command_names_its_cluster_in_the_same_way(path: str) -> None:
 def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
     code, told = _run(line)
     assert (code, suggestion in told) == (2, True), told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("raftwerk consume t -n three", "'three' is not a whole number of 1 or more."),
+        ("raftwerk consume t -n 0", "0 is not a whole number of 1 or more."),
+        ("raftwerk perf produce t --in-flight 1000", "1000 is not a whole number from 1 to 100."),
+        ("raftwerk perf produce t --seconds x", "'x' is not a number of 0 or more."),
+        ("raftwerk sim --minutes 0", "0.0 is not a number above 0."),
+        ("raftwerk groups reset g --topic t --shift x", "'x' is not a whole number."),
+        (
+            "raftwerk sim --scenario netwrk",
+            "'netwrk' is not one of those that raftwerk sim --help lists. Did you mean net",
+        ),
+        ("raftwerk produce t -z zst", "'none', 'gzip', 'snappy', 'lz4', 'zstd'. Did you mean zstd?"),
+        ("raftwerk produce t -z x", "'none', 'gzip', 'snappy', 'lz4', 'zstd'."),
+    ],
+)
+def test_wrong_values_are_told_in_plain_words(line: str, told: str) -> None:
+    code, output = _run(line)
+    assert (code, told in " ".join(output.split())) == (2, True), output
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("partition", "cut, cut-in"), ("kil", "kill"), ("crsh", "kill"), ("latency", "slow")]
+)
+def test_words_of_others_lead_to_faults(name: str, meant: str) -> None:
+    assert f"no fault '{name}'. Did you mean {meant}" in no_such_fault(name)
+    assert "chaos faults lists them" in no_such_fault("xyz") and "mean" not in no_such_fault("xyz")
 
 
 @pytest.mark.parametrize("name", ["topic", "partition", "feature", "config", "broker", "group", "cluster", "profiles"])

@@ -23,8 +23,10 @@ from raftwerk.cluster.client.doctor import (
     examine_config,
     examine_local_logs,
 )
+from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.wire.types import TopicPartition
 
 
 def view(*partitions: PartitionView) -> ClusterView:
@@ -88,6 +90,30 @@ def test_the_eligible_leaders_are_asked_of_the_cluster() -> None:
             time.sleep(0.05)
         (found,) = asyncio.run(examine(cluster.bootstrap_servers))
     assert found.what.endswith("(eligible to lead: 2)") and "start broker 2:" in found.way_out
+
+
+def open_for(state: str, seconds: int) -> doctor.Finding:
+    partition = TopicPartition("t", 0)
+    view = TransactionView("transfers-1", state, 2, 17, 3, 900_000, 1_000_000, (partition,))
+    part = OpenTransaction(partition, 17, 3, 0, 41, 1_000_500)
+    return doctor._long_transaction(view, [part], 1_000_000 + seconds * 1000)
+
+
+def test_a_long_transaction_is_told_with_its_end() -> None:
+    found = open_for("Ongoing", 185)
+    assert found.level == WARNING
+    assert found.what == (
+        "the last stable offset stands still since 1970-01-01 00:16:40 UTC, for 3 min 5 s, in t-0 from offset 41 on: "
+        "transactional id transfers-1 (producer 17) has a transaction open, and read_committed consumers wait there"
+    )
+    assert found.way_out == (
+        "let its application commit or abort; raftwerk transactions terminate transfers-1 aborts it now and fences its "
+        "producer; the coordinator aborts it in 11 min 55 s, after its time-out of 15 min"
+    )
+    assert "aborts it in a moment" in open_for("Ongoing", 901).way_out
+    decided = open_for("PrepareCommit", 61)
+    assert "is decided (PrepareCommit), and its markers are not written" in decided.what
+    assert "for 1 min 1 s" in decided.what
 
 
 def test_min_isr_above_the_replication_factor() -> None:

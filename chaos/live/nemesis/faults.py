@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....cluster.client.client_errors import ClientError
+from ....cluster.command_line.commands import suggestion
 from ..load.cluster_observer import look
 from .network_namespaces import NetworkNamespaces
 from .node_filesystems import NodeFilesystems
@@ -285,3 +286,31 @@ FAULTS = {
     )
 }
 ALWAYS = ("kill", "pause")
+
+_CUTS = "cut, cut-in, cut-out or cut-clients"
+_OTHER_WORDS = {
+    "partition": _CUTS,
+    "network": f"{_CUTS}, loss, reset or slow",
+    "split-brain": _CUTS,
+    "isolate": _CUTS,
+    "crash": "kill",
+    "restart": "rolling",
+    "stop": "rolling, or pause for SIGSTOP",
+    "freeze": "pause",
+    "hang": "pause",
+    "delay": "slow",
+    "latency": "slow",
+    "disk": "disk-full, eio or power",
+    "fsync": "eio",
+    "power-loss": "power",
+}
+"""What the faults are called elsewhere."""
+
+
+def no_such_fault(name: str) -> str:
+    """The sentence about a fault that does not exist, with those that may be meant."""
+    known = {one: one for one in FAULTS} | _OTHER_WORDS
+    meant = f" Did you mean {known[name]}?" if name in known else suggestion(name, known)
+    return (
+        f"There is no fault {name!r}.{meant} raftwerk chaos faults lists them, and says which this machine can inject."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,13 @@ def test_sim_shows_its_progress_and_totals() -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(30) == 130
     assert "Traceback" not in terminal.shown and "To go on: --resume" in terminal.shown.splitlines()[-1]
+
+
+def test_the_time_goes_on_while_a_seed_runs() -> None:
+    with Terminal("sim", "--scenario", "transactions", "--seeds", "2", "--jobs", "1") as terminal:
+        terminal.read_until(lambda shown: len(set(re.findall(r"\b0 of 2 runs, 0 failed, \d+ s", shown))) > 1, 60)
+        terminal.press(CTRL_C)
+        assert terminal.wait(30) == 130
 
 
 def test_a_chaos_run_heals_and_judges(tmp_path: Path) -> None:

@@ -31,7 +31,11 @@ def test_list_describe_lag_reset_delete(
     described = json.loads(ok("groups", "describe", group, "--json", *at))
     assert (described["state"], len(described["members"])) == ("Stable", 1)
     assert [row["lag"] for row in described["partitions"]] == [0] * PARTITIONS
-    assert "has members" in fails(1, "groups", "reset", group, "--topic", filled, "--to", "0", "--execute", *at)
+    for execute in ((), ("--execute",)):
+        told = fails(1, "groups", "reset", group, "--topic", filled, "--to", "0", *execute, *at)
+        assert (
+            "it has 1 member, and offsets can be set only when all have left" in told and "stop its consumers" in told
+        )
     assert "has members" in fails(1, "groups", "delete", group, *at)
     consumer.close()
 

@@ -51,7 +51,8 @@ def test_alter_adds_partitions_and_changes_settings(bootstrap: str, topic: str) 
 def test_what_cannot_be_altered(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
     helpers.create_topic(bootstrap, topic, 2)
-    assert "would not be an increase" in fails(1, "topics", "alter", topic, "-p", "1", *at)
+    told = fails(1, "topics", "alter", topic, "-p", "1", *at)
+    assert "would not be an increase" in told and "for fewer, create another topic" in told
     assert "topics list" in fails(1, "topics", "alter", f"{topic}-not", "-p", "3", *at)
     assert "say what to alter" in fails_usage("topics", "alter", topic, *at)
     assert "give one of them" in fails_usage("topics", "alter", topic, "-c", "a=b", "--unset", "a", *at)
@@ -78,5 +79,10 @@ def test_records_that_cannot_be_deleted(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
     helpers.create_topic(bootstrap, topic, 1)
     assert "topics offsets" in fails(1, "topics", "delete-records", topic, "--offset", "5", *at)
+    two = f"{topic}-two"
+    fill_hours(bootstrap, two)
+    told = fails(1, "topics", "delete-records", two, "--offset", "5", *at)
+    assert f"{two}-1 ends at 0. Nothing was deleted" in told and f"{two}-0" not in told
+    assert [row["first"] for row in rows("topics", "offsets", two, *at)] == [0, 0]
     assert "0 to 0" in fails(1, "topics", "delete-records", topic, "-p", "7", "--all", *at)
     assert "give one of" in fails_usage("topics", "delete-records", topic, *at)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from support.e2e import helpers
 from support.e2e.clusters import start_cluster
 from support.e2e.command import fails, raftwerk
 from support.e2e.in_process import ok
 from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
 
+from raftwerk.cluster.client import doctor
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import NewRecord, encode_batch
@@ -120,6 +122,34 @@ def test_a_hanging_transaction_is_found_and_aborted(unverified: str, topic: str)
     wait_for_values(unverified, topic, [b"after"])
     writer.commit_transaction(TIMEOUT_S)
     wait_for_values(unverified, ordinary, [b"open"])
+
+
+def test_a_transaction_that_is_open_for_long_is_reported_and_terminated(
+    unverified: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("-b", unverified)
+    helpers.create_topic(unverified, topic, 1, replicas=1)
+    idle = producer(unverified, f"{topic}-idle")
+    idle.begin_transaction()
+    outside = Producer({"bootstrap.servers": unverified, **helpers.PRODUCER})
+    outside.produce(topic, b"before")
+    assert outside.flush(TIMEOUT_S) == 0
+    writer = open_transaction(unverified, topic)
+    stands_still = f"{topic}-0 from offset 1 on"
+    assert stands_still not in ok("doctor", *at), "it is not old"
+    monkeypatch.setattr(doctor, "LONG_OPEN_MS", 0)
+    advice = [json.loads(line) for line in ok("doctor", "--json", *at).splitlines()]
+    (found,) = [one for one in advice if stands_still in one["what"]]
+    assert found["level"] == "warning" and f"transactional id {topic}-id (producer " in found["what"]
+    assert f"raftwerk transactions terminate {topic}-id" in found["way_out"]
+    assert not [one for one in advice if f"{topic}-idle" in one["what"]], "it has written nothing"
+
+    assert f"No transaction of {topic}-id is open" in ok("transactions", "terminate", f"{topic}-id", *at)
+    until(lambda: stands_still not in ok("doctor", *at))
+    assert values(unverified, topic) == [[b"before"]]
+    with pytest.raises(KafkaException):
+        writer.commit_transaction(TIMEOUT_S)
+    assert "no such transactional id" in fails(1, "transactions", "terminate", f"{topic}-none", *at)
 
 
 def test_what_is_wrong_is_said_in_a_sentence(unverified: str) -> None:
