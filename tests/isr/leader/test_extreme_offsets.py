@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster()
-    for node in (1, 2, 3):
-        made.boot(node)
-    made.create_topic("t", 7, (1, 2, 3))
-    made.tell()
-    made.sleep(1.0)
-    for _ in range(5):
-        made.produce(1, TP)
-    made.sleep(1.0)
-    return made
 
 
 def test_extreme_numbers_hold_no_partition(cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.isr.manager_cluster import Cluster, registration
 
 from raftwerk.controller.metadata.metadata_records import ConfigRecord
@@ -12,20 +11,6 @@ from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster()
-    for node in (1, 2, 3):
-        made.boot(node)
-    made.create_topic("t", 7, (1, 2, 3))
-    made.tell()
-    made.sleep(1.0)
-    for _ in range(5):
-        made.produce(1, TP)
-    made.sleep(1.0)
-    return made
 
 
 def starts(cluster: Cluster) -> list[int]:

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from support.broker.group_transcript import FOLDER, GroupStage
+
 from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
-from raftwerk.broker.groups.effects import CancelTimer, JoinResult, SetTimer, SyncResult, TimerName
+from raftwerk.broker.groups.effects import CancelTimer, JoinResult, SetTimer, SyncResult
 from raftwerk.broker.groups.group_config import ClassicConfig
 from raftwerk.broker.groups.records.offset_and_classic_records import GroupMetadataValue, decode_classic_group
 from raftwerk.wire.errors import ErrorCode
-
-FOLDER = Path(__file__).parents[2] / "broker" / "groups" / "transcripts"
 
 
 def transcripts() -> list[Path]:
@@ -29,37 +29,20 @@ def transcripts() -> list[Path]:
 
 
 def run_transcript(text: str) -> str:
-    stage = Stage()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("#"):
-            lines += ["", line]
-        elif line.startswith(">"):
-            lines += ["", line, *stage.play(line[1:].split())]
-    return "\n".join(lines).replace("\n\n\n", "\n\n").strip("\n") + "\n"
+    return Stage().run(text)
 
 
-class Stage:
+class Stage(GroupStage):
+    group: ClassicGroup
+
     def __init__(self) -> None:
         self.config = ClassicConfig()
-        self.group = ClassicGroup("g", self.config)
-        self.now_ms = 0
+        super().__init__(ClassicGroup("g", self.config))
         self.ids: dict[str, str] = {}
         self.given: dict[str, int] = {}
-        self.timers: dict[TimerName, int] = {}
         self.is_held = False
         self.held: list[Persist[Any]] = []
         self.written: GroupMetadataValue | None = None
-        self.lines: list[str] = []
-        self.shown = ""
-
-    def play(self, words: list[str]) -> list[str]:
-        self.lines = []
-        options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-        names = [word for word in words[1:] if "=" not in word]
-        getattr(self, "on_" + words[0])(names, options)
-        self.carry_out()
-        return self.lines
 
     # -- what happens
 
@@ -110,19 +93,6 @@ class Stage:
         codes = self.group.leave(leavers, self.now_ms, self.now_ms)
         self.lines.append("< " + " ".join(code.name for code in codes))
 
-    def on_at(self, names: list[str], options: dict[str, str]) -> None:
-        until = int(names[0])
-        while due := min((at for at in self.timers.values() if at <= until), default=None):
-            name = next(name for name, at in self.timers.items() if at == due)
-            del self.timers[name]
-            self.now_ms = max(self.now_ms, due)
-            before = len(self.lines)
-            self.group.on_timer(name, self.now_ms, self.now_ms)
-            self.carry_out()
-            if len(self.lines) > before:
-                self.lines.insert(before, f"  at {self.now_ms} {name.kind} {name.member_id}".rstrip())
-        self.now_ms = until
-
     def on_hold(self, names: list[str], options: dict[str, str]) -> None:
         self.is_held = True
 
@@ -151,16 +121,12 @@ class Stage:
         self.held = []
         self.is_held = False
 
-    def carry_out(self) -> None:
-        while effects := self.group.drain():
-            for effect in effects:
-                self.lines += self.effect(effect)
-            if self.held and not self.is_held:
-                self.persisted(ErrorCode.NONE)
-        state = f"  {self.group.state} gen {self.group.generation}: {self.members()}".rstrip(": ")
-        if state != self.shown:
-            self.lines.append(state)
-            self.shown = state
+    def on_carried_out(self) -> None:
+        if self.held and not self.is_held:
+            self.persisted(ErrorCode.NONE)
+
+    def state(self) -> str:
+        return f"{self.group.state} gen {self.group.generation}: {self.members()}"
 
     def members(self) -> str:
         members = self.group.members

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from support.broker.group_transcript import FOLDER, GroupStage
+
 from raftwerk.broker.coordinators.effects import Persist, Reply
 from raftwerk.broker.coordinators.record_fields import CoordinatorRecord
 from raftwerk.broker.groups.consumer.assignors import PartitionIds
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
-from raftwerk.broker.groups.effects import CancelTimer, Reload, SetTimer, TimerName
+from raftwerk.broker.groups.effects import CancelTimer, Reload, SetTimer
 from raftwerk.broker.groups.group_config import GroupConfig
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.records.consumer_group_records import decode_consumer_key
 from raftwerk.wire.errors import ErrorCode
-
-FOLDER = Path(__file__).parents[2] / "broker" / "groups" / "transcripts"
 
 
 def transcripts() -> list[Path]:
@@ -31,14 +31,7 @@ def transcripts() -> list[Path]:
 
 
 def run_transcript(text: str) -> str:
-    stage = Stage()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("#"):
-            lines += ["", line]
-        elif line.startswith(">"):
-            lines += ["", line, *stage.play(line[1:].split())]
-    return "\n".join(lines).replace("\n\n\n", "\n\n").strip("\n") + "\n"
+    return Stage().run(text)
 
 
 class FakeTopics:
@@ -57,26 +50,16 @@ class FakeTopics:
         return sorted(self.counts)
 
 
-class Stage:
+class Stage(GroupStage):
+    group: ConsumerGroup
+
     def __init__(self) -> None:
         self.topics = FakeTopics()
         self.config = GroupConfig()
-        self.group = ConsumerGroup("g", self.config, self.topics)
-        self.now_ms = 0
+        super().__init__(ConsumerGroup("g", self.config, self.topics))
         self.epochs: dict[str, int] = {}
-        self.timers: dict[TimerName, int] = {}
         self.log: list[CoordinatorRecord] = []
         self.next_error = ErrorCode.NONE
-        self.lines: list[str] = []
-        self.shown = ""
-
-    def play(self, words: list[str]) -> list[str]:
-        self.lines = []
-        options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-        names = [word for word in words[1:] if "=" not in word]
-        getattr(self, "on_" + words[0])(names, options)
-        self.carry_out()
-        return self.lines
 
     # -- what happens
 
@@ -111,19 +94,6 @@ class Stage:
         code = self.group.check_commit(names[0].lower() if names else "", None, epoch, self.now_ms)
         self.lines.append(f"< {code.name}")
 
-    def on_at(self, names: list[str], options: dict[str, str]) -> None:
-        until = int(names[0])
-        while due := min((at for at in self.timers.values() if at <= until), default=None):
-            name = next(name for name, at in self.timers.items() if at == due)
-            del self.timers[name]
-            self.now_ms = max(self.now_ms, due)
-            before = len(self.lines)
-            self.group.on_timer(name, self.now_ms, self.now_ms)
-            self.carry_out()
-            if len(self.lines) > before:
-                self.lines.insert(before, f"  at {self.now_ms} {name.kind} {name.member_id}")
-        self.now_ms = until
-
     def on_fail(self, names: list[str], options: dict[str, str]) -> None:
         """The next write is refused."""
         self.next_error = ErrorCode[names[0]]
@@ -141,18 +111,12 @@ class Stage:
 
     # -- what follows
 
-    def carry_out(self) -> None:
-        while effects := self.group.drain():
-            for effect in effects:
-                self.lines += self.effect(effect)
+    def state(self) -> str:
         members = " ".join(
             f"{one.member_id}@{one.epoch}[{show(one.assigned)}{' -' + show(one.revoking) if one.revoking else ''}]"
             for one in self.group.members.values()
         )
-        state = f"  {self.group.state} epoch {self.group.epoch}: {members}".rstrip(": ")
-        if state != self.shown:
-            self.lines.append(state)
-            self.shown = state
+        return f"{self.group.state} epoch {self.group.epoch}: {members}"
 
     def effect(self, effect: Any) -> Iterator[str]:
         if isinstance(effect, Reply):
