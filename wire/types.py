@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+TopicT = TypeVar("TopicT")
 
 
 class TopicPartition(NamedTuple):
@@ -13,6 +16,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[tuple[TopicT, int]]) -> dict[TopicT, list[int]]:
+    """The numbers of the partitions by the name or id of their topic, both in the order of the first mention."""
+    topics: dict[TopicT, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
 
 
 class EpochEndOffset(NamedTuple):

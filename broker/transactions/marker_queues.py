@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ...isr.leader.transaction_markers import TransactionMarker
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, known_error
-from ...wire.types import TopicPartition
+from ...wire.types import TopicPartition, by_topic
 
 
 class Ending(NamedTuple):
@@ -92,14 +92,11 @@ def request_fields(batch: Batch) -> dict[str, Any]:
 
 
 def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
     return {
         "producer_id": marker.producer_id,
         "producer_epoch": marker.producer_epoch,
         "transaction_result": marker.is_commit,
-        "topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()],
+        "topics": [{"name": name, "partition_indexes": indexes} for name, indexes in by_topic(partitions).items()],
         "coordinator_epoch": marker.coordinator_epoch,
         "transaction_version": marker.transaction_version,
     }

@@ -9,9 +9,7 @@ Source: TransactionLogKey and TransactionLogValue of Apache Kafka.
 
 from __future__ import annotations
 
-from itertools import groupby
-
-from ...wire.types import TopicPartition
+from ...wire.types import TopicPartition, by_topic
 from ..coordinators.record_fields import BadRecord, CoordinatorRecord, FieldReader, FieldWriter
 from .transaction_metadata import EPOCH_MAX, NO_PRODUCER_ID, TransactionMetadata, TransactionState
 
@@ -109,9 +107,9 @@ def _encode(value: TransactionMetadata, transaction_version: int) -> bytes:
 
 
 def _write_partitions(writer: FieldWriter, partitions: frozenset[TopicPartition]) -> None:
-    topics = [(name, [one.partition for one in found]) for name, found in groupby(sorted(partitions), lambda tp: tp[0])]
+    topics = by_topic(sorted(partitions))
     writer.count(len(topics))
-    for name, indexes in topics:
+    for name, indexes in topics.items():
         writer.string(name).count(len(indexes))
         for index in indexes:
             writer.int32(index)

@@ -10,6 +10,7 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from ...wire.types import by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
 from .error_sentences import error_sentence
@@ -201,10 +202,9 @@ class AdminClient:
 
         Returns a line for each partition. Raises `RefusedError` when a named partition cannot have such a leader.
         """
-        named: dict[str, list[int]] = {}
-        for topic, index in partitions or ():
-            named.setdefault(topic, []).append(index)
-        topics = None if partitions is None else [{"topic": t, "partitions": p} for t, p in named.items()]
+        topics = None
+        if partitions is not None:
+            topics = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
         fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
         answer = await self._client.request(ApiKey.ELECT_LEADERS, 2, fields)
         _check(answer, "the election")

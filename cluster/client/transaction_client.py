@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ...wire.types import TopicPartition
+from ...wire.types import TopicPartition, by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 
@@ -274,7 +274,7 @@ class TransactionClient:
         self, node_id: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[OpenTransaction]]:
         """The open transactions by partition, without the partitions that the broker does not lead any more."""
-        topics = [{"name": name, "partition_indexes": indexes} for name, indexes in _by_topic(partitions).items()]
+        topics = [{"name": name, "partition_indexes": indexes} for name, indexes in by_topic(partitions).items()]
         answer = await self._request(
             node_id, ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSION, {"topics": topics}
         )
@@ -324,13 +324,6 @@ class TransactionClient:
                 raise ClientError(f"{why}; try again in a moment, and if it stays so, raftwerk doctor shows why")
             await asyncio.sleep(_RETRY_PAUSE_S)
         return answer
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _open(partition: TopicPartition, row: Struct) -> OpenTransaction:

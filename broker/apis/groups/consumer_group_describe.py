@@ -8,11 +8,11 @@ from ....controller.metadata.metadata_image import MetadataImage
 from ....runtime.incremental_work import Work, map_in_steps
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import by_topic
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
 from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.consumer.consumer_group_member import ConsumerGroupMember
-from ...groups.records.consumer_group_records import by_topic
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import OPERATIONS_NOT_ASKED

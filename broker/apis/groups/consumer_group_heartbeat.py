@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import by_topic
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
 from ...groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
 from ...groups.consumer.consumer_group_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from ...groups.consumer.topics import compile_regex
-from ...groups.records.consumer_group_records import by_topic
 from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, check_group_id, client_host

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ....runtime.incremental_work import Work, map_in_steps
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import by_topic
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...transactions.transaction_metadata import TransactionMetadata
 
 if TYPE_CHECKING:
     from ....wire.message_types.transactions import DescribeTransactionsRequest
@@ -40,15 +40,10 @@ def _describe(services: BrokerServices, transactional_id: str) -> dict[str, Any]
         "transaction_start_time": value.start_ms,
         "producer_id": value.producer_id,
         "producer_epoch": value.producer_epoch,
-        "topics": _topics(value),
+        "topics": [
+            {"topic": name, "partitions": indexes} for name, indexes in by_topic(sorted(value.partitions)).items()
+        ],
     }
-
-
-def _topics(value: TransactionMetadata) -> list[dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(value.partitions):
-        topics.setdefault(topic, []).append(index)
-    return [{"topic": name, "partitions": indexes} for name, indexes in topics.items()]
 
 
 def _failed(transactional_id: str, code: int) -> dict[str, Any]:

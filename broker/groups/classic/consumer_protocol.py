@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ....wire.types import by_topic
 from ...coordinators.record_fields import BadRecord, FieldReader, FieldWriter
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -82,9 +83,7 @@ def _version(reader: FieldReader) -> int:
 
 
 def _write_parts(writer: FieldWriter, parts: Iterable[tuple[str, int]]) -> FieldWriter:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in parts:
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(parts)
     writer.count(len(topics))
     for topic, partitions in topics.items():
         writer.string(topic).count(len(partitions))

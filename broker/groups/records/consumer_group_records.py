@@ -5,11 +5,10 @@ Source: ConsumerGroup*Key/Value of Apache Kafka's group coordinator; all values 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
-from uuid import UUID
 
+from ....wire.types import by_topic
 from ...coordinators.record_fields import BadRecord, CoordinatorRecord, FieldReader, FieldWriter
 from ..consumer.assignors import PartitionId, PartitionIds
 
@@ -189,14 +188,6 @@ def decode_current(data: bytes) -> CurrentAssignmentValue:
         _read_parts(reader),
         _read_parts(reader),
     )
-
-
-def by_topic(parts: Iterable[PartitionId]) -> dict[UUID, list[int]]:
-    """Partitions grouped by their topic."""
-    result: dict[UUID, list[int]] = {}
-    for topic, partition in parts:
-        result.setdefault(topic, []).append(partition)
-    return result
 
 
 def _encode_key(key: ConsumerGroupKey) -> bytes:
