@@ -72,9 +72,10 @@ class HistoryWriter:
         told = "" if offset is None else f',"offset":{offset}'
         self._add(f'{self._head}{type_}","f":"send",{_send_fields(send)}{told},"end":{end_ns}{outcome}}}')
 
-    def assigned(self, topic: str, partition: int, offset: int) -> None:
+    def assigned(self, topic: str, partition: int, offset: int, **facts: Any) -> None:
         """This process reads the partition from this offset on."""
-        self.event("ok", "assign", topic=topic, partition=partition, offset=offset, start=time.monotonic_ns())
+        place = {"topic": topic, "partition": partition, "offset": offset}
+        self.event("ok", "assign", **place, **facts, start=time.monotonic_ns())
 
     def polled(
         self, place: tuple[str, int], records: Sequence[ReadRecord], times_ns: tuple[int, int], *, final: bool = False

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raftwerk import __version__
 
@@ -27,6 +27,7 @@ from .history import HistoryWriter
 from .load.cluster_observer import look
 from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task
+from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, no_such_fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
@@ -41,6 +42,12 @@ _DRAIN_LIMIT_S = 90.0
 _FINAL_LIMIT_S = 120.0
 _WARM_UP_S = 2.0
 _JAVA_KEYS = 60
+_WRITERS, _PROCESSORS = 2, 2
+_TRANSACTIONS_PER_S = 10
+_OPEN_LIMIT_S = 45.0
+"""How long after the load a transaction may still be open. The coordinators' clocks are up to 20 s late."""
+_DRAIN_ORDER = (("producer", "java-producer", "writer"), ("processor", "java-copier"))
+"""Roles that end first, so that the others can read all records; all other roles follow."""
 _DISK_MB = 1024
 
 
@@ -60,6 +67,7 @@ class RunOptions:
     consumers: int = 2
     rate: int = 500
     java: bool = False
+    transactions: bool = True
     acks: str = "all"
     interval_s: float = 6.0
     hold_s: float = 4.0
@@ -114,7 +122,7 @@ class ChaosRun:
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as cluster:
-            self._create_topic(cluster)
+            self._create_topics(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
             with ExitStack() as load:
@@ -182,12 +190,16 @@ class ChaosRun:
         self.say(f"{counted(len(plan.nodes), 'node')} ready in {took_s:.2f} s: {plan.bootstrap}")
         return SupervisedNodes(supervisor)
 
-    def _create_topic(self, cluster: ClusterUnderTest) -> None:
+    def _create_topics(self, cluster: ClusterUnderTest) -> None:
         async def create() -> None:
             replicas = min(3, self.options.nodes)
             configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
+            topics = {self.topic: self.options.partitions}
+            if self.options.transactions:
+                topics |= dict.fromkeys(TransactionalTopics.of(self.topic).all, PARTITIONS)
             async with ClusterClient(cluster.bootstrap) as client:
-                await AdminClient(client).create_topic(NewTopic(self.topic, self.options.partitions, replicas, configs))
+                for topic, partitions in topics.items():
+                    await AdminClient(client).create_topic(NewTopic(topic, partitions, replicas, configs))
 
         asyncio.run(create())
 
@@ -212,7 +224,21 @@ class ChaosRun:
                 self.say(f"left out: the Java producer ({reason})")
         for number in range(options.consumers):
             yield "consumer", task("consumer", number)
+        if options.transactions:
+            yield from self._transactional_tasks(cluster)
         yield "cluster_observer", task("observer", 0)
+
+    def _transactional_tasks(self, cluster: ClusterUnderTest) -> Iterator[tuple[str, Task]]:
+        for role, count in (("writer", _WRITERS), ("processor", _PROCESSORS)):
+            for number in range(count):
+                task = self._transactional_task(cluster, role, number, _DRAIN_LIMIT_S)
+                yield "transactions.incarnations", replace(task, rate=_TRANSACTIONS_PER_S, seed=self.options.seed)
+        for level in ISOLATION_LEVELS:
+            yield "transactions.reader", self._transactional_task(cluster, f"reader-{level}", 0, _DRAIN_LIMIT_S)
+
+    def _transactional_task(self, cluster: ClusterUnderTest, role: str, number: int, limit_s: float) -> Task:
+        history = self._history(f"{role}-{number}")
+        return Task(role, number, cluster.bootstrap, self.topic, PARTITIONS, history, limit_s=limit_s)
 
     @contextmanager
     def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
@@ -234,28 +260,38 @@ class ChaosRun:
                 raise ClientError(f"{name} ended with exit code {process.returncode}: {last_line(log)}")
 
     def _drain(self, finishing: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
-        """End the load: the producers first, so that the consumers can read all records."""
-        producing = [one for one in finishing if "producer" in one[0]]
-        for group in (producing, [one for one in finishing if one not in producing]):
+        """End the load, one group of processes after the other."""
+        first = [[one for one in finishing if _role(one[0]) in roles] for roles in _DRAIN_ORDER]
+        rest = [one for one in finishing if not any(_role(one[0]) in roles for roles in _DRAIN_ORDER)]
+        for group in (*first, rest):
             for _, process in group:
                 if process.stdin is not None:
                     process.stdin.close()
             for name, process in group:
                 try:
-                    code = process.wait(_DRAIN_LIMIT_S + 15)
+                    code = process.wait(_DRAIN_LIMIT_S + 45)
                 except subprocess.TimeoutExpired:
                     code = -1
                 if code:
                     self._error(f"{name} ended with exit code {code}; see {name}.log")
 
     def _read_to_end(self, cluster: ClusterUnderTest) -> None:
-        place = (cluster.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
-        task = Task("final", 0, *place, limit_s=_FINAL_LIMIT_S)
         began = time.monotonic()
-        with self._process("consumer", task) as (_, process):
-            if process.wait(_FINAL_LIMIT_S + 30):
-                self._error("the final read did not come to the end of every partition")
+        place = (cluster.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
+        self._finish("consumer", Task("final", 0, *place, limit_s=_FINAL_LIMIT_S))
+        if self.options.transactions:
+            task = self._transactional_task(cluster, "end-state", 0, _OPEN_LIMIT_S)
+            self._finish("transactions.end_state", task)
+            for level in ISOLATION_LEVELS:
+                task = self._transactional_task(cluster, f"final-{level}", 0, _FINAL_LIMIT_S)
+                self._finish("transactions.reader", task)
         self.say(f"final read in {time.monotonic() - began:.1f} s")
+
+    def _finish(self, module: str, task: Task) -> None:
+        """Run a process that looks at what there is in the end."""
+        with self._process(module, task) as (name, process):
+            if process.wait(2 * task.limit_s + 30):
+                self._error(f"{name} did not come to the end; see {name}.log")
 
     # -- the faults
 
@@ -334,8 +370,14 @@ class ChaosRun:
         load = {name: getattr(options, name) for name in ("partitions", "producers", "consumers", "rate", "acks")}
         times = {name: getattr(options, name) for name in ("minutes", "interval_s", "hold_s")}
         faults = {"faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
-        return {"raftwerk": __version__, "topic": self.topic, **faults, **load, **times}
+        facts = {"raftwerk": __version__, "topic": self.topic, "transactions": options.transactions}
+        return {**facts, **faults, **load, **times}
 
     def _error(self, text: str) -> None:
         self.errors.append(text)
         self.say(f"Error: {text}")
+
+
+def _role(process: str) -> str:
+    """The role in the name of a process."""
+    return process.rpartition("-")[0]

@@ -102,6 +102,12 @@ def _fault_rows() -> list[tuple[str, str]]:
 )
 @click.option("--java", is_flag=True, help="Add a Java VerifiableProducer; needs Java and Kafka's jars.")
 @click.option(
+    "--transactions/--no-transactions",
+    default=True,
+    show_default=True,
+    help="Transactional producers, processors and readers on topics of their own.",
+)
+@click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(0.1),
@@ -125,6 +131,10 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     Faults that this machine cannot inject are left out, and the run says so. The faults of networks and disks work only
     in clusters that the run starts itself.
+
+    Beside plain producers and consumers there are transactional ones (docs/transactions.md): writers of several
+    partitions that abort, crash and come back as zombies, processors that read and write exactly once, and readers at
+    both isolation levels.
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
     such as Apache Kafka. The environment and the profile in use are ignored.
@@ -195,9 +205,12 @@ def _end_at_once(_number: int, _frame: FrameType | None) -> None:
 @chaos.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--to-edn", type=click.Path(dir_okay=False), help="Write the history as EDN for Jepsen's Kafka checker.")
+@click.option(
+    "--to-elle", type=click.Path(dir_okay=False), help="Write the transactions as EDN for Elle's list-append."
+)
 @json_option
 @click.pass_context
-def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_json: bool) -> None:
+def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_elle: str | None, as_json: bool) -> None:
     """Judge histories: files, directories of files, or the directory of a run.
 
     Exit code 0 if the history is valid, 1 if it is not, or if it says too little for a verdict.
@@ -207,12 +220,16 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
       raftwerk chaos check chaos-20260131-120000
     """
     from ...chaos.live.checker.checker import check_paths
-    from ...chaos.live.checker.jepsen_edn import write_edn
+    from ...chaos.live.checker.jepsen_edn import in_time_order, write_edn
+    from ...chaos.live.checker.transactions.elle_edn import write_elle
     from ...chaos.live.history import HistoryError
 
     try:
         if to_edn is not None:
             click.echo(f"{counted(write_edn(paths, to_edn), 'operation')} in {to_edn}")
+        if to_elle is not None:
+            click.echo(f"{counted(write_elle(in_time_order(paths), to_elle), 'operation')} in {to_elle}")
+        if to_edn is not None or to_elle is not None:
             return
         verdict = check_paths(paths).verdict
     except HistoryError as error:
@@ -270,6 +287,8 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
         click.echo(json.dumps(verdict.to_json()))
         return
     click.echo("  ".join(f"{name} {count:,}" for name, count in verdict.totals.items()))
+    if verdict.transactions:
+        click.echo("in transactions: " + "  ".join(f"{name} {count:,}" for name, count in verdict.transactions.items()))
     for kind, count in verdict.findings.counts.items():
         if count:
             click.secho(f"{kind}: {count:,}", fg="red", bold=True)

@@ -36,7 +36,9 @@ PROCESS_EDGE = (
     "chaos/live/history.py",
     "chaos/live/run.py",
     "chaos/live/checker/*.py",
+    "chaos/live/checker/transactions/*.py",
     "chaos/live/load/*.py",
+    "chaos/live/load/transactions/*.py",
     "chaos/live/nemesis/*.py",
 )
 

@@ -7,7 +7,7 @@ Only the polls of one process must be in order; and the acks of one producer, fo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..history import VERSION, HistoryError, Line, history_files, read_lines
 from .findings import Findings, Verdict
 from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
 from .time_series import TimeSeries
+from .transactions.transaction_check import TransactionCheck
 
 _TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
 
@@ -29,6 +30,10 @@ class HistoryCheck:
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOTALS, 0))
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     untimed: dict[int, None] = field(default_factory=dict)
+    transactions: TransactionCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.transactions = TransactionCheck(self.findings)
 
     def add(self, line: Line) -> None:
         """Add a line. `HistoryError` if it is not in the format."""
@@ -42,16 +47,29 @@ class HistoryCheck:
     def finish(self) -> Verdict:
         """Judge the whole history."""
         self.ledger.judge(self.totals)
+        self.transactions.finish()
         self.totals["sends"] = sum(self.totals[name] for name in ("acked", "failed", "unknown", "unanswered"))
+        figures = self.transactions.figures
+        says_enough = self.totals["acked"] and self.totals["reads"]
+        says_enough_of_transactions = figures and figures["committed"] and figures["reads"]
+        valid = self.findings.total == 0 if says_enough or says_enough_of_transactions else None
+        return Verdict(False if self.findings.total else valid, self.findings, self.totals, self._notes(), figures)
+
+    def _notes(self) -> tuple[str, ...]:
         notes = []
-        if not self.totals["acked"]:
-            notes.append("nothing was acked: there is nothing to lose")
-        if not self.totals["reads"]:
-            notes.append("nothing was read: what was acked cannot be looked for")
-        elif not self.ledger.has_final:
-            notes.append("no final read: a record counts as seen when anybody read it at any time")
-        valid = None if not self.totals["acked"] or not self.totals["reads"] else self.findings.total == 0
-        return Verdict(False if self.findings.total else valid, self.findings, self.totals, tuple(notes))
+        figures = self.transactions.figures
+        if not figures or self.totals["sends"]:
+            if not self.totals["acked"]:
+                notes.append("nothing was acked: there is nothing to lose")
+            if not self.totals["reads"]:
+                notes.append("nothing was read: what was acked cannot be looked for")
+            elif not self.ledger.has_final:
+                notes.append("no final read: a record counts as seen when anybody read it at any time")
+        if figures and not figures["committed"]:
+            notes.append("no transaction was committed: there is nothing to lose in them")
+        if figures and not self.transactions.reads.final_ends:
+            notes.append("no final read at read_committed: a record counts as seen when anybody read it there")
+        return tuple(notes)
 
     # -- one handler for each f
 
@@ -65,6 +83,8 @@ class HistoryCheck:
             self.ledger.idempotent[line["producer"]] = bool(line["idempotent"])
             if not line.get("timed", True):
                 self.untimed[line["producer"]] = None
+        if "copies" in line:
+            self.transactions.on_copies(*line["copies"])
 
     def on_send(self, line: Mapping[str, Any]) -> None:
         """An invocation or an outcome of a send."""
@@ -86,6 +106,7 @@ class HistoryCheck:
         """A consumer reads a partition from a new offset on."""
         place = self.ledger.place(line["topic"], line["partition"])
         self.positions[line["process"], place] = line["offset"] - 1
+        self.transactions.reads.assigned(line)
 
     def on_poll(self, line: Mapping[str, Any]) -> None:
         """The records of a poll."""
@@ -121,7 +142,24 @@ class HistoryCheck:
 
     def on_final(self, line: Mapping[str, Any]) -> None:
         """A final read reached the end of a partition, which may be empty."""
+        if "isolation" in line:
+            self.transactions.reads.ended(line)
+            return
         self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
+
+    def on_transaction(self, line: Mapping[str, Any]) -> None:
+        """The begin or the outcome of a transaction."""
+        self.transactions.table.add(line)
+        if line["type"] == "ok" and "commit" in line:
+            self.series.committed(line["commit"], line["end"])
+
+    def on_commit(self, line: Mapping[str, Any]) -> None:
+        """A client asks for the commit of a transaction."""
+        self.transactions.table.commit_asked(line)
+
+    def on_read(self, line: Mapping[str, Any]) -> None:
+        """What a reader of transactional topics read."""
+        self.transactions.reads.read(line)
 
     def on_heal(self, line: Mapping[str, Any]) -> None:
         """Whether all replicas were in sync again after the last fault."""
@@ -141,12 +179,18 @@ class HistoryCheck:
         self.series.cluster(line)
 
 
-_HANDLERS = {
+_HANDLERS: dict[str, Callable[[HistoryCheck, Mapping[str, Any]], None]] = {
     "history": HistoryCheck.on_header,
     "send": HistoryCheck.on_send,
     "assign": HistoryCheck.on_assign,
     "poll": HistoryCheck.on_poll,
     "final": HistoryCheck.on_final,
+    "txn": HistoryCheck.on_transaction,
+    "commit": HistoryCheck.on_commit,
+    "read": HistoryCheck.on_read,
+    "group-offset": lambda check, line: check.transactions.on_group_offset(line),
+    "stable": lambda check, line: check.transactions.on_stable(line),
+    "hanging": lambda check, line: check.transactions.on_hanging(line),
     "heal": HistoryCheck.on_heal,
     "fault": HistoryCheck.on_fault,
     "cluster": HistoryCheck.on_cluster,

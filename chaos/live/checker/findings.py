@@ -1,7 +1,8 @@
 """The kinds of anomalies that a check can find, and the anomalies that it found, with evidence.
 
-Each kind breaks a promise of Kafka's documentation to clients with acks=all and idempotence. The last three kinds are
-about liveness: they say that an answer is missing, not that it is wrong.
+Each kind breaks a promise of Kafka's documentation to clients with acks=all and idempotence, or to transactional ones.
+Some kinds are about liveness: they say that an answer is missing, not that it is wrong. G0, G1a and G1b are names of
+Adya's thesis for what a database must not show.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = {
+RECORD_KINDS = {
     "lost": "acked, and the final read passed its offset without seeing it",
     "vanished": "read once, though never acked, and not there in the final read",
     "duplicate": "one send of an idempotent producer, read at two places",
@@ -25,7 +26,22 @@ KINDS = {
     "unanswered": "the client never told what became of the send, long after everything was healed",
     "not-healed": "the replicas did not get in sync again after the last fault was taken back",
 }
-LIVENESS = ("unseen", "unanswered", "not-healed")
+TRANSACTION_KINDS = {
+    "lost-transaction": "its commit was reported, and none of its records are in the final read",
+    "torn-transaction": "some of its records are in the final read, and some are not",
+    "aborted-read": "read at read_committed, though its transaction was never committed (G1a)",
+    "intermediate-read": "read at read_committed before the commit of its transaction was asked for (G1b)",
+    "write-cycle": "a record stands behind one of a transaction that began after its own had ended (G0)",
+    "fenced-commit": "a commit was reported to a producer whose successor had already begun",
+    "duplicate-effect": "an input record has its effect more than once",
+    "lost-effect": "the group has passed an input record that has no effect",
+    "lost-offset": "the offset that a committed transaction gave to its group was lost",
+    "aborted-offset": "an offset took effect whose transaction was not committed",
+    "unprocessed": "the group did not come as far as this input record",
+    "stuck-stable-offset": "the last stable offset did not reach the end of the log after all transactions had ended",
+    "hanging-transaction": "a partition has a transaction open, long after all of them should have ended",
+}
+KINDS = {**RECORD_KINDS, **TRANSACTION_KINDS}
 EVIDENCE_MAX = 20
 
 
@@ -65,6 +81,8 @@ class Verdict:
     findings: Findings
     totals: dict[str, int]
     notes: tuple[str, ...]
+    transactions: dict[str, int] = field(default_factory=dict)
+    """Figures of the transactions; empty if the history has none."""
 
     @property
     def word(self) -> str:
@@ -76,6 +94,7 @@ class Verdict:
         return {
             "verdict": self.word,
             "totals": self.totals,
+            "transactions": self.transactions,
             "anomalies": {
                 kind: {
                     "count": count,

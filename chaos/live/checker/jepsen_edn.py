@@ -2,7 +2,7 @@
 
 A Jepsen process has one operation at a time, and none after an `:info`. Our producers have many sends in flight, so
 each send gets the lowest process number that is free. Jepsen's keys are partitions; its values are unique integers,
-producer * 2^40 + number.
+producer * 2^40 + number. In transactional topics the keys are names of partitions, and the values number all records.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from ..history import Line, event_ns, history_files, read_lines
+from .transactions.elle_edn import RecordNumbers
+from .transactions.read_table import COMMITTED
 
 _PRODUCER_SHIFT = 40
 
@@ -27,18 +29,22 @@ class EdnWriter:
         self._next = 0
         self._sending: dict[tuple[int, int], int] = {}
         self._reading: dict[str, int] = {}
-        self._assigned: dict[int, dict[int, None]] = {}
+        self._assigned: dict[int, dict[str, None]] = {}
+        self._transactions: dict[str, int] = {}
+        self._numbers = RecordNumbers()
 
     def add(self, line: Line) -> None:
         """Write a line of the history. Lines must come in the order of their times."""
         f = line["f"]
         if f == "send":
             self._send(line)
-        elif f in ("poll", "assign"):
+        elif f == "txn":
+            self._transaction(line)
+        elif f in ("poll", "read", "assign"):
             process = self._reading.get(line["process"])
             if process is None:
                 process = self._reading[line["process"]] = self._take_for_good()
-            (self._poll if f == "poll" else self._assign)(line, process)
+            {"poll": self._poll, "read": self._read, "assign": self._assign}[f](line, process)
         elif f == "fault":
             start = line["type"] == "invoke"
             value = f"{json.dumps(line.get('target', ''))}"
@@ -71,12 +77,36 @@ class EdnWriter:
         self._write("invoke", "poll", "[[:poll]]", str(process), line["start"])
         self._write("ok", "poll", f"[[:poll {{{line['partition']} [{pairs}]}}]]", str(process), line["end"])
 
+    def _transaction(self, line: Line) -> None:
+        """An incarnation of a transactional id is a process, which has one transaction at a time."""
+        process = self._transactions.get(line["process"])
+        if process is None:
+            process = self._transactions[line["process"]] = self._take_for_good()
+        acks = line.get("acks", ()) if line["type"] == "ok" else ()
+        sends = []
+        for index, row in enumerate(line["writes"]):
+            value = str(self._numbers.of(line["txn"], index))
+            if line["type"] == "ok":
+                ack = acks[index] if index < len(acks) else None
+                value = f"[{'nil' if ack is None else ack} {value}]"
+            sends.append(f"[:send {json.dumps(f'{row[0]}-{row[1]}')} {value}]")
+        self._write(line["type"], "txn", f"[{' '.join(sends)}]", str(process), event_ns(line))
+
+    def _read(self, line: Line, process: int) -> None:
+        if line["isolation"] != COMMITTED:
+            return
+        pairs = " ".join(
+            f"[{offset} {self._numbers.of(name, index)}]" for offset, name, index in line["records"] if name is not None
+        )
+        self._write("invoke", "poll", "[[:poll]]", str(process), line["start"])
+        self._write("ok", "poll", f"[[:poll {{{_key(line)} [{pairs}]}}]]", str(process), line["end"])
+
     def _assign(self, line: Line, process: int) -> None:
         """Write all partitions that were assigned so far: Jepsen's assignments replace each other."""
         assigned = self._assigned.setdefault(process, {})
-        assigned[line["partition"]] = None
+        assigned[_key(line)] = None
         for type_ in ("invoke", "ok"):
-            self._write(type_, "assign", f"[{' '.join(map(str, assigned))}]", str(process), line["start"])
+            self._write(type_, "assign", f"[{' '.join(assigned)}]", str(process), line["start"])
 
     def _take_for_good(self) -> int:
         self._next += 1
@@ -87,6 +117,11 @@ class EdnWriter:
             f"{{:index {self.count}, :time {at_ns}, :type :{type_}, :process {process}, :f :{f}, :value {value}}}\n"
         )
         self.count += 1
+
+
+def _key(line: Line) -> str:
+    """Jepsen's key for a partition: its number, or its name in transactional topics, which are several."""
+    return json.dumps(f"{line['topic']}-{line['partition']}") if "isolation" in line else str(line["partition"])
 
 
 def write_edn(paths: Iterable[str], output: str) -> int:

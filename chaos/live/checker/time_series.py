@@ -43,11 +43,12 @@ def quantile_ms(histogram: Mapping[int, int], q: float) -> float | None:
 
 @dataclass
 class Second:
-    """The figures of one second. `read` does not count the final read."""
+    """The figures of one second. `read` does not count the final read; `committed` counts transactions."""
 
     acked: int = 0
     failed: int = 0
     read: int = 0
+    committed: int = 0
     latency: dict[int, int] = field(default_factory=dict)
 
 
@@ -95,6 +96,8 @@ class TimeSeries:
     faults: dict[int, FaultSpan] = field(default_factory=dict)
     leaders: list[ClusterView] = field(default_factory=list)
     stalls: list[tuple[int, int]] = field(default_factory=list)
+    commits: dict[int, int] = field(default_factory=dict)
+    """Reported commits of transactions, by the bucket of their latency."""
     first_ns: int | None = None
     last_ns: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
@@ -115,6 +118,12 @@ class TimeSeries:
         self._last_ack[producer, place] = max(end_ns, waited_from)
         if end_ns - waited_from > GAP_MIN_NS:
             self.gaps.append(Gap(producer, place, waited_from, end_ns))
+
+    def committed(self, asked_ns: int, end_ns: int) -> None:
+        """A commit of a transaction that was reported."""
+        self.second(end_ns).committed += 1
+        bucket = latency_bucket(end_ns - asked_ns)
+        self.commits[bucket] = self.commits.get(bucket, 0) + 1
 
     def second(self, at_ns: int) -> Second:
         """The figures of the second that holds this time."""

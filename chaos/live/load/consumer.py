@@ -2,17 +2,18 @@
 
 `python -m raftwerk.chaos.live.load.consumer TASK`.
 
-Role `consumer` follows the topic from its beginning until standard input
-ends; role `final` reads every partition once to the end that it has now.
+Role `consumer` follows the topic from its beginning until standard input ends; role `final` reads every partition once
+to the end that it has now.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ..history import HistoryWriter, ReadRecord
 from .load_task import Task, asked_to_stop, client_config, decode_record
@@ -22,11 +23,13 @@ _POLL_RECORDS = 2000
 
 
 class LoadConsumer:
-    """A consumer of all partitions of the topic."""
+    """A consumer of all partitions of some topics; of the task's topic if there are no others."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, topics: Sequence[str] = (), *, isolation: str = "read_committed") -> None:
         self.task = task
-        self.final = task.role == "final"
+        self.final = task.role.startswith("final")
+        self.facts: dict[str, Any] = {}
+        """What its lines say beside the partition."""
         self.history = HistoryWriter(task.history, task.process)
         self.history.begin()
         config = {
@@ -35,9 +38,12 @@ class LoadConsumer:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 50,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
         }
         self._client: Any = Consumer(client_config(task, **config))
-        self.positions = dict.fromkeys(range(task.partitions), 0)
+        places = [(topic, index) for topic in topics or (task.topic,) for index in range(task.partitions)]
+        self.positions = dict.fromkeys(places, 0)
 
     def follow(self) -> None:
         """Read until standard input ends."""
@@ -50,43 +56,49 @@ class LoadConsumer:
     def read_to_end(self) -> bool:
         """Read to the current end; whether every partition was read to its end within the time limit."""
         deadline = time.monotonic() + self.task.limit_s
-        ends = {partition: self._end_of(partition, deadline) for partition in self.positions}
+        ends = {place: self._end_of(place, deadline) for place in self.positions}
         self._assign()
         while time.monotonic() < deadline and any(at < (ends[one] or 0) for one, at in self.positions.items()):
             self._poll()
         complete = True
-        for partition, end in ends.items():
-            if end is None or self.positions[partition] < end:
+        for place, end in ends.items():
+            if end is None or self.positions[place] < end:
                 complete = False
                 continue
-            fields = {"topic": self.task.topic, "partition": partition, "offset": end, "end": time.monotonic_ns()}
-            self.history.event("ok", "final", **fields)
+            where = {"topic": place[0], "partition": place[1], "offset": end}
+            self.history.event("ok", "final", **where, **self.facts, end=time.monotonic_ns())
         self._close()
         return complete
 
+    def _write(self, place: tuple[str, int], messages: Sequence[Any], times_ns: tuple[int, int]) -> None:
+        """Write what one poll returned of one partition."""
+        rows: list[ReadRecord] = [decode_record(one.offset(), one.key(), one.value()) for one in messages]
+        self.history.polled(place, rows, times_ns, final=self.final)
+
     def _assign(self) -> None:
-        for partition in self.positions:
-            self.history.assigned(self.task.topic, partition, 0)
-        self._client.assign([TopicPartition(self.task.topic, partition, 0) for partition in self.positions])
+        for topic, partition in self.positions:
+            self.history.assigned(topic, partition, 0, **self.facts)
+        self._client.assign([TopicPartition(topic, partition, 0) for topic, partition in self.positions])
 
     def _poll(self) -> None:
         start_ns = time.monotonic_ns()
         messages = self._client.consume(_POLL_RECORDS, _POLL_S)
         end_ns = time.monotonic_ns()
-        rows: dict[int, list[ReadRecord]] = {}
+        polled: dict[tuple[str, int], list[Any]] = {}
         for message in messages:
+            place = (message.topic(), message.partition())
             if message.error() is None:
-                offset, partition = message.offset(), message.partition()
-                rows.setdefault(partition, []).append(decode_record(offset, message.key(), message.value()))
-                self.positions[partition] = offset + 1
-        for partition in sorted(rows):
-            self.history.polled((self.task.topic, partition), rows[partition], (start_ns, end_ns), final=self.final)
+                polled.setdefault(place, []).append(message)
+                self.positions[place] = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self.positions[place] = message.offset()
+        for place in sorted(polled):
+            self._write(place, polled[place], (start_ns, end_ns))
 
-    def _end_of(self, partition: int, deadline: float) -> int | None:
-        place = TopicPartition(self.task.topic, partition)
+    def _end_of(self, place: tuple[str, int], deadline: float) -> int | None:
         while time.monotonic() < deadline:
             try:
-                end: int = self._client.get_watermark_offsets(place, timeout=5)[1]
+                end: int = self._client.get_watermark_offsets(TopicPartition(*place), timeout=5)[1]
                 return end
             except KafkaException:
                 time.sleep(0.1)

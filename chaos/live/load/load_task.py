@@ -35,10 +35,18 @@ class Task:
     value_bytes: int = 100
     limit_s: float = 120.0
     acks: str = "all"
+    incarnation: int = 0
+    """Which process with this transactional id it is, from 1 on; 0 for all that have none."""
+    seed: int = 0
 
     @property
     def process(self) -> str:
         """The name of the process in the history."""
+        return f"{self.name}.{self.incarnation}" if self.incarnation else self.name
+
+    @property
+    def name(self) -> str:
+        """What all incarnations of the process have in common; a transactional id begins with it."""
         return f"{self.role}-{self.number}"
 
     def to_argument(self) -> str:

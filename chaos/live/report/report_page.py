@@ -41,6 +41,7 @@ def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str
         word=verdict.word,
         summary=_summary(verdict),
         cards=list(_cards(verdict, series)),
+        transaction_cards=list(_transaction_cards(verdict, series)),
         facts=list(_facts(series.facts)),
         again=_command(series.facts),
         timeline=Markup(draw_timeline(series)),  # its texts are escaped where they are drawn
@@ -55,7 +56,10 @@ def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str
 
 def _summary(verdict: Verdict) -> str:
     if verdict.valid:
-        return f"All {verdict.totals['acked']:,} acknowledged records were read back, once, in order."
+        said = f"All {verdict.totals['acked']:,} acknowledged records were read back, once, in order."
+        if verdict.transactions:
+            said += f" All {verdict.transactions['committed']:,} committed transactions were read whole, and no other."
+        return said
     if verdict.valid is None:
         return "The history says too little for a verdict."
     kinds = [f"{count:,} {kind}" for kind, count in verdict.findings.counts.items() if count]
@@ -77,6 +81,21 @@ def _cards(verdict: Verdict, series: TimeSeries) -> Iterator[tuple[str, str]]:
     yield "longest gap between acks", f"{longest:.2f} s" if longest else "under 0.25 s"
     yield "ack latency, p50", _format_ms(quantile_ms(latency, 0.5))
     yield "ack latency, p99", _format_ms(quantile_ms(latency, 0.99))
+
+
+def _transaction_cards(verdict: Verdict, series: TimeSeries) -> Iterator[tuple[str, str]]:
+    """Figures of the transactions; none if there were none."""
+    figures = verdict.transactions
+    if not figures:
+        return
+    for name in ("committed", "aborted"):
+        yield name, f"{figures[name]:,}"
+    yield "outcome unknown", f"{figures['unknown']:,}"
+    yield "incarnations of producers", f"{figures['incarnations']:,}"
+    yield "reads", f"{figures['reads']:,}"
+    yield "effects of input records", f"{figures['effects']:,}"
+    yield "commit latency, p50", _format_ms(quantile_ms(series.commits, 0.5))
+    yield "commit latency, p99", _format_ms(quantile_ms(series.commits, 0.99))
 
 
 def _format_ms(value: float | None) -> str:
@@ -114,7 +133,8 @@ def _command(facts: Mapping[str, Any]) -> str:
         return ""
     nemesis = ",".join(json.loads(facts["faults"])) or "none"
     options = " ".join(f"{option} {facts[name]}" for name, option in _OPTIONS.items())
-    return f"raftwerk chaos run --nemesis {nemesis} --seed {facts['seed']} {options}"
+    transactions = "" if facts.get("transactions", False) else " --no-transactions"
+    return f"raftwerk chaos run --nemesis {nemesis} --seed {facts['seed']} {options}{transactions}"
 
 
 def _spans(series: TimeSeries) -> Iterator[dict[str, Any]]:

@@ -167,6 +167,8 @@ class Timeline:
             ]
 
         self._plot("Acks / s", at, [(total("acked"), "#3f9c6d", "acked"), (total("failed"), "#c2554f", "not acked")])
+        if self.series.commits:
+            self._plot("Transactions / s", at, [(total("committed"), "#7a6bc4", "committed")])
         self._plot("Reads / s", at, [(total("read"), "#3b6fb6", "read")])
         quantiles: list[tuple[list[float | None], str, str]] = []
         for q, color, label in ((0.99, "#d98b2b", "p99"), (0.5, "#3b6fb6", "p50")):

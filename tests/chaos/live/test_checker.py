@@ -23,7 +23,7 @@ from support.chaos.histories import (
 )
 
 from raftwerk.chaos.live.checker.checker import check_lines
-from raftwerk.chaos.live.checker.findings import KINDS
+from raftwerk.chaos.live.checker.findings import RECORD_KINDS
 from raftwerk.chaos.live.history import HistoryError
 
 Line = dict[str, Any]
@@ -169,7 +169,7 @@ def test_a_poor_history_says_nothing(lines: list[Line]) -> None:
 
 def test_every_kind_has_a_test_here() -> None:
     names = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
-    assert set(KINDS) <= names
+    assert set(RECORD_KINDS) <= names
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 from support.chaos.histories import ack, clean, done, invoke, poll
+from support.chaos.transaction_histories import UNCOMMITTED, asked, begun, ended, read
 
 from raftwerk.chaos.live.checker.checker import check_paths
 from raftwerk.chaos.live.checker.jepsen_edn import EdnWriter, write_edn
+from raftwerk.chaos.live.checker.transactions.elle_edn import ElleWriter
+from raftwerk.chaos.live.checker.transactions.read_table import COMMITTED
 from raftwerk.chaos.live.history import HistoryError, HistoryWriter, Send, history_files, read_lines
 from raftwerk.chaos.live.load.load_task import decode_record, encode_value
+from raftwerk.chaos.live.load.transactions import transactional_topics
 
 
 def write(path: Path, lines: list[dict[str, object]]) -> Path:
@@ -140,3 +144,70 @@ def test_edn_of_files_is_in_the_order_of_times(tmp_path: Path) -> None:
     assert write_edn([str(tmp_path)], str(output)) == 4
     times = [int(line.split(":time ")[1].split(",")[0]) for line in output.read_text().splitlines()]
     assert times == sorted(times)
+
+
+def test_edn_of_transactions() -> None:
+    """A transaction is one operation with several sends; keys are names, as the run has several such topics."""
+    line = begun("w.1:1", ["t", 0], ["u", 2], at=1.0)
+    aborted = begun("w.1:2", ["t", 0], at=2.0)
+    assign = {"process": "reader", "type": "ok", "f": "assign", "topic": "t", "partition": 0, "offset": 0, "start": 1}
+    lines = [line, ended(line, "ok", 4, None, at=1.5), aborted, ended(aborted, "info", at=2.5)]
+    lines += [assign | {"isolation": COMMITTED}, read([4, "w.1:1", 0], [5, None, 0]), read(isolation=UNCOMMITTED)]
+    output = io.StringIO()
+    writer = EdnWriter(output)
+    for one in lines:
+        writer.add(one)
+    assert [row.split(":type ")[1] for row in output.getvalue().splitlines()] == [
+        ':invoke, :process 0, :f :txn, :value [[:send "t-0" 0] [:send "u-2" 1]]}',
+        ':ok, :process 0, :f :txn, :value [[:send "t-0" [4 0]] [:send "u-2" [nil 1]]]}',
+        ':invoke, :process 0, :f :txn, :value [[:send "t-0" 1048576]]}',
+        ':info, :process 0, :f :txn, :value [[:send "t-0" 1048576]]}',
+        ':invoke, :process 1, :f :assign, :value ["t-0"]}',
+        ':ok, :process 1, :f :assign, :value ["t-0"]}',
+        ":invoke, :process 1, :f :poll, :value [[:poll]]}",
+        ':ok, :process 1, :f :poll, :value [[:poll {"t-0" [[4 0]]}]]}',
+    ]
+
+
+def test_elle_of_transactions() -> None:
+    """Appends to several lists, and reads of whole lists; copies in other topics belong to no transaction."""
+    one, two = begun("w.1:1", ["t", 0], ["u", 2], at=1.0), begun("w.1:2", ["t", 0], ["t", 0], at=3.0)
+    crashed, unknown = begun("w.2:1", ["u", 2], at=5.0), begun("w.3:1", ["u", 2], at=6.0)
+    lines = [one, ended(one, "ok", 0, 0, at=2.0), read([0, "w.1:1", 0], at=2.5), two]
+    lines += [ended(two, "ok", 2, 3, at=4.0), crashed, unknown, asked("w.3:1", 6.5)]
+    lines += [read([2, "w.1:2", 0], at=7.0), read([3, "w.1:2", 1], at=8.0)]
+    lines += [read([0, "w.1:1", 1], topic="copy", at=9.0), read([0, "w.1:1", 1], partition=2, topic="u", at=10.0)]
+    output = io.StringIO()
+    writer = ElleWriter(output)
+    for line in lines:
+        writer.add(line)
+    writer.finish()
+    assert output.getvalue().splitlines()[0] == (
+        '{:index 0, :time 1000000000, :type :invoke, :process 0, :f :txn, :value [[:append "t-0" 0] [:append "u-2" 1]]}'
+    )
+    second, third = 1 << 20, 2 << 20
+    assert [row.split(":type ")[1].replace(":f :txn, ", "") for row in output.getvalue().splitlines()][1:] == [
+        ':ok, :process 0, :value [[:append "t-0" 0] [:append "u-2" 1]]}',
+        ':invoke, :process 1, :value [[:r "t-0" nil]]}',
+        ':ok, :process 1, :value [[:r "t-0" [0]]]}',
+        f':invoke, :process 0, :value [[:append "t-0" {second}] [:append "t-0" {second + 1}]]}}',
+        f':ok, :process 0, :value [[:append "t-0" {second}] [:append "t-0" {second + 1}]]}}',
+        f':invoke, :process 2, :value [[:append "u-2" {third}]]}}',
+        f':invoke, :process 3, :value [[:append "u-2" {third + second}]]}}',
+        ':invoke, :process 1, :value [[:r "t-0" nil]]}',
+        f':ok, :process 1, :value [[:r "t-0" [0 {second}]]]}}',
+        ':invoke, :process 1, :value [[:r "u-2" nil]]}',
+        ':ok, :process 1, :value [[:r "u-2" [1]]]}',
+        f':fail, :process 2, :value [[:append "u-2" {third}]]}}',
+        f':info, :process 3, :value [[:append "u-2" {third + second}]]}}',
+        ':invoke, :process 1, :value [[:r "t-0" nil]]}',
+        f':ok, :process 1, :value [[:r "t-0" [0 {second} {second + 1}]]]}}',
+    ]
+
+
+def test_values_of_transactional_records_carry_who_wrote_them() -> None:
+    value = transactional_topics.encode_value("writer-0.3:17", 2, 100)
+    assert len(value) == 100
+    assert transactional_topics.decode_value(value) == ("writer-0.3:17", 2)
+    for changed in (value[:-1] + b"y", b"", b"no", None, b"\xff\x00"):
+        assert transactional_topics.decode_value(changed) == (None, 0)

@@ -1,0 +1,107 @@
+"""Looks at the cluster when all transactions should have ended: stable offsets, open transactions, groups' offsets.
+
+`python -m raftwerk.chaos.live.load.transactions.end_state TASK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from .....broker.coordinators.partition_for import partition_for
+from .....cluster.client.client_errors import ClientError
+from .....cluster.client.cluster_client import ClusterClient
+from .....cluster.client.group_client import GroupClient
+from .....cluster.client.transaction_client import OpenTransaction, TransactionClient
+from ...history import HistoryWriter
+from ..load_task import Task, client_config
+from .transactional_topics import PARTITIONS, TransactionalTopics
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_PAUSE_S = 0.3
+_CALL_S = 5.0
+Offsets = Mapping[tuple[str, int], int]
+
+
+class EndState:
+    """Waits until nothing is open any more, up to the time limit of the task, and writes what it finds."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.topics = TransactionalTopics.of(task.topic)
+        self.history = HistoryWriter(task.history, task.process)
+        self.history.begin()
+        self._admin = AdminClient(client_config(task))
+
+    async def run(self) -> bool:
+        """Write everything; whether the cluster answered in time."""
+        start_ns, deadline = time.monotonic_ns(), time.monotonic() + self.task.limit_s
+        while True:
+            seen = await self._look()
+            if time.monotonic() > deadline or (seen is not None and seen[0] == seen[1] and not seen[2]):
+                break
+            await asyncio.sleep(_PAUSE_S)
+        if seen is not None:
+            self._write(*seen, start_ns)
+        offsets = await self._group_offsets()
+        self.history.close()
+        return seen is not None and offsets
+
+    async def _look(self) -> tuple[Offsets, Offsets, list[OpenTransaction]] | None:
+        """Stable offsets, high watermarks, and open transactions of all topics; None if the cluster does not answer."""
+        with contextlib.suppress(ClientError, KafkaException, OSError, TimeoutError):
+            stable = self._ends(IsolationLevel.READ_COMMITTED)
+            async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
+                opened = await self._open(client)
+            return stable, self._ends(IsolationLevel.READ_UNCOMMITTED), opened
+        return None
+
+    async def _open(self, client: ClusterClient) -> list[OpenTransaction]:
+        """The open transactions in the topics of the run, and in the partition that has its group's offsets."""
+        found = [one for topic in self.topics.all for one in await TransactionClient(client).open_transactions(topic)]
+        partitions = len((await client.metadata([_OFFSETS_TOPIC])).topic(_OFFSETS_TOPIC).partitions)
+        place = (_OFFSETS_TOPIC, partition_for(self.topics.group, partitions))
+        others = await TransactionClient(client).open_transactions(_OFFSETS_TOPIC)
+        return found + [one for one in others if tuple(one.partition) == place]
+
+    def _ends(self, isolation: IsolationLevel) -> Offsets:
+        places = [TopicPartition(topic, index) for topic in self.topics.all for index in range(PARTITIONS)]
+        latest: Any = OffsetSpec
+        wanted = {place: latest.latest() for place in places}
+        found = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_CALL_S)
+        return {(place.topic, place.partition): future.result().offset for place, future in found.items()}
+
+    def _write(self, stable: Offsets, ends: Offsets, opened: list[OpenTransaction], start_ns: int) -> None:
+        times = {"start": start_ns, "end": time.monotonic_ns()}
+        for (topic, partition), offset in sorted(stable.items()):
+            end = ends[topic, partition]
+            where = {"topic": topic, "partition": partition, "stable": offset, "high_watermark": end}
+            self.history.event("ok" if offset == end else "fail", "stable", **where, **times)
+        for one in opened:
+            where = {"topic": one.partition.topic, "partition": one.partition.partition, "offset": one.start_offset}
+            self.history.event("fail", "hanging", **where, producer_id=one.producer_id, **times)
+
+    async def _group_offsets(self) -> bool:
+        deadline = time.monotonic() + self.task.limit_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ClientError, OSError, TimeoutError):
+                async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
+                    found = await GroupClient(client).committed(self.topics.group)
+                for place, offset in sorted(found.items()):
+                    where: dict[str, Any] = {"topic": place.topic, "partition": place.partition, "offset": offset}
+                    told = {"group": self.topics.group, **where, "end": time.monotonic_ns()}
+                    self.history.event("ok", "group-offset", **told)
+                return True
+            await asyncio.sleep(_PAUSE_S)
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(0 if asyncio.run(EndState(Task.from_argument(sys.argv[1])).run()) else 1)

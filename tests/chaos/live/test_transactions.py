@@ -1,0 +1,452 @@
+"""The judgement of transactions: good histories pass, and each anomaly is found and named."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.chaos.histories import clean
+from support.chaos.transaction_histories import (
+    GROUP,
+    SECOND,
+    UNCOMMITTED,
+    SimulatedLogs,
+    asked,
+    begun,
+    ended,
+    final,
+    good_histories,
+    good_history,
+    group_offset,
+    process_all,
+    read,
+    stable,
+)
+
+from raftwerk.chaos.live.checker.checker import check_lines
+from raftwerk.chaos.live.checker.findings import TRANSACTION_KINDS
+
+Line = dict[str, Any]
+T0, T1, U0 = ["t", 0], ["t", 1], ["u", 0]
+
+
+def found(lines: list[Line]) -> dict[str, int]:
+    counts = check_lines(lines).verdict.findings.counts
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def first(lines: list[Line], kind: str) -> str:
+    return check_lines(lines).verdict.findings.evidence[kind][0].text
+
+
+def committed(name: str, *writes: list[Any], acks: tuple[int | None, ...], at: float = 1.0, **more: Any) -> list[Line]:
+    """A transaction that begins at this time, asks for its commit after 0.2 s, and is told of it after 0.3 s."""
+    line = begun(name, *writes, at=at, **more)
+    return [line, asked(name, at + 0.2), ended(line, "ok", *acks, at=at + 0.3)]
+
+
+# -- what is right
+
+
+def test_a_good_history_is_valid() -> None:
+    verdict = check_lines(good_history()).verdict
+    assert (verdict.word, found(good_history())) == ("VALID", {})
+    figures = verdict.transactions
+    assert {name: figures[name] for name in ("committed", "aborted", "unknown", "effects")} == {
+        "committed": 8,
+        "aborted": 3,
+        "unknown": 2,
+        "effects": 4,
+    }
+    assert verdict.notes == ()
+
+
+def test_sends_and_transactions_are_judged_together() -> None:
+    verdict = check_lines([*clean(), *good_history()]).verdict
+    assert verdict.word == "VALID" and verdict.totals["acked"] == 5 and verdict.transactions["transactions"] == 13
+
+
+def test_the_order_of_lines_does_not_matter() -> None:
+    lines = good_history()
+    reads = [line for line in lines if line["f"] in ("read", "assign")]
+    others = [line for line in lines if line["f"] not in ("read", "assign")]
+    random.Random(1).shuffle(others)
+    assert found([*reads, *others]) == {}
+
+
+def test_a_history_without_commits_says_nothing() -> None:
+    verdict = check_lines([begun("w.1:1", T0), *final(end=0)]).verdict
+    assert verdict.word == "UNKNOWN"
+    assert verdict.notes == ("no transaction was committed: there is nothing to lose in them",)
+
+
+def test_without_a_final_read_what_anybody_read_counts() -> None:
+    lines = committed("w.1:1", T0, U0, acks=(0, 0))
+    assert found([*lines, read([0, "w.1:1", 0]), read([0, "w.1:1", 1], topic="u")]) == {}
+    assert found([*lines, read([0, "w.1:1", 0])]) == {"torn-transaction": 1}
+
+
+def test_concurrent_transactions_may_lie_in_any_order() -> None:
+    one, two = begun("w.1:1", T0, U0, at=1.0), begun("v.1:1", T0, U0, at=1.1)
+    lines = [one, two, asked("w.1:1", 2.0), asked("v.1:1", 2.0), ended(one, "ok", 0, 1, at=3.0)]
+    lines += [ended(two, "ok", 1, 0, at=3.0), *final([0, "w.1:1", 0], [1, "v.1:1", 0], end=4)]
+    assert found([*lines, *final([0, "v.1:1", 1], [1, "w.1:1", 1], topic="u", end=4)]) == {}
+
+
+def test_an_unknown_outcome_is_one_of_both() -> None:
+    line = begun("w.1:1", T0, U0)
+    unknown = [
+        *committed("v.1:1", T1, acks=(0,)),
+        line,
+        asked("w.1:1", 2.0),
+        *final([0, "v.1:1", 0], partition=1, end=2),
+    ]
+    there = [*final([0, "w.1:1", 0], end=2), *final([0, "w.1:1", 1], topic="u", end=2)]
+    assert found([*unknown, *there]) == {}
+    assert found([*unknown, *final(end=2), *final(topic="u", end=2)]) == {}
+
+
+# -- what is wrong
+
+
+def test_lost_transaction() -> None:
+    lines = [*committed("w.1:1", T0, acks=(0,)), *committed("w.1:2", T0, acks=(2,), at=2.0)]
+    lines += final([0, "w.1:1", 0], end=4)
+    assert found(lines) == {"lost-transaction": 1}
+    assert first(lines, "lost-transaction") == (
+        "transaction w.1:2 was committed at 1.300 s; gone is record 0 (t-0 offset 2)"
+    )
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_torn_transaction(is_known: bool) -> None:
+    lines = committed("w.1:1", T0, U0, acks=(0, 0))[: 3 if is_known else 2]
+    lines += [*committed("v.1:1", T1, acks=(0,)), *final([0, "v.1:1", 0], partition=1, end=2)]
+    lines += [*final([0, "w.1:1", 0], end=2), *final(topic="u", end=2)]
+    assert found(lines) == {"torn-transaction": 1}
+    where = [" offset 0" if is_known else ""] * 2
+    assert first(lines, "torn-transaction") == (
+        f"transaction w.1:1 ({'committed' if is_known else 'unknown'}): the final read has record 0 (t-0{where[0]}), "
+        f"and not record 1 (u-0{where[1]})"
+    )
+
+
+def test_unseen() -> None:
+    lines = [*committed("w.1:1", T0, acks=(5,)), *final(end=3)]
+    assert found(lines) == {"unseen": 1}
+    assert first(lines, "unseen") == "transaction w.1:1 is committed; no final read came to record 0 (t-0 offset 5)"
+
+
+def test_aborted_read() -> None:
+    line = begun("w.1:2", T0, at=3.0)
+    lines = [*committed("w.1:1", T0, acks=(0,)), line, *final([0, "w.1:1", 0], end=4)]
+    aborted = [*lines, ended(line, "fail", 2, at=4.0), read([2, "w.1:2", 0])]
+    assert found(aborted) == {"aborted-read": 1}
+    assert first(aborted, "aborted-read") == (
+        "record 0 of transaction w.1:2 at t-0 offset 2 was read at read_committed; "
+        "the transaction was aborted at 3.000 s"
+    )
+    assert "nobody asked for its commit" in first([*lines, read([2, "w.1:2", 0])], "aborted-read")
+    assert found([*lines, ended(line, "fail", 2, at=4.0), read([2, "w.1:2", 0], isolation=UNCOMMITTED)]) == {}
+
+
+def test_aborted_read_of_a_zombie() -> None:
+    """Its commit was asked for when its successor had begun, so it cannot have been committed."""
+    lines = [begun("w.1:1", T0, at=1.0), *committed("w.2:1", U0, acks=(0,), at=2.0), asked("w.1:1", 3.0)]
+    lines += final([0, "w.2:1", 0], topic="u", end=2)
+    assert found([*lines, *final(end=2)]) == {}
+    assert found([*lines, *final([0, "w.1:1", 0], end=2)]) == {"aborted-read": 1}
+    said = first([*lines, *final([0, "w.1:1", 0], end=2)], "aborted-read")
+    assert said.endswith("its commit was asked for at 2.000 s, and its successor began at 1.000 s")
+
+
+def test_fenced_commit() -> None:
+    zombie = begun("w.1:1", T0, at=1.0)
+    lines = [zombie, *committed("w.2:1", U0, acks=(0,), at=2.0), asked("w.1:1", 3.0), ended(zombie, "ok", 0, at=4.0)]
+    lines += [*final([0, "w.1:1", 0], end=2), *final([0, "w.2:1", 0], topic="u", end=2)]
+    assert found(lines) == {"fenced-commit": 1}
+    assert first(lines, "fenced-commit") == (
+        "transaction w.1:1 was committed at 3.000 s; its commit was asked for at 2.000 s, and its successor began at "
+        "1.000 s"
+    )
+
+
+def test_intermediate_read() -> None:
+    lines = [*committed("w.1:1", T0, acks=(0,), at=5.0), *final([0, "w.1:1", 0], end=2)]
+    assert found([*lines, read([0, "w.1:1", 0], at=5.2)]) == {}
+    early = [*lines, read([0, "w.1:1", 0], at=5.1)]
+    assert found(early) == {"intermediate-read": 1}
+    assert first(early, "intermediate-read") == (
+        "record 0 of transaction w.1:1 at t-0 offset 0 was read at read_committed 0.100000 s before the commit was "
+        "asked for"
+    )
+
+
+def test_write_cycle() -> None:
+    """In one partition the later one is first, in the other one second."""
+    lines = [*committed("w.1:1", T0, U0, acks=(1, 0)), *committed("v.1:1", T0, U0, acks=(0, 1), at=4.0)]
+    lines += final([0, "v.1:1", 0], [1, "w.1:1", 0], end=4)
+    lines += final([0, "w.1:1", 1], [1, "v.1:1", 1], topic="u", end=4)
+    assert found(lines) == {"write-cycle": 1}
+    assert first(lines, "write-cycle") == (
+        "record 0 of transaction w.1:1 at t-0 offset 1 stands behind transaction v.1:1 at offset 0, which began at "
+        "3.000 s, though its own had ended at 0.300 s"
+    )
+
+
+def test_write_cycle_of_a_zombie_whose_end_nobody_was_told() -> None:
+    lines = [
+        begun("w.1:1", T0, at=1.0),
+        *committed("w.2:1", T0, acks=(0,), at=2.0),
+        *committed("w.2:2", T0, acks=(2,), at=3.0),
+    ]
+    late = read([0, "w.2:1", 0], [2, "w.2:2", 0], [4, "w.1:1", 0], isolation=UNCOMMITTED)
+    assert found([*lines, late, *final([0, "w.2:1", 0], [2, "w.2:2", 0], end=6)]) == {"write-cycle": 1}
+
+
+def processed(*rows: tuple[int, int], offset: int) -> list[Line]:
+    """Two input records, and transactions that processed these ranges of them; `offset`: the group's in the end."""
+    lines = [*committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    effects: list[list[Any]] = []
+    for number, (start, end) in enumerate(rows):
+        writes = [["e", 0, "t", 0, at] for at in range(start, min(end, 2))]
+        acks = tuple(range(len(effects), len(effects) + len(writes)))
+        effects += [[at, f"p.1:{number}", index] for index, at in enumerate(acks)]
+        inputs = [["t", 0, start, end]]
+        lines += committed(f"p.1:{number}", *writes, acks=acks, at=5.0 + number, inputs=inputs)
+    return [*lines, *final(*effects, topic="e", end=10), group_offset(offset)]
+
+
+def test_effects_and_offsets_that_fit() -> None:
+    assert found(processed((0, 1), (1, 2), (2, 3), offset=3)) == {}
+
+
+def test_duplicate_effect() -> None:
+    lines = processed((0, 1), (0, 2), offset=2)
+    assert found(lines) == {"duplicate-effect": 1, "lost-offset": 1}
+    assert first(lines, "duplicate-effect") == (
+        "t-0 offset 0 has an effect at e-0 offset 0, in transaction p.1:0, and another at e-0 offset 1, in transaction "
+        "p.1:1"
+    )
+
+
+def test_lost_effect() -> None:
+    lines = processed((1, 2), offset=2)
+    assert found(lines) == {"lost-effect": 1}
+    assert first(lines, "lost-effect") == (
+        "record 0 of transaction w.1:1 at t-0 offset 0 has no effect; the group came to offset 2"
+    )
+
+
+def test_unprocessed() -> None:
+    lines = processed((0, 1), offset=1)
+    assert found(lines) == {"unprocessed": 1}
+    assert first(lines, "unprocessed") == (
+        "record 1 of transaction w.1:1 at t-0 offset 1 has no effect; the group came to offset 1"
+    )
+
+
+def test_lost_offset() -> None:
+    lines = processed((0, 1), (1, 2), offset=1)
+    assert found(lines) == {"lost-offset": 1}
+    assert first(lines, "lost-offset") == f"transaction p.1:1 gave group {GROUP} offset 2 of t-0; in the end it has 1"
+    again = first(processed((0, 1), (0, 2), offset=2), "lost-offset")
+    assert (
+        again == f"transaction p.1:0 moved group {GROUP} from t-0 offset 0 to 1, and transaction p.1:1 began again at 0"
+    )
+
+
+def test_aborted_offset() -> None:
+    lines = processed((0, 1), (1, 2), offset=3)
+    assert found(lines) == {"aborted-offset": 1}
+    assert first(lines, "aborted-offset") == (
+        f"group {GROUP} has offset 3 of t-0 in the end; transactions that committed gave it at most 2, in transaction "
+        "p.1:1"
+    )
+
+
+def test_an_offset_whose_commit_has_an_unknown_outcome_may_have_taken_effect() -> None:
+    unknown = [begun("p.1:9", at=30.0, inputs=[["t", 0, 2, 3]]), asked("p.1:9", 31.0)]
+    for offset in (2, 3):
+        assert found([*processed((0, 1), (1, 2), offset=offset), *unknown]) == {}
+
+
+def test_the_effect_of_an_aborted_input_is_an_aborted_read() -> None:
+    aborted = begun("w.1:2", T0, at=3.0)
+    lines = [*processed((0, 1), (1, 2), offset=5), aborted, ended(aborted, "fail", 3, at=4.0)]
+    lines += committed("p.1:7", ["e", 0, "t", 0, 3], acks=(2,), at=40.0, inputs=[["t", 0, 3, 5]])
+    lines += [*final(end=5), *final([2, "p.1:7", 0], topic="e", end=10)]
+    assert found(lines) == {"aborted-read": 1}
+    assert first(lines, "aborted-read") == (
+        "at e-0 offset 2 transaction p.1:7 has the effect of t-0 offset 3, which holds no committed record"
+    )
+
+
+def test_stuck_stable_offset() -> None:
+    lines = [*good_history(), stable(4, 4), stable(3, 4)]
+    assert found(lines) == {"stuck-stable-offset": 1}
+    assert first(lines, "stuck-stable-offset") == (
+        "the last stable offset of t-0 is 3, and the log ends at 4, 30 s after the last transaction"
+    )
+
+
+def test_hanging_transaction() -> None:
+    line = stable(3, 4) | {"f": "hanging", "producer_id": 7, "offset": 3}
+    assert found([*good_history(), line]) == {"hanging-transaction": 1}
+    assert first([*good_history(), line], "hanging-transaction") == (
+        "t-0 has a transaction of producer id 7 open from offset 3 on, 30 s after the last one should have ended"
+    )
+
+
+def test_skipped_poll() -> None:
+    lines = [*committed("w.1:1", T0, T0, T0, acks=(0, 1, 2)), *final(*([n, "w.1:1", n] for n in range(3)), end=4)]
+    assert found([*lines, read([0, "w.1:1", 0], [2, "w.1:1", 2])]) == {"skipped-poll": 1}
+
+
+def test_reads_of_what_nobody_wrote_of_two_records_at_one_offset_and_back_again() -> None:
+    lines = [*committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    assert found(lines) == {}
+    assert found([*lines, read([2, "x.1:1", 0], isolation=UNCOMMITTED)]) == {"phantom": 1}
+    assert found([*lines, read([2, "w.1:1", 2], isolation=UNCOMMITTED)]) == {"phantom": 1}
+    assert found([*lines, read([2, None, 0], isolation=UNCOMMITTED)]) == {"corrupt": 1}
+    assert found([*lines, read([0, "w.1:1", 1], isolation=UNCOMMITTED)]) == {"inconsistent-offset": 1}
+    assert found([*lines, read([1, "w.1:1", 1], [0, "w.1:1", 0])]) == {"nonmonotonic-poll": 1}
+    assert found([*lines, read([2, "w.1:1", 0], isolation=UNCOMMITTED)]) == {"duplicate": 1}
+    assert found([*lines, *final([0, "w.1:1", 0], topic="u", end=2)])["duplicate"] == 1
+
+
+def test_reordered() -> None:
+    lines = [*committed("w.1:1", T0, T0, acks=(1, 0)), *final([0, "w.1:1", 1], [1, "w.1:1", 0], end=3)]
+    assert found(lines) == {"reordered": 1}
+
+
+def test_copies_are_there_once() -> None:
+    header = {"process": "copier", "type": "info", "f": "history", "version": 1, "copies": ["t", "c"], "start": 0}
+    lines = [header, *committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    assert found([*lines, *final([5, "w.1:1", 0], [8, "w.1:1", 1], topic="c", end=9)]) == {}
+    twice = [*lines, *final([5, "w.1:1", 0], [8, "w.1:1", 1], [9, "w.1:1", 1], topic="c", end=10)]
+    assert found(twice) == {"duplicate-effect": 1}
+    assert first(twice, "duplicate-effect") == (
+        "record 1 of transaction w.1:1 was copied to c-0 offset 8 and to c-0 offset 9"
+    )
+    assert found([*lines, *final([5, "w.1:1", 0], topic="c", end=9)]) == {"lost-effect": 1}
+    aborted = [*lines, begun("w.1:2", T0, at=4.0)]
+    copied = final([5, "w.1:1", 0], [6, "w.1:1", 1], [8, "w.1:2", 0], topic="c", end=9)
+    assert found([*aborted, *copied]) == {"aborted-read": 1}
+
+
+def test_every_kind_has_a_test_here() -> None:
+    names = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
+    assert set(TRANSACTION_KINDS) <= names
+
+
+# -- properties
+
+
+@given(good_histories())
+def test_what_a_faultless_cluster_does_is_valid(lines: list[Line]) -> None:
+    assert found(lines) == {}
+
+
+def drop_a_committed_record(lines: list[Line], rng: random.Random) -> set[str]:
+    """The final read lacks a record of a transaction whose commit was reported."""
+    told = {line["txn"] for line in lines if line["f"] == "txn" and line["type"] == "ok"}
+    row, rows = rng.choice(
+        [(row, line["records"]) for line in lines if line.get("final") for row in line["records"] if row[1] in told]
+    )
+    rows.remove(row)
+    return {"lost-transaction", "torn-transaction"}
+
+
+def abort_after_all(lines: list[Line], rng: random.Random) -> set[str]:
+    """The client of a committed transaction was told of its abort."""
+    rng.choice([one for one in lines if one["f"] == "txn" and one["type"] == "ok" and one["writes"]])["type"] = "fail"
+    return {"aborted-read"}
+
+
+def ask_later(lines: list[Line], rng: random.Random) -> set[str]:
+    """The commit was asked for long after its records were read."""
+    told = rng.choice([one for one in lines if one["f"] == "txn" and one["type"] == "ok" and one["writes"]])
+    for line in lines:
+        if line["f"] == "commit" and line["txn"] == told["txn"]:
+            line["start"] = 10**6 * SECOND
+    return {"intermediate-read", "fenced-commit"}
+
+
+def repeat_a_record(lines: list[Line], rng: random.Random) -> set[str]:
+    """A record is there once more, at the end of its partition."""
+    line = rng.choice([line for line in lines if line.get("final") and line["records"]])
+    line["records"].append([10**6, *line["records"][0][1:]])
+    return {"duplicate"}
+
+
+def swap_two_transactions(lines: list[Line], rng: random.Random) -> set[str]:
+    """Of two transactions, one after the other, the second was there before the first had begun."""
+    begins = [line for line in lines if line["f"] == "txn" and line["type"] == "ok" and line["writes"]]
+    line = rng.choice(begins)
+    end = 10**5 * SECOND
+    for other in lines:
+        if other["f"] == "txn" and other["txn"] == line["txn"]:
+            other |= {"start": end, "writes": [*other["writes"], ["z", 0]]}
+    late = begun("y.1:1", ["z", 0], at=0.1)
+    lines += [late, asked("y.1:1", 0.1), ended(late, "ok", 1, at=0.2)]
+    lines += final([0, line["txn"], len(line["writes"]) - 1], [1, "y.1:1", 0], topic="z", end=3)
+    return {"write-cycle"}
+
+
+def forget_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
+    """The group has an older offset in the end."""
+    rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] -= 1
+    return {"lost-offset"}
+
+
+def advance_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
+    """The group has an offset that nobody committed."""
+    rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] += 1
+    return {"aborted-offset"}
+
+
+def repeat_an_effect(lines: list[Line], rng: random.Random) -> set[str]:
+    """A transaction of another processor has the same effect."""
+    effects = [
+        line for line in lines if line["f"] == "txn" and line["type"] == "ok" and line.get("inputs") and line["writes"]
+    ]
+    line = rng.choice(effects)
+    again = begun("q.1:1", *line["writes"], at=10**4, inputs=line["inputs"])
+    lines += [again, asked("q.1:1", 10**4 + 1), ended(again, "ok", 10**6, at=10**4 + 2)]
+    topic, partition = line["writes"][0][:2]
+    lines += [read([10**6, "q.1:1", 0], topic=topic, partition=partition, at=10**5, process="final") | {"final": True}]
+    return {"duplicate-effect"}
+
+
+Mutation = Callable[[list[Line], random.Random], set[str]]
+MUTATIONS: list[Mutation] = [
+    drop_a_committed_record,
+    abort_after_all,
+    ask_later,
+    repeat_a_record,
+    swap_two_transactions,
+    forget_an_offset,
+    advance_an_offset,
+    repeat_an_effect,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@given(lines=good_histories(), rng=st.randoms(use_true_random=False))
+def test_a_good_history_with_one_fault_is_invalid(mutation: Mutation, lines: list[Line], rng: random.Random) -> None:
+    changed = copy.deepcopy(lines)
+    expected = mutation(changed, rng)
+    assert set(found(changed)) & expected, found(changed)
+
+
+def test_the_logs_of_these_tests_have_effects_of_all_committed_inputs() -> None:
+    logs = SimulatedLogs()
+    logs.transact("w.1:1", [T0, T0], "ok")
+    process_all(logs, "p.1")
+    assert [row[1:] for row in logs.logs["e", 0] if row[1]] == [["p.1:1", 0], ["p.1:2", 0]]
