@@ -22,6 +22,9 @@ _NOT_AVAILABLE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+_COMMITTED = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""With these codes of an append the high watermark has passed the records."""
+_NO_TIMEOUT_MS = 2**31 - 1
 _NOT_COORDINATOR = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
 )
@@ -57,10 +60,13 @@ def write_records(
     times: tuple[int, int],
     done: Callable[[ErrorCode], None],
     transaction: ProducerTransaction | None = None,
+    committed: Callable[[], None] | None = None,
 ) -> None:
     """Append one batch. `done` is called once, when every in-sync replica has it or the append failed.
 
     `times` are the records' timestamp and the time-out, in milliseconds. The error code is that of the append.
+    `committed` is called when the records are committed: before `done`, or after it when that was REQUEST_TIMED_OUT;
+    never when this broker does not lead any more. Calls for several batches come in the order of the log.
     """
     wall_ms, timeout_ms = times
     replica = replicas.partitions.get(topic_partition)
@@ -72,7 +78,16 @@ def write_records(
     new_records = [NewRecord(key, value, (), wall_ms) for key, value in records]
 
     def finished(results: list[ProducePartitionResponse]) -> None:
-        done(ErrorCode(results[0].error_code))
+        code, base_offset = ErrorCode(results[0].error_code), results[0].base_offset
+        if committed is not None and code in _COMMITTED:
+            committed()
+        elif committed is not None and code == ErrorCode.REQUEST_TIMED_OUT:
+            late = committed
+            end_offset = base_offset + len(records)
+            replicas.when_committed(
+                topic_partition, end_offset, _NO_TIMEOUT_MS, lambda is_so: late() if is_so else None
+            )
+        done(code)
 
     if transaction is None:
         entry = topic_partition, memoryview(encode_batch(new_records))

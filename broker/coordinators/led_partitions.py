@@ -220,17 +220,22 @@ class LedPartitions(Generic[S]):
         times: tuple[int, int],
         done: Callable[[ErrorCode], None],
         transaction: ProducerTransaction | None = None,
+        committed: Callable[[], None] | None = None,
     ) -> None:
         """Write to the shard's partition, as `write_records`.
 
-        `done` gets NOT_COORDINATOR when the shard is dropped meanwhile.
+        When the shard is dropped meanwhile, `done` gets NOT_COORDINATOR, and `committed` is not called.
         """
 
         def finished(error: ErrorCode) -> None:
             done(error if self.is_current(shard) else ErrorCode.NOT_COORDINATOR)
 
+        def while_current() -> None:
+            if committed is not None and self.is_current(shard):
+                committed()
+
         if self.is_current(shard):
             topic_partition = TopicPartition(self._topic.name, shard.partition)
-            write_records(self._replicas, topic_partition, records, times, finished, transaction)
+            write_records(self._replicas, topic_partition, records, times, finished, transaction, while_current)
         else:
             done(ErrorCode.NOT_COORDINATOR)

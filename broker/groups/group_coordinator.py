@@ -210,15 +210,23 @@ class GroupCoordinator:
         return result
 
     def append(
-        self, shard: GroupCoordinatorShard, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]
+        self,
+        shard: GroupCoordinatorShard,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        committed: Callable[[], None] | None = None,
     ) -> None:
-        """Write to the shard's partition. `done` gets NOT_COORDINATOR when the shard is dropped meanwhile."""
+        """Write to the shard's partition. `done` gets NOT_COORDINATOR when the shard is dropped meanwhile.
+
+        `committed` applies the records, in the order of the log. It is called before `done`, or later when the write
+        has timed out and is committed all the same.
+        """
 
         def finished(error: ErrorCode) -> None:
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
         times = self.wall_ms(), self.config.offsets.commit_timeout_ms
-        self.partitions.append(shard, records, times, finished)
+        self.partitions.append(shard, records, times, finished, committed=committed)
 
     def commit_in_transaction(
         self,
@@ -226,16 +234,16 @@ class GroupCoordinator:
         transaction: ProducerTransaction,
         group_id: str,
         offsets: Sequence[tuple[TopicPartition, OffsetAndMetadata]],
+        records: Sequence[CoordinatorRecord],
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Write offsets in a transaction: they are pending until its marker. `done` as in `append`."""
+        """Write the records of offsets in a transaction: they are pending until its marker. `done` as in `append`."""
 
         def finished(error: ErrorCode) -> None:
             if error in _IN_THE_LOG:
                 shard.store_pending(transaction.producer_id, group_id, offsets)
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        records = [offset_record(group_id, key, value) for key, value in offsets]
         times = self.wall_ms(), self.config.offsets.commit_timeout_ms
         self.partitions.append(shard, records, times, finished, transaction)
 
@@ -352,24 +360,21 @@ class GroupCoordinator:
         """Remove a group and its offsets. If a member joins before the write is committed, only the offsets go."""
         partitions = shard.partitions_with_offsets(group.group_id)
 
-        def removed(error: ErrorCode) -> None:
-            if not error and group.is_empty:
+        def removed() -> None:
+            if group.is_empty:
                 shard.forget_group(group.group_id)
-            elif not error:
+            else:
                 shard.forget(group.group_id, partitions)
 
         records = shard.tombstones(group.group_id)
         if records:
-            self.append(shard, records, removed)
+            self.append(shard, records, lambda _: None, removed)
         else:
-            removed(ErrorCode.NONE)
+            removed()
 
     def _remove_offsets(self, shard: GroupCoordinatorShard, group_id: str, partitions: list[TopicPartition]) -> None:
-        def removed(error: ErrorCode) -> None:
-            if not error:
-                shard.forget(group_id, partitions)
-
-        self.append(shard, [offset_record(group_id, one, None) for one in partitions], removed)
+        records = [offset_record(group_id, one, None) for one in partitions]
+        self.append(shard, records, lambda _: None, lambda: shard.forget(group_id, partitions))
 
     def _forget_topics(self, names: list[str]) -> None:
         """Remove the offsets of topics that were deleted."""

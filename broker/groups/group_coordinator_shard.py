@@ -159,8 +159,7 @@ class GroupCoordinatorShard:
         self, producer_id: int, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
     ) -> None:
         """Store offsets whose commit is in the log, in a transaction of the producer that is open."""
-        for topic_partition, value in offsets:
-            self.pending.add(producer_id, OffsetKey(group_id, topic_partition), value)
+        self.pending.add_all(producer_id, group_id, offsets)
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         """The marker of a transaction is in the log: its offsets take effect, or are forgotten."""

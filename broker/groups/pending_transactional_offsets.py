@@ -27,10 +27,22 @@ class PendingTransactionalOffsets:
 
     def add(self, producer_id: int, key: OffsetKey, value: OffsetAndMetadata) -> None:
         """Add a commit whose marker has not been written yet."""
-        self._by_producer.setdefault(producer_id, {})[key] = value
-        producers = self._producers.setdefault(key.group_id, {}).setdefault(key.topic_partition, {})
-        producers.pop(producer_id, None)
-        producers[producer_id] = None
+        self.add_all(producer_id, key.group_id, ((key.topic_partition, value),))
+
+    def add_all(
+        self, producer_id: int, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
+    ) -> None:
+        """Add at least one commit of a group."""
+        commits = self._by_producer.setdefault(producer_id, {})
+        partitions = self._producers.setdefault(group_id, {})
+        for topic_partition, value in offsets:
+            commits[OffsetKey(group_id, topic_partition)] = value
+            producers = partitions.get(topic_partition)
+            if producers is None:
+                partitions[topic_partition] = {producer_id: None}
+            else:
+                producers.pop(producer_id, None)
+                producers[producer_id] = None
 
     def end(self, producer_id: int, *, is_committed: bool) -> list[tuple[OffsetKey, OffsetAndMetadata]]:
         """The marker of a producer: forget its commits; returns those that take effect."""

@@ -263,6 +263,24 @@ def test_produce_refusals(version: int, fields: Any, code: int) -> None:
     assert {one.error_code for one in answer.responses[0].partition_responses} == {code}
 
 
+@pytest.mark.parametrize("partitions", [((0, BATCH), (1, TRANSACTIONAL)), ((0, BATCH), (9, TRANSACTIONAL))])
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_transactional_batch_without_an_id_refuses_the_whole_request(acks: int, partitions: Any) -> None:
+    async def main() -> None:
+        harness = Harness()
+        transport = harness.connect()
+        transport.deliver(harness.frame(ApiKey.PRODUCE, 9, produce_fields(9, acks=acks, partitions=partitions)))
+        await settle()
+        assert not harness.replicas.appended
+        assert transport.is_closing() == (acks == 0)
+        if acks:
+            answer = decode_answer(ApiKey.PRODUCE, 9, transport.frames()[0])
+            codes = [one.error_code for one in answer.responses[0].partition_responses]
+            assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+
+    run(main())
+
+
 @pytest.mark.parametrize("version", range(3, 14))
 def test_refused_records_are_named_from_version_8_on(version: int) -> None:
     errors = [RecordError(index, "no key") for index in (5, 15, 95)]

@@ -11,7 +11,7 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
-from .group_requests import check_group_id
+from .group_requests import answer_once, check_group_id
 
 if TYPE_CHECKING:
     from ....wire.message_types.groups import DeleteGroupsRequest
@@ -59,17 +59,16 @@ def _delete(services: BrokerServices, group_id: str) -> ErrorCode | asyncio.Futu
         return ErrorCode.NON_EMPTY_GROUP
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
-    def appended(code: ErrorCode) -> None:
-        if not code and group.is_empty:
+    def deleted() -> None:
+        if group.is_empty:
             shard.forget_group(group_id)
-        if not future.done():
-            future.set_result(code)
 
     records = shard.tombstones(group_id)
     if records:
-        groups.append(shard, records, appended)
+        groups.append(shard, records, answer_once(future), deleted)
     else:
-        appended(ErrorCode.NONE)
+        deleted()
+        future.set_result(ErrorCode.NONE)
     return future
 
 

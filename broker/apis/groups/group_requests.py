@@ -54,6 +54,16 @@ def answer(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fields |
     return fields(future.result()) if future.done() else _later(future, fields)
 
 
+def answer_once(future: asyncio.Future[R]) -> Callable[[R], None]:
+    """A function that sets the result of the future, unless nobody waits for it any more."""
+
+    def finish(result: R) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    return finish
+
+
 async def _later(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fields:
     return fields(await future)
 

@@ -15,7 +15,7 @@ from ...groups.group_coordinator_shard import GroupCoordinatorShard
 from ...groups.records.offset_and_classic_records import NO_EXPIRY, OffsetAndMetadata, offset_record
 from ...network.request import Request
 from ...services import BrokerServices
-from .group_requests import answer, check_group_id, find_topic, topic_name_fields
+from .group_requests import answer, answer_once, check_group_id, find_topic, topic_name_fields
 
 MEMBER_EPOCH_SINCE = 9
 _METADATA_LIMIT_BYTES = 32_767
@@ -36,13 +36,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
         return response
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
-    def appended(code: ErrorCode) -> None:
-        if not code:
-            shard.store(group_id, values.items())
-        if not future.done():
-            future.set_result(code)
-
-    groups.append(shard, records, appended)
+    groups.append(shard, records, answer_once(future), lambda: shard.store(group_id, values.items()))
     groups.watch_expiry()
     return answer(future, lambda code: with_code(response, code))
 

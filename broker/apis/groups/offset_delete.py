@@ -14,7 +14,7 @@ from ...groups.group_coordinator_shard import Group, GroupCoordinatorShard
 from ...groups.records.offset_and_classic_records import OffsetKey, offset_record
 from ...network.request import Request
 from ...services import BrokerServices
-from .group_requests import answer, check_group_id
+from .group_requests import answer, answer_once, check_group_id
 
 if TYPE_CHECKING:
     from ....wire.message_types.groups import OffsetDeleteRequest
@@ -51,18 +51,11 @@ def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequ
     if not gone:
         return response
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def appended(code: ErrorCode) -> None:
-        if not code:
-            shard.forget(message.group_id, gone)
-        if not future.done():
-            future.set_result(code)
-
     records = yield from map_in_steps(lambda key: offset_record(message.group_id, key, None), gone, pace)
     if services.groups.shard_of(message.group_id) is not shard:
         raise ProtocolError(ErrorCode.NOT_COORDINATOR)
     _deletable(shard, message.group_id)
-    services.groups.append(shard, records, appended)
+    services.groups.append(shard, records, answer_once(future), lambda: shard.forget(message.group_id, gone))
     return answer(future, lambda code: {"error_code": int(code), "topics": [] if code else topics})
 
 

@@ -46,12 +46,14 @@ _NOT_ANSWERED = ProducePartitionResponse(-1)
 class _PendingResponse:
     """A request on its way through the replica manager; `done` answers it."""
 
-    __slots__ = ("acks", "appended", "request", "services", "topics")
+    __slots__ = ("acks", "appended", "lacks_transactional_id", "request", "services", "topics")
 
     def __init__(self, services: BrokerServices, request: Request, acks: int) -> None:
         self.services = services
         self.request = request
         self.acks = acks
+        self.lacks_transactional_id = False
+        """Whether a batch is transactional, and the request names no transactional id."""
         self.topics: list[ProduceTopicResponse] = []
         self.appended: list[tuple[list[ProducePartitionResponse], int, int]] = []
         """For each entry to append, in order: the list that its response goes to, the place in it, the partition."""
@@ -66,6 +68,15 @@ class _PendingResponse:
         """Answer with the same error for every partition that was to be appended to."""
         for rows, index, partition in self.appended:
             rows[index] = ProducePartitionResponse(partition, int(code))
+        self.answer()
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer with the same error for every partition of the request."""
+        for rows, index, partition in self.appended:
+            rows[index] = ProducePartitionResponse(partition)
+        for topic in self.topics:
+            topic.partitions[:] = [ProducePartitionResponse(row.partition, int(code)) for row in topic.partitions]
+        self.appended.clear()
         self.answer()
 
     def answer(self) -> None:
@@ -109,6 +120,12 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     return None
 
 
+def _is_transactional(records: memoryview | None) -> bool:
+    if records is None or len(records) < BATCH_HEADER_SIZE:
+        return False
+    return bool(_LENGTH_AND_ATTRIBUTES.unpack_from(records)[1] & TRANSACTIONAL_FLAG)
+
+
 def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
     """Fill `pending` with a row for each partition; returns what is to be appended."""
     image = pending.services.metadata.image
@@ -123,6 +140,7 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
         rows: list[ProducePartitionResponse] = []
         for partition, records in partitions:
             if topic is None or partition not in topic.partitions:
+                pending.lacks_transactional_id |= transactional_id is None and _is_transactional(records)
                 unknown_id = by_id and topic is None
                 code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 rows.append(ProducePartitionResponse(partition, code))
@@ -133,6 +151,7 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
             refusal = _refusal(records, version, transactional_id)
             if refusal is not None:
                 code, text = refusal
+                pending.lacks_transactional_id |= code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 rows.append(ProducePartitionResponse(partition, code, error_message=text))
                 continue
             pending.appended.append((rows, len(rows), partition))
@@ -147,6 +166,9 @@ def handle(services: BrokerServices, request: Request) -> None:
     message = decode_produce_request(request.api_version, request.body, 0)
     pending = _PendingResponse(services, request, message.acks)
     entries = _entries(pending, message)
+    if pending.lacks_transactional_id:
+        pending.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     if message.acks not in (-1, 0, 1):
         pending.fail(ErrorCode.INVALID_REQUIRED_ACKS)
         return

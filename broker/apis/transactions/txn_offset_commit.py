@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ....runtime.incremental_work import Pace, Work
+from ....runtime.incremental_work import Pace, Work, map_in_steps
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -16,6 +16,7 @@ from ...api import Result
 from ...coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
 from ...groups.group_config import OFFSETS_TOPIC
 from ...groups.group_coordinator_shard import GroupCoordinatorShard
+from ...groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
 from ...network.request import Request
 from ...services import BrokerServices
 from ...transactions.partition_verifier import TransactionalProducer, Verified, offset_commit_operation
@@ -36,10 +37,12 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
         shard = groups.shard_of(check_group_id(group_id))
     except ProtocolError as refused:
         return error(message, int(_for_version(refused.code, request.api_version)), "")
-    by_partition, response = yield from offsets_to_write(services, message, Pace())
+    pace = Pace()
+    by_partition, response = yield from offsets_to_write(services, message, pace)
     if not by_partition:
         return response
-    values = [(key, value._replace(topic_id=None)) for key, value in by_partition.items()]  # the request names no ids
+    values = yield from map_in_steps(_without_topic_id, by_partition.items(), pace)
+    records = yield from map_in_steps(lambda item: offset_record(group_id, *item), values, pace)
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     partition = TopicPartition(OFFSETS_TOPIC, shard.partition)
     producer = TransactionalProducer(message.transactional_id, message.producer_id, message.producer_epoch)
@@ -60,12 +63,18 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
             finish(_from_verification(code))
             return
         transaction = ProducerTransaction(producer.producer_id, producer.producer_epoch, result.guards.get(partition))
-        groups.commit_in_transaction(current, transaction, group_id, values, finish)
+        groups.commit_in_transaction(current, transaction, group_id, values, records, finish)
         groups.watch_expiry()
 
     operation = offset_commit_operation(request.api_version)
     services.verifier.verify(producer, operation, {partition: _NO_SEQUENCE}, verified)
     return answer(future, lambda code: with_code(response, code))
+
+
+def _without_topic_id(item: tuple[TopicPartition, OffsetAndMetadata]) -> tuple[TopicPartition, OffsetAndMetadata]:
+    """The request names no ids of topics."""
+    topic_partition, value = item
+    return topic_partition, value._replace(topic_id=None)
 
 
 def _check_member(shard: GroupCoordinatorShard, message: Struct) -> ErrorCode:

@@ -152,7 +152,6 @@ async def test_a_commit_is_answered_and_visible_when_the_replicas_have_it(harnes
     ("append_error", "told"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
@@ -165,6 +164,52 @@ def test_a_commit_that_the_log_refuses_is_not_stored(append_error: int, told: in
         assert await harness.committed("g") == -1
 
     play(test)
+
+
+@played
+async def test_a_commit_that_timed_out_is_visible_once_the_replicas_have_it(harness: GroupHarness) -> None:
+    """As in Apache Kafka, whatever the client was told."""
+    await harness.commit("g", offset=1)
+    harness.append_error = int(ErrorCode.REQUEST_TIMED_OUT)
+    assert await harness.commit("g", offset=2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await harness.committed("g") == 1
+    harness.release_commits()
+    assert await harness.committed("g") == 2
+
+
+@played
+async def test_a_commit_of_too_few_replicas_is_visible_though_the_client_was_told_otherwise(
+    harness: GroupHarness,
+) -> None:
+    harness.append_error = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert await harness.commit("g", offset=2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await harness.committed("g") == 2
+
+
+@played
+async def test_a_commit_that_timed_out_is_not_applied_by_a_former_coordinator(harness: GroupHarness) -> None:
+    harness.append_error = int(ErrorCode.REQUEST_TIMED_OUT)
+    assert await harness.commit("g", offset=2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    former = harness.groups.shard_of("g")
+    harness.lead(2)
+    harness.release_commits()
+    assert not former.offsets_of("g")
+
+
+@played
+async def test_a_deletion_that_timed_out_takes_effect_once_the_replicas_have_it(harness: GroupHarness) -> None:
+    await harness.commit("g", offset=1)
+    await harness.commit("h", offset=1)
+    harness.append_error = int(ErrorCode.REQUEST_TIMED_OUT)
+    topics = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
+    answer = await harness.call(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answer = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["h"]})
+    assert answer.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [await harness.committed(group) for group in ("g", "h")] == [1, 1]
+    harness.release_commits()
+    assert [await harness.committed(group) for group in ("g", "h")] == [-1, -1]
+    assert "h" not in harness.groups.shard_of("h").groups
 
 
 @pytest.mark.parametrize("version", range(7))

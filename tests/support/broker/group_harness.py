@@ -116,10 +116,12 @@ class GroupHarness(Harness):
         self.append_error = 0
         self.held_appends: list[Callable[[], None]] = []
         self.hold = False
+        self.held_commits: list[Callable[[], None]] = []
         for key in keys:
             self.replicas.partitions[key] = FakeLeader(key, self.logs[key])
         self.replicas.append = self.append  # type: ignore[method-assign]
         self.replicas.write_markers = self.write_markers
+        self.replicas.when_committed = self.when_committed  # type: ignore[method-assign]
         self.groups.start()
 
     def replay(self, record: Any) -> MetadataDelta:
@@ -175,6 +177,18 @@ class GroupHarness(Harness):
             self.held_appends.append(lambda: done([code]))
         else:
             done([code])
+
+    def when_committed(self, key: Any, offset: int, timeout_ms: int, done: Callable[[bool], None]) -> None:
+        """Batches whose append has timed out are committed by `release_commits`."""
+        if self.append_error == ErrorCode.REQUEST_TIMED_OUT:
+            self.held_commits.append(lambda: done(True))
+        else:
+            done(True)
+
+    def release_commits(self) -> None:
+        held, self.held_commits = self.held_commits, []
+        for finish in held:
+            finish()
 
     def release(self) -> None:
         self.hold = False
