@@ -7,7 +7,7 @@ STATE_CHANGE = "raftwerk.state-change"
 
 LOGGERS = {
     ROOT: "what has no level of its own",
-    "raftwerk.node": "start, stop, configuration of the node",
+    "raftwerk.node": "start, stop, configuration of the node; its metrics port",
     STATE_CHANGE: "leaders, ISRs, brokers, the quorum: every change as this node sees it",
     "raftwerk.broker": "connections, requests that fail, registration and heartbeats",
     "raftwerk.groups": "consumer groups",
@@ -17,7 +17,6 @@ LOGGERS = {
     "raftwerk.raft": "the metadata quorum",
     "raftwerk.log": "files: recovery, retention, compaction",
     "raftwerk.runtime": "event loop, disk",
-    "aiohttp": "the metrics port",
     "asyncio": "the event loop's own",
 }
 """Every logger with its subject. Loggers below them, such as `raftwerk.isr.follower`, can have a level too."""

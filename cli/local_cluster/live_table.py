@@ -4,16 +4,90 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
+import signal
+import sys
 import time
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
-from rich.live import Live
-from rich.table import Table
+import click
 
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient, ClusterView
 from ...cluster.client.quorum_client import QuorumClient
+from ...cluster.command_line.text_table import Cell, boxed
 from ...cluster.local.supervisor import Child, Supervisor, cpu_seconds, is_paused, memory_bytes, node_pid
+
+_CLEAR_BELOW = "\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_COLUMNS = ("node", "roles", "port", "pid", "memory", "cpu", "leads", "in sync", "state")
+_RIGHT = [_COLUMNS.index(name) for name in ("pid", "memory", "cpu", "leads", "in sync")]
+
+
+class _Screen:
+    """Lines at the cursor that are drawn again and again, on a terminal that may change its width or go away."""
+
+    def __init__(self) -> None:
+        self._drawn: list[int] = []
+        """The length of each line that is drawn."""
+        self.is_stale = True
+        """Whether the lines have to be drawn again at once."""
+        self._previous: dict[signal.Signals, Any] = {
+            signal.SIGWINCH: signal.signal(signal.SIGWINCH, self._on_resized),
+            signal.SIGTSTP: signal.signal(signal.SIGTSTP, self._on_paused),
+            signal.SIGCONT: signal.signal(signal.SIGCONT, self._on_continued),
+        }
+
+    @property
+    def width(self) -> int:
+        """The terminal's columns; those of the environment where the terminal does not know."""
+        return os.get_terminal_size(sys.stdout.fileno()).columns or shutil.get_terminal_size().columns
+
+    def draw(self, lines: list[str]) -> None:
+        """Replace what was drawn. In the background nothing is drawn, since the terminal is the shell's then."""
+        self.is_stale = False
+        if os.tcgetpgrp(sys.stdout.fileno()) != os.getpgrp():
+            return
+        width = self.width
+        text = "".join(f"{line}\n" for line in lines)
+        sys.stdout.write(f"{self._to_first_line()}{_CLEAR_BELOW}{_NO_WRAP}{text}{_WRAP}")
+        sys.stdout.flush()
+        self._drawn = [min(width, len(click.unstyle(line))) for line in lines]
+
+    def stop(self) -> None:
+        """Remove what was drawn, and give the signals back."""
+        self._erase()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _to_first_line(self) -> str:
+        """Move the cursor up. A terminal that has become narrower has folded the lines meanwhile."""
+        width = max(1, self.width)
+        rows = sum(max(1, -(-length // width)) for length in self._drawn)
+        return f"\r\x1b[{rows}A" if rows else "\r"
+
+    def _erase(self) -> None:
+        if self._drawn and os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp():
+            sys.stdout.write(self._to_first_line() + _CLEAR_BELOW)
+            sys.stdout.flush()
+        self._drawn = []
+
+    def _on_resized(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_stale = True
+
+    def _on_paused(self, _number: int, _frame: FrameType | None) -> None:
+        """Ctrl-Z: leave the shell a clean terminal."""
+        self._erase()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)  # stops here until SIGCONT
+        signal.signal(signal.SIGTSTP, self._on_paused)
+
+    def _on_continued(self, _number: int, _frame: FrameType | None) -> None:
+        self._drawn = []  # the shell has written below it
+        self.is_stale = True
 
 
 @dataclass
@@ -30,8 +104,12 @@ class LiveTable:
         self._usage: dict[int, _Usage] = {}
         self._runner = asyncio.Runner()
         self._client = ClusterClient(supervisor.plan.bootstrap, timeout_s=1.0)
-        self._live = Live(auto_refresh=False, transient=True)
-        self._live.start()
+        self._screen = _Screen()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the table has to be drawn again at once, since the terminal has changed."""
+        return self._screen.is_stale
 
     def refresh(self) -> None:
         """Ask the cluster once, and draw the table."""
@@ -39,11 +117,12 @@ class LiveTable:
         controller: int | None = None
         with contextlib.suppress(ClientError, OSError):
             view, controller = self._runner.run(self._ask())
-        self._live.update(self._table(view, controller), refresh=True)
+        rows = [self._row(child, view, controller) for child in list(self._supervisor.children.values())]
+        self._screen.draw(boxed(rows, header=_COLUMNS, right=_RIGHT, width=self._screen.width))
 
     def stop(self) -> None:
         """Restore the terminal."""
-        self._live.stop()
+        self._screen.stop()
         self._runner.run(self._client.__aexit__())
         self._runner.close()
 
@@ -53,16 +132,7 @@ class LiveTable:
             return view, await QuorumClient(self._client).leader_id()
         return view, None
 
-    def _table(self, view: ClusterView | None, controller: int | None) -> Table:
-        table = Table()
-        for column in ("node", "roles", "port", "pid", "memory", "cpu", "leads", "in sync", "state"):
-            right = column in ("memory", "cpu", "leads", "in sync", "pid")
-            table.add_column(column, justify="right" if right else "left")
-        for child in list(self._supervisor.children.values()):
-            table.add_row(*self._row(child, view, controller))
-        return table
-
-    def _row(self, child: Child, view: ClusterView | None, controller: int | None) -> list[str]:
+    def _row(self, child: Child, view: ClusterView | None, controller: int | None) -> list[Cell]:
         node_id = child.plan.node_id
         pid = child.pid if child.alive else node_pid(child.plan)  # `raftwerk start` may have started it again
         partitions = [one for topic in view.topics for one in topic.partitions] if view else []
@@ -70,7 +140,7 @@ class LiveTable:
         replicas = sum(node_id in one.replicas for one in partitions)
         in_sync = sum(node_id in one.isr for one in partitions)
         memory = memory_bytes(pid) if pid else None
-        return [
+        texts = [
             str(node_id),
             child.plan.roles,
             str(child.plan.port or child.plan.controller_port),
@@ -79,15 +149,15 @@ class LiveTable:
             self._cpu(pid),
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",
-            self._state(node_id, pid, controller),
         ]
+        return [*map(Cell, texts), self._state(node_id, pid, controller)]
 
-    def _state(self, node_id: int, pid: int | None, controller: int | None) -> str:
+    def _state(self, node_id: int, pid: int | None, controller: int | None) -> Cell:
         if pid is None:
-            return f"[red]{self._supervisor.notes.get(node_id, 'down')}[/red]"
+            return Cell(self._supervisor.notes.get(node_id, "down"), "red")
         if is_paused(pid):
-            return "[yellow]paused[/yellow]"
-        return "[green]active controller[/green]" if node_id == controller else "up"
+            return Cell("paused", "yellow")
+        return Cell("active controller", "green") if node_id == controller else Cell("up")
 
     def _cpu(self, pid: int | None) -> str:
         used, now = cpu_seconds(pid) if pid else None, time.monotonic()

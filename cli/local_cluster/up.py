@@ -241,7 +241,7 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
                     break
             if stream is not None:
                 stream.show()
-            if table is not None and now >= next_table:
+            if table is not None and (table.is_stale or now >= next_table):
                 table.refresh()
                 next_table = now + _TABLE_EVERY_S
             time.sleep(_TICK_S)

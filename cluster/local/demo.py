@@ -21,12 +21,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import click
+
 from ...runtime.os_errors import os_reason
 from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient
 from ..client.quorum_client import QuorumClient
 from ..command_line.extras import how_to_install, missing_modules
+from ..command_line.text_table import Cell, boxed
 from .layout import ClusterShape, plan_cluster
 from .supervisor import LocalNodeError, Supervisor
 
@@ -183,17 +186,11 @@ class _Narrator:
         if self._quiet:
             print(json.dumps({**rows, "longest_gap_s": round(verdict.longest_gap_s, 3), "clean": verdict.clean}))
             return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title="Verdict", title_justify="left", show_header=False)
-        table.add_column()
-        table.add_column(justify="right")
-        for label, value, good in _verdict_rows(verdict):
-            table.add_row(label, value if good else f"[bold red]{value}[/bold red]")
-        console = Console(highlight=False)
-        console.print(table)
-        console.print("[bold green]CLEAN[/bold green]" if verdict.clean else "[bold red]NOT CLEAN[/bold red]")
+        table = [[Cell(label), Cell(value, None if good else "red")] for label, value, good in _verdict_rows(verdict)]
+        for line in boxed(table, right=[1]):
+            click.echo(line)
+        word, colour = ("CLEAN", "green") if verdict.clean else ("NOT CLEAN", "red")
+        click.secho(word, fg=colour, bold=True)
 
 
 def _verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str, bool]]:

@@ -215,7 +215,7 @@ CATALOG: tuple[Spec, ...] = (
     ),
     Spec(
         "kafka_controller_kafkacontroller_newactivecontrollerscount",
-        COUNTER,
+        GAUGE,
         (),
         "Changes of the active controller that this node has seen.",
         "kafka.controller:type=KafkaController",
@@ -289,7 +289,7 @@ CATALOG: tuple[Spec, ...] = (
     ),
     Spec(
         "kafka_server_broker_metadata_metrics_metadata_load_error_count",
-        COUNTER,
+        GAUGE,
         (),
         "Records of the metadata log or a snapshot that could not be read, and were passed over.",
         "kafka.server:type=broker-metadata-metrics,name=metadata-load-error-count",

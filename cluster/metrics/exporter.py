@@ -10,9 +10,9 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
@@ -22,6 +22,7 @@ from ..node.node import Node
 from ..node.observers import NodeObservers
 from .catalog import CATALOG, COUNTER, SUMMARY, Spec
 from .counters import BrokerTopicStats, PartitionChanges, ProcessTimings, RequestMetrics
+from .http_server import HttpServer, Page
 from .node_samples import Counters, not_ready_because, read_all
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -64,7 +65,12 @@ class NodeCollector(Collector):
 
 def family(spec: Spec, rows: Iterable[tuple[tuple[str, ...], Any]], now: float) -> Metric:
     """A metric family of the catalog with its samples; `now` is the loop's time."""
-    metric = Metric(spec.name.removesuffix("_total") if spec.kind == COUNTER else spec.name, spec.doc, spec.kind)
+    name, kind = spec.name, spec.kind
+    if kind == COUNTER and name.endswith("_count"):  # the count of a timer: a summary of which only that is known
+        name, kind = name.removesuffix("_count"), SUMMARY
+    elif kind == COUNTER:
+        name = name.removesuffix("_total")
+    metric = Metric(name, spec.doc, kind)
     for values, value in rows:
         labels = dict(zip(spec.labels, values, strict=True))
         if spec.kind != SUMMARY:
@@ -100,7 +106,15 @@ class Exporter:
         self._counters = Counters(ProcessTimings(), RequestMetrics(), BrokerTopicStats())
         self._registry = CollectorRegistry(auto_describe=False)
         self._node: Node | None = None
-        self._runner: web.AppRunner | None = None
+        self._server = HttpServer(
+            {
+                "/": self._serve_index,
+                "/metrics": self._serve_metrics,
+                "/health": self._serve_ready,
+                "/health/live": self._serve_live,
+                "/health/ready": self._serve_ready,
+            }
+        )
 
     @property
     def observers(self) -> NodeObservers:
@@ -117,24 +131,11 @@ class Exporter:
         for collector in (PROCESS_COLLECTOR, GC_COLLECTOR):
             self._registry.register(collector)
         self._registry.register(NodeCollector(node, self._counters, self.config.partition_limit))
-        app = web.Application()
-        app.add_routes(
-            [
-                web.get("/", self._serve_index),
-                web.get("/metrics", self._serve_metrics),
-                web.get("/health", self._serve_ready),
-                web.get("/health/live", self._serve_live),
-                web.get("/health/ready", self._serve_ready),
-            ]
-        )
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self.config.host or None, self.config.port)
         try:
-            await site.start()
+            await self._server.start(self.config.host, self.config.port)
         except OSError as error:
             raise NodeFailedError(f"metrics.port={self.config.port}: {error.strerror or error}") from error
-        self.port = int(self._runner.addresses[0][1])
+        self.port = self._server.port
         self._counters.process.start()
 
     def subscribe(self, node: Node) -> None:
@@ -151,41 +152,39 @@ class Exporter:
     async def stop(self) -> None:
         """Close the port."""
         self._counters.process.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def render(self) -> bytes:
         """The text of a scrape; other work of the loop runs between its parts."""
         parts = []
         for metric in self._registry.collect():
-            for part in _split(metric):
+            for part in split(metric):
                 parts.append(part)
                 await asyncio.sleep(0)
         return b"".join(parts)
 
-    async def _serve_index(self, _: web.Request) -> web.Response:
+    async def _serve_index(self) -> Page:
         name = "" if self._node is None else f" {self._node.config.node_id}"
-        return web.Response(text=_INDEX % name, content_type="text/html")
+        return Page((_INDEX % name).encode(), "text/html; charset=utf-8")
 
-    async def _serve_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=await self.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def _serve_metrics(self) -> Page:
+        return Page(await self.render(), CONTENT_TYPE)
 
-    async def _serve_live(self, _: web.Request) -> web.Response:
+    async def _serve_live(self) -> Page:
         failed = self._node is None or self._node.has_failed
         return _health(None if not failed else "the node has failed and is about to stop")
 
-    async def _serve_ready(self, _: web.Request) -> web.Response:
+    async def _serve_ready(self) -> Page:
         return _health(not_ready_because(self._node) if self._node is not None else "the node is starting")
 
 
-def _health(reason: str | None) -> web.Response:
+def _health(reason: str | None) -> Page:
     body = {"status": "up"} if reason is None else {"status": "down", "reason": reason}
-    return web.Response(
-        status=200 if reason is None else 503, text=json.dumps(body) + "\n", content_type="application/json"
-    )
+    status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
+    return Page(f"{json.dumps(body)}\n".encode(), "application/json; charset=utf-8", status)
 
 
-def _split(metric: Metric) -> Iterator[bytes]:
+def split(metric: Metric) -> Iterator[bytes]:
     """The family's text in parts of at most `_CHUNK` samples; only the first has the lines HELP and TYPE."""
     for start in range(0, len(metric.samples), _CHUNK):
         part = Metric(metric.name, metric.documentation, metric.type)

@@ -8,10 +8,15 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from raftwerk.broker.to_controller.broker_lifecycle import BrokerState
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
@@ -21,8 +26,8 @@ from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.client.reassignment import Move, reassign, wait_for_moves
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
-from raftwerk.cluster.metrics.catalog import CATALOG, COUNTER, SUMMARY, reference_page
-from raftwerk.cluster.metrics.exporter import family
+from raftwerk.cluster.metrics.catalog import CATALOG, COUNTER, SUMMARY, Spec, reference_page
+from raftwerk.cluster.metrics.exporter import family, split
 from raftwerk.cluster.metrics.latency import Latency
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +62,41 @@ def test_names_are_unique_and_counters_end_in_total_or_count() -> None:
     assert len(names) == len(set(names))
     for spec in CATALOG:
         if spec.kind == COUNTER:
-            assert spec.name.endswith(("_total", "_count", "newactivecontrollerscount"))
+            assert spec.name.endswith(("_total", "_count"))
+
+
+def one_sample(spec: Spec) -> Metric:
+    """The family of a metric with one sample."""
+    latency = Latency()
+    latency.observe(0.002)
+    return family(spec, [(("x",) * len(spec.labels), (latency, 1.0) if spec.kind == SUMMARY else 3)], 1.0)
+
+
+@pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
+def test_lines_of_help_and_type_name_the_samples_that_follow(spec: Spec) -> None:
+    text = b"".join(split(one_sample(spec))).decode()
+    about, kind, *samples = text.splitlines()
+    assert about.startswith(f"# HELP {kind.split()[2]} ")
+    _, _, name, told = kind.split()
+    ends = ("_count", "_sum", "") if told == "summary" else ("",)
+    assert {line.partition("{")[0].partition(" ")[0] for line in samples} <= {f"{name}{end}" for end in ends}
+    assert [one.type for one in text_string_to_metric_families(text)] == [told]
+    assert all(line.startswith(spec.name) for line in samples)
+
+
+def test_all_families_can_be_read_as_openmetrics() -> None:
+    class All(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return map(one_sample, CATALOG)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(All())
+    text = generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+    found = list(openmetrics_families(text))  # type: ignore[no-untyped-call]
+    assert len(found) == len(CATALOG)
+    assert {sample.name.removesuffix("_count").removesuffix("_sum") for one in found for sample in one.samples} == {
+        spec.name.removesuffix("_count") for spec in CATALOG
+    }
 
 
 def test_a_summary_has_quantiles_count_and_sum() -> None:

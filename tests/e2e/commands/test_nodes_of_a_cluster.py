@@ -42,6 +42,16 @@ def test_nodes_are_stopped_and_killed_several_at_a_time(directory: str) -> None:
         raftwerk("down", "-d", directory)
 
 
+def test_the_table_is_drawn_again_where_it_was_on_a_narrower_terminal(directory: str) -> None:
+    with Terminal("up", "--port", "0", "-d", directory) as terminal:
+        terminal.resize(160)
+        terminal.read_until("active controller")
+        terminal.resize(50)
+        terminal.read_until("\x1b[10A\x1b[J")  # five lines of 97 characters are folded
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0 and "Stopped cleanly." in terminal.shown
+
+
 def make_cluster(directory: str, nodes: int) -> str:
     """A cluster that is down; returns its bootstrap servers."""
     ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 
@@ -44,6 +47,10 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         """Press keys."""
         os.write(self._main, keys)
+
+    def resize(self, columns: int) -> None:
+        """Change the width; the kernel tells the command."""
+        fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
 
     def read_until(self, text: str | Callable[[str], bool], timeout_s: float = 30) -> str:
         """Read until `text` is shown, or until it says so of all that was shown; fails after the time-out."""

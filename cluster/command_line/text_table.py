@@ -1,0 +1,51 @@
+"""Tables of text with lines around their cells, for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import click
+
+_CUT = "…"
+_NARROWEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text with a colour by click's names, or None for the terminal's own."""
+
+    text: str
+    colour: str | None = None
+
+
+def boxed(
+    rows: Sequence[Sequence[Cell]],
+    *,
+    header: Sequence[str] = (),
+    right: Collection[int] = (),
+    width: int | None = None,
+) -> list[str]:
+    """The lines of a table. The columns `right` are aligned to the right.
+
+    Where it would be wider than `width`, texts of the last column are cut.
+    """
+    titles = [[Cell(text) for text in header]] if header else []
+    widths = [max(len(cell.text) for cell in column) for column in zip(*titles, *rows, strict=True)]
+    if width is not None and widths:
+        over = sum(widths) + 3 * len(widths) + 1 - width
+        widths[-1] = min(widths[-1], max(_NARROWEST, widths[-1] - over))
+    bars = ["─" * (one + 2) for one in widths]
+
+    def line(cells: Sequence[Cell]) -> str:
+        padded = (_padded(cell, widths[at], to_right=at in right) for at, cell in enumerate(cells))
+        return f"│ {' │ '.join(padded)} │"
+
+    head = [line(titles[0]), f"├{'┼'.join(bars)}┤"] if titles else []
+    return [f"┌{'┬'.join(bars)}┐", *head, *(line(row) for row in rows), f"└{'┴'.join(bars)}┘"]
+
+
+def _padded(cell: Cell, width: int, *, to_right: bool) -> str:
+    text = cell.text if len(cell.text) <= width else cell.text[: width - 1] + _CUT
+    padded = text.rjust(width) if to_right else text.ljust(width)
+    return padded if cell.colour is None else click.style(padded, fg=cell.colour)

@@ -1,0 +1,29 @@
+"""Tables on a terminal."""
+
+from __future__ import annotations
+
+import click
+
+from raftwerk.cluster.command_line.text_table import Cell, boxed
+
+
+def test_a_table_with_and_without_a_header() -> None:
+    rows = [[Cell("sent"), Cell("1,000")], [Cell("lost"), Cell("0", "red")]]
+    assert [click.unstyle(line) for line in boxed(rows, header=("what", "n"), right=[1])] == [
+        "┌──────┬───────┐",
+        "│ what │     n │",
+        "├──────┼───────┤",
+        "│ sent │ 1,000 │",
+        "│ lost │     0 │",
+        "└──────┴───────┘",
+    ]
+    assert boxed([[Cell("a")]]) == ["┌───┐", "│ a │", "└───┘"]
+    assert "\x1b[31m" in boxed(rows)[2]
+
+
+def test_the_last_column_is_cut_where_the_terminal_is_too_narrow() -> None:
+    rows = [[Cell("1"), Cell("was killed by signal 9")]]
+    lines = boxed(rows, width=20)
+    assert {len(line) for line in lines} == {20}
+    assert "was killed b…" in lines[1] or "was killed …" in lines[1]
+    assert {len(line) for line in boxed(rows, width=5)} == {16}
