@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..cluster.local.layout import ClusterShape, plan_cluster
-from ..cluster.local.supervisor import Supervisor, cpu_seconds
+from ..cluster.local.processes import cpu_seconds
+from ..cluster.local.supervisor import Supervisor
 from .common.client_workloads import create_topic
 from .common.raw_client import RawClient, batches
 from .common.systems import ApacheKafka

@@ -21,7 +21,8 @@ from uuid import UUID
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.local.layout import ClusterShape, plan_cluster
-from ..cluster.local.supervisor import Supervisor, cpu_seconds, memory_bytes
+from ..cluster.local.processes import cpu_seconds, memory_bytes
+from ..cluster.local.supervisor import Supervisor
 from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, connect
 from ..wire.codec import Struct

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ...cluster.local.layout import ClusterShape, plan_cluster
-from ...cluster.local.supervisor import Supervisor, cpu_seconds, memory_bytes
+from ...cluster.local.processes import cpu_seconds, memory_bytes
+from ...cluster.local.supervisor import Supervisor
 from ...wire.records import iter_headers
 from ..common.systems import ApacheKafka
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...cluster.local.supervisor import LocalNodeError, Supervisor, memory_bytes
+from ...cluster.local.processes import memory_bytes
+from ...cluster.local.supervisor import LocalNodeError, Supervisor
 
 _SAMPLE_EVERY_S = 0.25
 _PATTERNS = (

@@ -19,7 +19,8 @@ from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient, ClusterView
 from ...cluster.client.quorum_client import QuorumClient
 from ...cluster.command_line.text_table import Cell, boxed
-from ...cluster.local.supervisor import Child, Supervisor, cpu_seconds, is_paused, memory_bytes, node_pid
+from ...cluster.local.processes import cpu_seconds, is_paused, memory_bytes
+from ...cluster.local.supervisor import Child, Supervisor, node_pid
 
 _CLEAR_BELOW = "\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"

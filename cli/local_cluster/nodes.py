@@ -207,7 +207,8 @@ def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
       raftwerk kill 2;  raftwerk start 2
       raftwerk start
     """
-    from ...cluster.local.supervisor import LocalNodeError, Supervisor, is_paused, node_pid
+    from ...cluster.local.processes import is_paused
+    from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid
 
     plan = find_plan(directory)
     wanted = [find_node(directory, node_id) for node_id in node_ids]
@@ -323,7 +324,8 @@ async def _view_of(bootstrap: str) -> tuple[ClusterView, int | None]:
 
 
 def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> dict[str, Any]:
-    from ...cluster.local.supervisor import is_paused, memory_bytes, node_pid
+    from ...cluster.local.processes import is_paused, memory_bytes
+    from ...cluster.local.supervisor import node_pid
 
     pid = node_pid(node)
     state = "down" if pid is None else "paused" if is_paused(pid) else "up"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from ...runtime.log_lines import TEXT
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
+from .processes import command_line
 
 STOP_TIMEOUT_S = 30.0
 
@@ -261,16 +262,6 @@ def node_pid(plan: NodePlan) -> int | None:
     return pid if pid is not None and _is_node(pid, plan.properties_file) else None
 
 
-def is_paused(pid: int) -> bool:
-    """Whether a signal has stopped the process for now (SIGSTOP)."""
-    import psutil  # imported where it is used: `up` seldom needs it, and it takes 20 ms to load
-
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
-
-
 def _read_pid(path: str) -> int | None:
     try:
         with open(path, encoding="ascii") as file:
@@ -288,13 +279,8 @@ def _is_node(pid: int, properties_file: str) -> bool:
         os.kill(pid, 0)
     except OSError:
         return False  # there is no such process, or it is another user's
-    import psutil
-
     wanted = os.path.realpath(properties_file)
-    try:
-        return any(os.path.realpath(argument) == wanted for argument in psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return False
+    return any(os.path.realpath(argument) == wanted for argument in command_line(pid))
 
 
 def last_line(path: str, start: int = 0) -> str:
@@ -314,24 +300,3 @@ def last_line_with(path: str, text: str) -> str:
         file.seek(max(0, os.path.getsize(path) - 200_000))
         lines = file.read().decode(errors="replace").splitlines()
     return next((line for line in reversed(lines) if text in line), "")
-
-
-def memory_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None when it is gone."""
-    import psutil
-
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return None
-
-
-def cpu_seconds(pid: int) -> float | None:
-    """Processor time that a process has used so far, in user and system mode; None when it is gone."""
-    import psutil
-
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
-        return None
-    return float(times.user + times.system)

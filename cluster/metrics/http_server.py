@@ -39,7 +39,7 @@ class HttpServer:
     def __init__(self, pages: Mapping[str, Handler]) -> None:
         self._pages = dict(pages)
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -51,24 +51,24 @@ class HttpServer:
         """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
-        for task in self._connections:
+        for task in list(self._connections):
             task.cancel()
         if self._connections:
-            await asyncio.wait(self._connections)
+            await asyncio.wait(list(self._connections))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if task is None or len(self._connections) >= _MAX_CONNECTIONS:
             writer.transport.abort()
             return
-        self._connections.add(task)
+        self._connections[task] = None
         try:
             while await self._serve(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client is gone or slow, or the server stops
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

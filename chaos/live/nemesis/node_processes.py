@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ....cluster.local.layout import ClusterPlan, NodePlan
+from ....cluster.local.processes import command_line, environment, is_running, working_directory
 from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line, node_pid
 
 _POLL_S = 0.02
@@ -178,7 +179,7 @@ class AdoptedNodes:
     def alive(self, node_id: int) -> bool:
         """See `Nodes`."""
         child = self._children.get(node_id)
-        return child.poll() is None if child is not None else _runs(self._pids[node_id])
+        return child.poll() is None if child is not None else is_running(self._pids[node_id])
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """See `Nodes`."""
@@ -207,20 +208,7 @@ class AdoptedNodes:
 
 
 def _origin_of(pid: int) -> _Origin:
-    import psutil
-
-    process = psutil.Process(pid)
-    with process.oneshot():
-        return _Origin(process.cmdline(), process.environ(), process.cwd())
-
-
-def _runs(pid: int) -> bool:
-    import psutil
-
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return False
+    return _Origin(command_line(pid), environment(pid), working_directory(pid))
 
 
 def _wait(condition: object, limit_s: float) -> None:

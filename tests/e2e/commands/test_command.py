@@ -15,7 +15,8 @@ import pytest
 from support.e2e.command import fails, ok
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
-from raftwerk.cluster.local.supervisor import Supervisor, memory_bytes
+from raftwerk.cluster.local.processes import memory_bytes
+from raftwerk.cluster.local.supervisor import Supervisor
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 

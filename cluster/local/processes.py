@@ -1,0 +1,66 @@
+"""What Linux knows of a process, read from /proc; nothing of a process that is gone or another user's."""
+
+from __future__ import annotations
+
+import os
+
+_PAUSED, _ZOMBIE, _DEAD = "T", "Z", "X"
+_USER_TIME, _SYSTEM_TIME = 11, 12
+"""Fields of /proc/PID/stat after the name of the command (proc(5)), from the state as 0."""
+_RESIDENT_PAGES = 1
+
+
+def is_paused(pid: int) -> bool:
+    """Whether a signal has stopped the process for now (SIGSTOP)."""
+    return _stat(pid)[:1] == [_PAUSED]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    return _stat(pid)[:1] not in ([], [_ZOMBIE], [_DEAD])
+
+
+def memory_bytes(pid: int) -> int | None:
+    """Resident memory of a process; None when it is gone."""
+    fields = _read(pid, "statm").split()
+    return int(fields[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE") if fields else None
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time that a process has used so far, in user and system mode; None when it is gone."""
+    fields = _stat(pid)
+    if not fields:
+        return None
+    return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / os.sysconf("SC_CLK_TCK")
+
+
+def command_line(pid: int) -> list[str]:
+    """The command with its arguments; empty when the process is gone or has ended."""
+    return _strings(_read(pid, "cmdline"))
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment that the process was started with."""
+    pairs = (entry.partition("=") for entry in _strings(_read(pid, "environ")))
+    return {name: value for name, _, value in pairs}
+
+
+def working_directory(pid: int) -> str:
+    """The directory in which the process works. Raises `OSError` when it is gone."""
+    return os.readlink(f"/proc/{pid}/cwd")
+
+
+def _stat(pid: int) -> list[str]:
+    return _read(pid, "stat").rpartition(b")")[2].decode().split()
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _strings(data: bytes) -> list[str]:
+    return [os.fsdecode(one) for one in data.split(b"\0")[:-1]]
