@@ -125,7 +125,7 @@ def _check_batch(
 ) -> BatchHeader:
     """The header of the batch at `position` with this offset and leader epoch; its CRC is right, too."""
     if end - position < BATCH_HEADER_SIZE:
-        raise _invalid(f"{end - position} bytes are no record batch")
+        raise _invalid(f"{end - position} bytes are less than a record batch")
     fields = _HEADER.unpack_from(batches, position)
     length, attributes, delta = fields[1], fields[5], fields[6]
     stop = position + length + LOG_OVERHEAD

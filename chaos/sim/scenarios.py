@@ -31,6 +31,9 @@ _SHAPED_CUTS = (
     FaultKind.RESET,
 )
 _HALF_OPEN = (FaultKind.LOSE_ENDS, FaultKind.REJECT)
+_COORDINATOR_FAULTS = (FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL)
+_GROUP_COORDINATORS = ("coordinator", "coordinator", "n1", "n2", "n3")
+_FIVE_NODES = ("leader", "controller", "n1", "n2", "n3", "n4", "n5")
 _FIVE_CONTROLLERS = ("c101", "c102", "c103", "c104", "c105")
 _SHORT_TIMES = {
     "replica.lag.time.max.ms": "600",
@@ -228,7 +231,7 @@ SCENARIOS = {
             "cuts",
             "five nodes in partitioned networks: bridges, rings, halves, half-open links",
             kinds=(*_SHAPED_CUTS, *_HALF_OPEN),
-            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            targets=_FIVE_NODES,
             nodes=5,
             mean_gap_s=1.5,
             mean_duration_s=2.0,
@@ -250,7 +253,7 @@ SCENARIOS = {
             "moves",
             "partitions move among five brokers, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
-            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            targets=_FIVE_NODES,
             nodes=5,
             workloads=("moves",),
         ),
@@ -258,7 +261,7 @@ SCENARIOS = {
             "throttled",
             "the same with throttled moves",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
-            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            targets=_FIVE_NODES,
             nodes=5,
             workloads=("throttled moves",),
         ),
@@ -275,8 +278,8 @@ SCENARIOS = {
         Scenario(
             "groups",
             "a consumer group of the new protocol (KIP-848) loses its coordinators",
-            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
-            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            kinds=_COORDINATOR_FAULTS,
+            targets=_GROUP_COORDINATORS,
             mean_gap_s=0.3,
             workloads=("group",),
             properties=GROUP_SETTINGS,
@@ -284,8 +287,8 @@ SCENARIOS = {
         Scenario(
             "classic-groups",
             "a consumer group of the classic protocol loses its coordinators",
-            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
-            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            kinds=_COORDINATOR_FAULTS,
+            targets=_GROUP_COORDINATORS,
             mean_gap_s=0.3,
             workloads=("classic-group",),
             properties=GROUP_SETTINGS,
@@ -293,8 +296,8 @@ SCENARIOS = {
         Scenario(
             "migrations",
             "a group with members of both protocols loses its coordinators",
-            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
-            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            kinds=_COORDINATOR_FAULTS,
+            targets=_GROUP_COORDINATORS,
             mean_gap_s=0.3,
             workloads=("mixed-group",),
             properties=GROUP_SETTINGS,
@@ -372,7 +375,7 @@ SCENARIOS = {
         Scenario(
             "exactly-once-group",
             "members of one group that commit their offsets in transactions, and stall",
-            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
+            kinds=_COORDINATOR_FAULTS,
             targets=("leader", "coordinator", "transaction-coordinator", "n1", "n2", "n3"),
             faults_s=10.0,
             mean_gap_s=0.8,
@@ -509,7 +512,7 @@ SCENARIOS = {
             "five",
             "five nodes, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
-            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            targets=_FIVE_NODES,
             nodes=5,
         ),
     )

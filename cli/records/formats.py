@@ -45,13 +45,15 @@ def parse(text: str) -> list[_Part]:
         field, code, escape = token["field"], token["hex"], token["escape"]
         if field is not None:
             if field != "%" and field not in FIELDS:
-                raise FormatError(f"'{token[0]}' is no field; there are {', '.join(f'%{name}' for name in FIELDS)}, %%")
+                raise FormatError(
+                    f"'{token[0]}' is not a field; the fields are {', '.join(f'%{name}' for name in FIELDS)}, %%"
+                )
             parts.append(b"%" if field == "%" else field)
         elif code is not None:
             parts.append(bytes([int(code, 16)]))
         elif escape is not None:
             if escape not in _ESCAPES:
-                raise FormatError(f"'{token[0]}' is no escape; there are \\n, \\r, \\t, \\xFF and \\\\")
+                raise FormatError(f"'{token[0]}' is not an escape; the escapes are \\n, \\r, \\t, \\xFF and \\\\")
             parts.append(_ESCAPES[escape])
         else:
             parts.append(token[0].encode())

@@ -43,7 +43,7 @@ _SENTENCES = {
     ),
     ErrorCode.STALE_CONTROLLER_EPOCH: ("another controller has become active", _AGAIN),
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
-        "the text that is committed with an offset is too long",
+        "the metadata that is committed with an offset is too long",
         "shorten it, or raise the brokers' offset.metadata.max.bytes",
     ),
     ErrorCode.NETWORK_EXCEPTION: ("the connection was lost before the response", _AGAIN),
@@ -80,7 +80,7 @@ _SENTENCES = {
     ),
     ErrorCode.REBALANCE_IN_PROGRESS: ("the group is being rebalanced", _AGAIN),
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: (
-        "the committed offsets are too large for one record",
+        "the committed offsets are too large for one batch",
         "commit fewer at once",
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("you may not do this with the topic", _NO_SECURITY),
@@ -121,18 +121,21 @@ _SENTENCES = {
     ),
     ErrorCode.NOT_CONTROLLER: ("no controller is active", "raftwerk doctor shows why"),
     ErrorCode.INVALID_REQUEST: ("the request is invalid", "correct what the message names"),
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: ("the topic's records are in a format of old", "create the topic again"),
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: ("the topic's records are in an old format", "create the topic again"),
     ErrorCode.POLICY_VIOLATION: ("a policy of the cluster forbids this", "ask its operator, who has set the policy"),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "the producer's sequence numbers have a gap: records before were lost",
         "start the producer again, and compare what was acked with what is there",
     ),
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ("the broker has this batch already", "nothing: it was written once"),
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: (
+        "the broker has this batch already",
+        "nothing needs to be done: it was written once",
+    ),
     ErrorCode.INVALID_PRODUCER_EPOCH: (
         "a newer producer of the same transactional id has begun",
         "stop one of the two",
     ),
-    ErrorCode.INVALID_TXN_STATE: ("the transaction is not in a state for this", "abort it and begin another"),
+    ErrorCode.INVALID_TXN_STATE: ("the transaction's state does not allow this", "abort it and begin another"),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "the producer id does not belong to this transactional id",
         "start the producer again",
@@ -144,10 +147,10 @@ _SENTENCES = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ("an earlier transaction is not finished yet", _AGAIN),
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ("another transaction coordinator has taken over", _AGAIN),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("you may not use this transactional id", _NO_SECURITY),
-    ErrorCode.SECURITY_DISABLED: ("the cluster has no authorization", "there is nothing to set here"),
+    ErrorCode.SECURITY_DISABLED: ("the cluster has no authorization", "so there are no ACLs to show or to set"),
     ErrorCode.OPERATION_NOT_ATTEMPTED: (
         "this was not tried, because another part of the request failed",
-        "correct the other part, and repeat all",
+        "correct the other part, and repeat the whole request",
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
         "the broker cannot read or write the partition's directory",
@@ -207,7 +210,7 @@ _SENTENCES = {
         "no replica that may lead is alive",
         "start its brokers; partitions elect --unclean lets any replica lead, and loses records",
     ),
-    ErrorCode.ELECTION_NOT_NEEDED: ("the leader is the right one already", "nothing"),
+    ErrorCode.ELECTION_NOT_NEEDED: ("the right replica leads already", "nothing needs to be done"),
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (
         "the partition is not being moved",
         "raftwerk partitions reassignments shows the moves",
@@ -227,7 +230,7 @@ _SENTENCES = {
     ErrorCode.DUPLICATE_RESOURCE: ("the request names something twice", "name it once"),
     ErrorCode.UNACCEPTABLE_CREDENTIAL: ("the credential is refused", _NO_SECURITY),
     ErrorCode.INCONSISTENT_VOTER_SET: (
-        "the controllers do not agree who votes",
+        "the controllers do not agree on the voters",
         "give all the same controller.quorum.voters",
     ),
     ErrorCode.INVALID_UPDATE_VERSION: (
@@ -292,7 +295,7 @@ _SENTENCES = {
     ),
     ErrorCode.INVALID_REGISTRATION: ("the registration of the node is invalid", _LOGS),
     ErrorCode.TRANSACTION_ABORTABLE: ("the transaction cannot go on", "abort it and begin another"),
-    ErrorCode.INVALID_RECORD_STATE: ("the record is not in a state for this acknowledgement", "receive it again"),
+    ErrorCode.INVALID_RECORD_STATE: ("the record's state does not allow this acknowledgement", "receive it again"),
     ErrorCode.SHARE_SESSION_NOT_FOUND: ("the broker has forgotten the share session", _AGAIN),
     ErrorCode.INVALID_SHARE_SESSION_EPOCH: ("the share session is out of step", _AGAIN),
     ErrorCode.FENCED_STATE_EPOCH: ("another share coordinator has taken over", _AGAIN),

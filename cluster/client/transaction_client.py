@@ -96,7 +96,7 @@ class TransactionClient:
         for broker in (await self._client.metadata([])).brokers:
             answer = await self._list_of(broker.node_id, version, fields)
             if answer.unknown_state_filters:
-                text = f"{', '.join(answer.unknown_state_filters)} is no state of a transaction"
+                text = f"{', '.join(answer.unknown_state_filters)} is not a state of a transaction"
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "the filter", text)
             found += [
                 TransactionListing(one.transactional_id, one.transaction_state, one.producer_id, broker.node_id)
@@ -197,7 +197,7 @@ class TransactionClient:
             answer = await self._request(node_id, ApiKey.LIST_TRANSACTIONS, version, fields)
             if answer.error_code and not is_retriable(answer.error_code):
                 is_pattern = answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
-                text = "the pattern is no regular expression" if is_pattern else None
+                text = "the pattern is not a valid regular expression" if is_pattern else None
                 raise RefusedError(answer.error_code, "the filter", text)
             return None if answer.error_code else answer
 

@@ -124,7 +124,7 @@ def _unescape(text: str) -> str:
         if escaped == "u":
             digits = text[position + 2 : position + 6]
             if not re.fullmatch("[0-9A-Fa-f]{4}", digits):
-                raise ValueError(f"\\u{digits} is no unicode escape: four hexadecimal digits must follow \\u")
+                raise ValueError(f"\\u{digits} is not a Unicode escape: four hexadecimal digits must follow \\u")
             out.append(chr(int(digits, 16)))
             position += 6
             continue

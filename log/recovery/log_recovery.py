@@ -112,9 +112,7 @@ def load(
     snapshots.remove_stray(segment.base_offset for segment in segments)
     wrong = next((at for at, one in enumerate(segments) if not _is_transaction_index_right(one, segments)), None)
     if wrong is not None:
-        _logger.warning(
-            "the transaction index of %s does not agree with it; it is made again", segments[wrong].file.path
-        )
+        _logger.warning("the transaction index of %s does not agree with it; it is rebuilt", segments[wrong].file.path)
         snapshots.remove_after(segments[wrong].base_offset)
         for segment in segments[wrong:]:
             segment.transaction_index.cut(0)
