@@ -242,7 +242,7 @@ class KafkaClient:
             if row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
                 if row.records or row.error_code:
                     return row
-                reason = f"its log is readable up to {max(row.high_watermark, 0)}"
+                reason = self._readable(row)
             elif row is not None and not is_retriable(row.error_code):
                 raise RefusedError(row.error_code, f"{offset_range}")
             else:
@@ -254,6 +254,11 @@ class KafkaClient:
                     f"{self.options.poll_timeout_ms} ms, {reason}; look at `raftwerk doctor`, or "
                     "raise kafkaConsumer.pollTimeoutMs."
                 )
+
+    def _readable(self, row: FetchPartitionResponse) -> str:
+        if self.options.isolation_level and 0 <= row.last_stable_offset < row.high_watermark:
+            return f"a transaction is open from {row.last_stable_offset} on (raftwerk transactions list shows which)"
+        return f"its log is readable up to {max(row.high_watermark, 0)}"
 
     async def _fetch(self, key: TopicPartition, leader: int, position: int) -> FetchPartitionResponse | None:
         options = self.options

@@ -7,8 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.pipeline.queries import FORMATS, load, per
-from support.pipeline.topics import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
+from support.pipeline.queries import FORMATS, READ_COMMITTED, load, per
+from support.pipeline.topics import (
+    T0,
+    Sent,
+    delete_records_before,
+    eventually,
+    numbers,
+    read_back,
+    send,
+    values_by_partition,
+)
+from support.pipeline.transactional_writer import TransactionalWriter
 
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
@@ -146,9 +156,34 @@ def test_records_that_are_gone(spark: Any, cluster: Any, bootstrap: str, topic: 
     assert values_by_partition(kept.collect()) == {0: list(range(8, 20))}
 
 
-def test_read_committed(spark: Any, bootstrap: str, numbered: str, form: str) -> None:
-    frame = load(spark, form, bootstrap, subscribe=numbered, **{"kafka.isolation.level": "read_committed"})
-    assert values_by_partition(frame.collect()) == {p: list(range(100)) for p in range(3)}
+def test_transactions(spark: Any, cluster: Any, bootstrap: str, topic: str, form: str) -> None:
+    """Ranges are cut anywhere, also within transactions that were aborted. The default is read_uncommitted."""
+    cluster.create_topic(topic, partitions=3, replicas=3)
+    ended, undecided = (TransactionalWriter(bootstrap, topic, 3, seed=seed) for seed in (1, 2))
+    ended.run(40)
+
+    def read(**options: Any) -> dict[int, list[int]]:
+        frame = load(spark, form, bootstrap, subscribe=topic, **options)
+        return values_by_partition(frame.collect())
+
+    assert read(**READ_COMMITTED) == ended.written
+    assert read(**READ_COMMITTED, minPartitions=17) == ended.written
+    assert read() == ended.all != ended.written
+    undecided.begin(30)
+    behind = ended.written
+    ended.written = {partition: [] for partition in range(3)}
+    ended.run(10)
+    assert read(**READ_COMMITTED) == behind
+    undecided.end(commit=True)
+    wanted = {p: sorted([*behind[p], *undecided.written[p], *ended.written[p]]) for p in range(3)}
+    found = eventually(
+        lambda: (rows := read(**READ_COMMITTED)) and sum(map(len, rows.values())) == _total(wanted) and rows
+    )
+    assert {partition: sorted(numbers) for partition, numbers in found.items()} == wanted
+
+
+def _total(numbers: dict[int, list[int]]) -> int:
+    return sum(map(len, numbers.values()))
 
 
 def test_write(spark: Any, cluster: Any, bootstrap: str, topic: str, form: str) -> None:

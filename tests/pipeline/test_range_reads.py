@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from support.confluent import headers_of
+from support.e2e import transactions
 
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
@@ -86,6 +87,23 @@ def test_large_records_and_nothing(cluster: Any, bootstrap: str, topic: str) -> 
     send(bootstrap, topic, [*sent, Sent(0, None, None), Sent(0, b"", b"")], **{"message.max.bytes": 3_000_000})
     options = {"kafka.fetch.max.bytes": 1000, "includeHeaders": True}
     assert read(bootstrap, topic, **options) == consumed(bootstrap, topic)
+
+
+def test_a_range_past_an_open_transaction(cluster: Any, bootstrap: str, topic: str) -> None:
+    """With read_committed its records may never come, and the reader is told what it waits for."""
+    cluster.create_topic(topic)
+    send(bootstrap, topic, [Sent(0, None, b"before")] * 3)
+    writer = transactions.open_transaction(bootstrap, topic)
+    send(bootstrap, topic, [Sent(0, None, b"behind")])
+    options = {
+        "kafka.isolation.level": "read_committed",
+        "endingOffsets": json.dumps({topic: {"0": 5}}),
+        "kafkaConsumer.pollTimeoutMs": 600,
+    }
+    with pytest.raises(PipelineError, match="records 3 to 5 have not come in 600 ms, a transaction is open from 3 on"):
+        read(bootstrap, topic, **options)
+    writer.abort_transaction(30)
+    assert [row[2] for row in read(bootstrap, topic, **options)] == [b"before"] * 3 + [b"behind"]
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read(cluster: Any, bootstrap: str, topic: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from support.pipeline.queries import (
     FORMATS,
+    READ_COMMITTED,
     check_never_backwards,
     output,
     positions,
@@ -28,6 +29,7 @@ from support.pipeline.topics import (
     read_back,
     send,
 )
+from support.pipeline.transactional_writer import TransactionalWriter
 
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
@@ -90,6 +92,39 @@ def test_exactly_once_through_kills_and_a_restart(
         source.finish()
         cluster.heal()
     assert written(spark, tmp_path) == {partition: list(range(count)) for partition in range(3)}
+
+
+def test_transactions_through_kills_and_a_restart(
+    spark: Any, cluster: Any, bootstrap: str, topic: str, form: str, tmp_path: Path
+) -> None:
+    """A leader and the controller die in mid-read, and the stream starts again from its checkpoint in between."""
+    cluster.create_topic(topic, partitions=3, replicas=3)
+    writer = TransactionalWriter(bootstrap, topic, 3)
+    writer.start()
+    frame = stream(spark, form, bootstrap, subscribe=topic, **READ_COMMITTED)
+
+    def wait_for_rows(count: int) -> None:
+        eventually(lambda: query.exception() or rows_written(spark, tmp_path) >= count)
+
+    try:
+        for role in ("leader", "controller"):
+            with to_parquet(frame, tmp_path) as query:
+                wait_for_rows(rows_written(spark, tmp_path) + 50)
+                cluster.kill(cluster.leader_of(topic) if role == "leader" else eventually(cluster.controller))
+                wait_for_rows(rows_written(spark, tmp_path) + 50)
+                check_never_backwards(positions(query, topic))
+                assert query.exception() is None
+            cluster.heal()
+    finally:
+        writer.finish()
+        cluster.heal()
+    writer.begin(20)
+    with to_parquet(frame, tmp_path) as query:
+        wait_for_rows(writer.total)
+        assert written(spark, tmp_path) == writer.written
+        writer.end(commit=True)
+        wait_for_rows(writer.total)
+    assert written(spark, tmp_path) == writer.written
 
 
 def test_max_offsets_per_trigger(

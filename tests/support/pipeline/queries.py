@@ -13,6 +13,7 @@ from support.pipeline.topics import values_by_partition
 
 FORMATS = ["kafka", "raftwerk"]
 """Spark's own Kafka connector, and our data source."""
+READ_COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 def load(spark: Any, form: str, bootstrap: str, **options: Any) -> Any:
