@@ -8,8 +8,9 @@ RESUME ?= 0
 MINUTES ?= 60
 SEED ?= 1
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
+FLINK_LIBS ?= $(HOME)/.cache/flink-2.1.0
 
-.PHONY: demo demo-spark test properties transcripts coverage kafka-jars test-containers docs check soak fuzz bench setup lock clean help
+.PHONY: demo demo-spark test properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -40,14 +41,22 @@ demo-spark: $(STAMP) ## the flights through three nodes into Spark: windows and 
 	$(BIN)/raftwerk pipeline demo
 
 kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven where it is
-	@test -d '$(KAFKA_LIBS)' || ! command -v mvn >/dev/null || { \
-		echo "getting Apache Kafka's jars into $(KAFKA_LIBS)"; \
-		rm -rf '$(KAFKA_LIBS).part' && mkdir -p '$(KAFKA_LIBS).part'; \
-		mvn -q -B -Dstyle.color=never -f deploy/kafka-jars dependency:copy-dependencies -DoutputDirectory='$(KAFKA_LIBS).part' \
-			&& mv '$(KAFKA_LIBS).part' '$(KAFKA_LIBS)'; }; \
-	test -d '$(KAFKA_LIBS)' || echo "no jars in $(KAFKA_LIBS): the Java clients will NOT be tested"
+	@$(call copy_jars,Apache Kafka's jars,$(KAFKA_LIBS),deploy/kafka-jars,the Java clients)
 
-test: $(STAMP) kafka-jars  ## all tests
+flink-jars:      ## Flink's jars (80 MB) for the test of its exactly-once sink, by Maven where it is
+	@$(call copy_jars,Flink's jars,$(FLINK_LIBS),deploy/flink-jars,Flink)
+
+# What the jars are, the directory that they are copied to unless it is there, the folder of the pom.xml, and what they test.
+define copy_jars
+	test -d '$(2)' || ! command -v mvn >/dev/null || { \
+		echo "getting $(1) into $(2)"; \
+		rm -rf '$(2).part' && mkdir -p '$(2).part'; \
+		mvn -q -B -Dstyle.color=never -f $(3) dependency:copy-dependencies -DoutputDirectory='$(2).part' \
+			&& mv '$(2).part' '$(2)'; }; \
+	test -d '$(2)' || echo "no jars in $(2): $(4) will NOT be tested"
+endef
+
+test: $(STAMP) kafka-jars flink-jars  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many
@@ -57,7 +66,7 @@ transcripts: $(STAMP)  ## write transcripts anew where conversations go otherwis
 	-$(BIN)/python -m pytest -p no:warnings --rewrite-transcripts tests/raft/test_transcripts.py tests/controller tests/isr tests/broker/groups -k transcript
 	git --no-pager diff --stat -- '*/transcripts/*'
 
-coverage: $(STAMP) kafka-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
+coverage: $(STAMP) kafka-jars flink-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html
 
 test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine

@@ -52,6 +52,9 @@ public class FlinkCopy {
             .setTransactionalIdPrefix(args[2])
             .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(args[4]))
             .setProperty("transaction.timeout.ms", "600000")
+            // ListTransactions asks every broker, and for so long one that has just been killed.
+            .setProperty("request.timeout.ms", "5000")
+            .setProperty("default.api.timeout.ms", "5000")
             .setRecordSerializer(KafkaRecordSerializationSchema.builder()
                 .setTopic(args[2])
                 .setValueSerializationSchema(new SimpleStringSchema())
