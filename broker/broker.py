@@ -64,7 +64,13 @@ class Broker:
         self._on_fatal = on_fatal
 
         def channel() -> ControllerChannel:
-            return ControllerChannel(find_controller, runtime, f"broker-{config.node_id}", config.request_timeout_ms)
+            return ControllerChannel(
+                find_controller,
+                runtime,
+                f"broker-{config.node_id}",
+                config.request_timeout_ms,
+                config.login_to_controllers,
+            )
 
         incarnation_id = UUID(int=runtime.rng.getrandbits(128), version=4)
         self.lifecycle_manager = BrokerLifecycleManager(
@@ -194,7 +200,11 @@ class Broker:
             raise ConnectionError(f"broker {broker_id} is not registered on {self.config.inter_broker_listener}")
         client_id = f"broker-{self.config.node_id}-fetcher"
         connection = await connect(
-            endpoint.host, endpoint.port, client_id=client_id, timeout_s=REPLICA_CONNECT_TIMEOUT_S
+            endpoint.host,
+            endpoint.port,
+            client_id=client_id,
+            timeout_s=REPLICA_CONNECT_TIMEOUT_S,
+            login=self.config.login_to_brokers,
         )
         self._suspected_brokers.on_connected(broker_id)
         connection.closed.add_done_callback(lambda closed: self._on_connection_closed(broker_id, closed.result()))

@@ -7,6 +7,7 @@ loop. Each port has a twin in memory (`chaos/sim`), so whole nodes run unmodifie
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -227,3 +228,5 @@ class Runtime:
     clock: Clock
     rng: random.Random
     threads: ComputeThreads = field(default_factory=LoopAsThreads)
+    secret_bytes: Callable[[int], bytes] = os.urandom
+    """So many bytes that nobody can guess, for nonces and keys."""

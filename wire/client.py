@@ -14,6 +14,7 @@ import asyncio
 import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from ..runtime.ports import Buffer
 from . import codec
@@ -278,6 +279,18 @@ class Connection(asyncio.BufferedProtocol):
             future.set_result(frame[position:])
 
 
+class Login(Protocol):
+    """How a new connection is encrypted and authenticated (`security/client_login.py`)."""
+
+    def connection_options(self, host: str) -> dict[str, Any]:
+        """The options for `loop.create_connection`."""
+        ...
+
+    async def log_in(self, connection: Connection) -> None:
+        """Authenticate on a new connection. Raises OSError."""
+        ...
+
+
 def _api_name(api_key: int) -> str:
     try:
         return ApiKey(api_key).name
@@ -292,11 +305,24 @@ async def connect(
     client_id: str | None = "raftwerk",
     timeout_s: float | None = 10.0,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    login: Login | None = None,
 ) -> Connection:
-    """Connect to a broker. Raises `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`."""
+    """Connect to a broker, and log in where `login` is given.
+
+    Raises `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`, and OSError of the login.
+    """
     loop = asyncio.get_running_loop()
+    options = {} if login is None else login.connection_options(host)
     async with asyncio.timeout(timeout_s):
-        _, connection = await loop.create_connection(lambda: Connection(client_id, max_frame_bytes), host, port)
+        _, connection = await loop.create_connection(
+            lambda: Connection(client_id, max_frame_bytes), host, port, **options
+        )
+        if login is not None:
+            try:
+                await login.log_in(connection)
+            except BaseException:
+                connection.close()
+                raise
     return connection
 
 

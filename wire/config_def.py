@@ -36,10 +36,11 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 BOOLEAN, STRING, SHORT, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.SHORT, ConfigType.INT
-LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+LONG, DOUBLE, LIST, PASSWORD = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
 _BITS = {SHORT: 16, INT: 32, LONG: 64}
 
 
@@ -162,6 +163,9 @@ def one_of(*choices: str) -> OneOf:
     return OneOf(choices)
 
 
+HIDDEN = "[hidden]"
+"""What stands in place of a secret, as in Apache Kafka."""
+
 POSITIVE = at_least(1)
 NOT_NEGATIVE = at_least(0)
 ANYTHING = Anything()
@@ -220,8 +224,19 @@ class ConfigKey:
         try:
             return self.parse(text)
         except InvalidValue as error:
-            message = f"Invalid value {text} for configuration {self.name}: {error.kafka_words}"
+            message = f"Invalid value {shown(self.name, text)} for configuration {self.name}: {error.kafka_words}"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message) from None
+
+
+def is_secret(name: str) -> bool:
+    """Whether values of a configuration of this name are shown to nobody."""
+    ends = ("jaas.config", "keystore.key", "certificate.chain", "truststore.certificates")
+    return "password" in name or "secret" in name or name.endswith(ends)
+
+
+def shown(name: str, value: str) -> str:
+    """The value of a configuration for logs and messages."""
+    return HIDDEN if is_secret(name) else value
 
 
 def _parse(config_type: ConfigType, text: str) -> Any:
@@ -232,7 +247,7 @@ def _parse(config_type: ConfigType, text: str) -> Any:
         return text.lower() == "true"
     if config_type is LIST:
         return tuple(item.strip() for item in text.split(",")) if text else ()
-    if config_type is STRING:
+    if config_type in (STRING, PASSWORD):
         return text
     return _parse_double(text) if config_type is DOUBLE else _parse_integer(config_type, text)
 

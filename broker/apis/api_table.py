@@ -56,6 +56,7 @@ from .records import (
     offset_for_leader_epoch,
     produce,
 )
+from .security import sasl
 from .transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -102,6 +103,9 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), describe_topic_partitions.error, describe_topic_partitions.handle
     ),
+    # Authentication
+    ApiSpec(ApiKey.SASL_HANDSHAKE, (0, 1), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
+    ApiSpec(ApiKey.SASL_AUTHENTICATE, (0, 2), None, broker=Raw(sasl.authenticate), controller=Raw(sasl.authenticate)),
     # Groups
     _on_broker(ApiKey.FIND_COORDINATOR, (0, 6), find_coordinator.error, find_coordinator.handle),
     _on_broker(ApiKey.JOIN_GROUP, (0, 9), join_group.error, join_group.handle),

@@ -14,17 +14,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
+from ...security.principals import ANONYMOUS
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import Request
 from .response_queue import ResponseQueue
 
 if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .listener_security import ListenerSecurity
     from .server import Server
+
+LOGIN_TIMEOUT_S = 30.0
+"""How long a peer may take to authenticate itself. Apache Kafka waits for `connections.max.idle.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._units = server.dispatcher.units
         self.listener_name = server.listener_name
         self.peer = "?"
+        self.principal = ANONYMOUS
+        self.sasl = None if server.security is None else server.security.new_session()
         self.software = ("unknown", "unknown")
         self.on_close: list[Callable[[], None]] = []
         self.idle_ticks = 0  # of the server's idle timer, since the last read
@@ -76,6 +84,9 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_to_read = False  # the rest of a big frame is read in a later iteration of the loop
         self._close_when_drained = False
         self._is_closing = False
+        self._login_timer: asyncio.TimerHandle | None = None  # until the login, or until the session expires
+        if server.security is not None and self.sasl is not None:
+            self._expect_login(server.security)
 
     @property
     def in_flight(self) -> int:
@@ -93,10 +104,17 @@ class Connection(asyncio.BufferedProtocol):
         has_socket = transport.get_extra_info("socket") is not None
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
         self._server.opened(self, files_left_after(self._transport))
+        security = self._server.security
+        if security is not None and self.sasl is None:
+            try:
+                self.principal = security.principal_of(transport)
+            except ValueError as error:
+                self.reject(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
         self._transport = None
+        self._stop_login_timer()
         part = self._reader.close()
         if part is not None:
             self._budget.wait(partial(self._free, part))
@@ -165,6 +183,41 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_write_blocked(self) -> bool:
         return self._write_paused or self._is_sending_files
+
+    # -- authentication --
+
+    def _expect_login(self, security: ListenerSecurity) -> None:
+        self._use(self._server.login_dispatcher)
+        self._reader.limit_frames(security.max_receive_bytes, "sasl.server.max.receive.size")
+        self._login_timer = self._loop.call_later(LOGIN_TIMEOUT_S, self._on_no_login)
+
+    def _on_no_login(self) -> None:
+        self._server.log_rejection(self.peer, f"it did not authenticate itself within {LOGIN_TIMEOUT_S:g} s")
+        self.abort()
+
+    def on_authenticated(self, session_lifetime_ms: int) -> None:
+        """Serve all APIs from now on, until the session expires."""
+        if self.sasl is None or self.sasl.principal is None:
+            return
+        self.principal = self.sasl.principal
+        self._stop_login_timer()
+        self._use(self._server.dispatcher)
+        self._reader.limit_frames(self._limits.max_frame_bytes, "socket.request.max.bytes")
+        if session_lifetime_ms:
+            self._login_timer = self._loop.call_later(session_lifetime_ms / 1000, self._on_session_expired)
+
+    def _on_session_expired(self) -> None:
+        """Take only a new login from now on: a peer that sends anything else is disconnected (KIP-368)."""
+        self._use(self._server.login_dispatcher)
+
+    def _use(self, dispatcher: Dispatcher[Any]) -> None:
+        self._dispatcher = dispatcher
+        self._units = dispatcher.units
+
+    def _stop_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
 
     # -- called by the memory of requests --
 

@@ -25,6 +25,8 @@ from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, e
 from .loop_budget import Finished, LoopBudget
 from .request import Request, RequestSink
 
+BEFORE_AUTHENTICATION = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
 C = TypeVar("C")
 logger = logging.getLogger("raftwerk.broker")
 
@@ -37,7 +39,13 @@ DECODED_UNITS = 4
 class Dispatcher(Generic[C]):
     """Runs the requests of one kind of listener. `context` is passed to every handler."""
 
-    def __init__(self, registry: ApiRegistry[C], context: C, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        registry: ApiRegistry[C],
+        context: C,
+        on_fatal: Callable[[BaseException], None],
+        budget: LoopBudget | None = None,
+    ) -> None:
         self.registry = registry
         self._apis = {int(api.key): api for api in registry}
         self._context = context
@@ -46,9 +54,15 @@ class Dispatcher(Generic[C]):
         """The units of the loop's budget that a small request of each API takes; 1 for all others."""
         self.overlapping = frozenset(int(api.key) for api in registry if api.overlaps)
         """The APIs of which a request may start while earlier ones of such APIs are unanswered."""
-        self.budget = LoopBudget()
+        self.budget = budget or LoopBudget()
         """The budget of all listeners that share this dispatcher."""
         self._tasks: dict[asyncio.Future[Any], None] = {}
+
+    def before_authentication(self) -> Dispatcher[C]:
+        """A dispatcher for connections that have not yet authenticated themselves: it serves what that takes."""
+        apis = [self.registry.get(key) for key in BEFORE_AUTHENTICATION]
+        served = ApiRegistry(api for api in apis if api is not None)
+        return Dispatcher(served, self._context, self._on_fatal, self.budget)
 
     def start(self, sink: RequestSink, frame: memoryview, begin: Callable[[Request], None]) -> None:
         """Run the request in `frame`. `begin` is called with it before its handler starts.

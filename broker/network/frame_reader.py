@@ -50,6 +50,7 @@ class FrameReader:
         "_filled",
         "_frame",
         "_frame_bytes",
+        "_limit_name",
         "_max_frame_bytes",
         "_memory",
         "_offset",
@@ -72,6 +73,7 @@ class FrameReader:
     ) -> None:
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
+        self._limit_name = "socket.request.max.bytes"
         self._on_frame = on_frame
         self._memory = memory
         self._owner = owner
@@ -92,6 +94,10 @@ class FrameReader:
     def is_in_big_frame(self) -> bool:
         """Whether a part of a big frame has been read, and more of it is to come."""
         return self._frame is not None
+
+    def limit_frames(self, max_frame_bytes: int, setting: str) -> None:
+        """Refuse larger frames from now on. `setting` is the configuration that says so."""
+        self._max_frame_bytes, self._limit_name = max_frame_bytes, setting
 
     def buffer(self, read_bytes: int = READ_BYTES) -> memoryview:
         """Where the next read goes; never empty. Of a big frame, at most `read_bytes` bytes are read."""
@@ -164,7 +170,7 @@ class FrameReader:
         if size <= 0:
             raise BadFrameError(f"a frame of {size} bytes; a request has at least a header")
         if size > self._max_frame_bytes:
-            raise BadFrameError(f"a frame of {size} bytes, more than socket.request.max.bytes={self._max_frame_bytes}")
+            raise BadFrameError(f"a frame of {size} bytes, more than {self._limit_name}={self._max_frame_bytes}")
 
     def take_claim(self) -> Claim | None:
         """The claim of the frame that is being passed to `on_frame`, if it is a big one. Its new owner releases it."""

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from ...runtime.files.file_slice import Sendable
 from ...runtime.ports import Buffer
+from ...security.principals import KafkaPrincipal
+from ...security.sasl.session import SaslSession
 from ...wire.frames import RequestHeader, response_header_version
 from .request_memory import Claim
 
@@ -26,9 +28,17 @@ class RequestSink(Protocol):
     sends_files: bool
     """Whether a response may hold slices of files."""
     on_close: list[Callable[[], None]]
+    principal: KafkaPrincipal
+    """Who makes the requests."""
+    sasl: SaslSession | None
+    """The state of authentication; None on listeners without SASL."""
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response frame with its length. An empty one means that this request gets no response."""
+        ...
+
+    def on_authenticated(self, session_lifetime_ms: int) -> None:
+        """The peer has authenticated itself, for so many milliseconds, or for ever with 0."""
         ...
 
     def reject(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
+from .listener_security import ListenerSecurity
 from .request import NO_OBSERVER, RequestObserver
 from .request_memory import RequestMemory, default_limit_bytes
 
@@ -34,6 +35,8 @@ class ServerConfig:
     backlog: int = 1024
     is_protected: bool = False
     """Whether this is the inter-broker listener, which `max.connections` does not limit."""
+    security: ListenerSecurity | None = None
+    """How peers authenticate themselves and what is encrypted; None for PLAINTEXT."""
 
 
 class Server:
@@ -56,6 +59,9 @@ class Server:
         self.limits = config.limits
         self.dispatcher = dispatcher
         self.observer = observer
+        self.security = config.security
+        has_sasl = config.security is not None and config.security.mechanisms is not None
+        self.login_dispatcher = dispatcher.before_authentication() if has_sasl else dispatcher
         self.budget = dispatcher.budget
         frame_bytes = config.limits.max_frame_bytes
         self.memory = memory or RequestMemory(default_limit_bytes(frame_bytes), frame_bytes)
@@ -72,7 +78,8 @@ class Server:
         loop = asyncio.get_running_loop()
         host = self.config.host or None
         make = self.make_connection
-        self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog)
+        options = {} if self.security is None else self.security.server_options()
+        self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog, **options)
         if self.config.max_idle_ms >= 0:
             self._schedule_idle_check()
 
@@ -100,6 +107,7 @@ class Server:
             self._idle_timer.cancel()
             self._idle_timer = None
         self.dispatcher.stop()
+        self.login_dispatcher.stop()
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...runtime.ports import Buffer, Runtime
 from ...wire.api_keys import ApiKey
-from ...wire.client import Backoff, Connection, connect
+from ...wire.client import Backoff, Connection, Login, connect
 from ...wire.codec import Struct, decode_request, decode_response, encode_data, encode_request
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
 from ...wire.frames import RequestHeader, parse_response_header
@@ -42,8 +42,14 @@ class ControllerChannel:
     """One connection to the controller, which all requests of the broker share."""
 
     def __init__(
-        self, find: Callable[[], ControllerAddress | None], runtime: Runtime, client_id: str, request_timeout_ms: int
+        self,
+        find: Callable[[], ControllerAddress | None],
+        runtime: Runtime,
+        client_id: str,
+        request_timeout_ms: int,
+        login: Login | None = None,
     ) -> None:
+        self._login = login
         self._find = find
         self._rng = runtime.rng
         self._client_id = client_id
@@ -164,7 +170,9 @@ class ControllerChannel:
                 self._connecting = None
 
     async def _open(self, target: ControllerAddress) -> Connection:
-        connection = await connect(target.host, target.port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S)
+        connection = await connect(
+            target.host, target.port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S, login=self._login
+        )
         if self._closed or target != self._target:
             connection.close()
             raise ConnectionError("another controller took over")

@@ -18,6 +18,7 @@ from ...log.manager.log_manager import LogManager
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
+from ..settings.listener_security import listener_security, login_to_brokers, login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import (
     broker_config,
@@ -66,6 +67,8 @@ class BrokerRole:
             broker_config(config, cluster_id, directory_ids),
             previous_broker_epoch=log_manager.previous_broker_epoch,
             supported_features=loader.supported_features,
+            login_to_brokers=login_to_brokers(config, runtime),
+            login_to_controllers=login_to_controllers(config, runtime),
         )
         self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal)
         self.replica_manager = ReplicaManager(
@@ -86,7 +89,13 @@ class BrokerRole:
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
         memory = request_memory(config)
         self.servers = [
-            Server(server_config(config, one), dispatcher, quota, observers.requests, memory)
+            Server(
+                server_config(config, one, listener_security(config, one, runtime)),
+                dispatcher,
+                quota,
+                observers.requests,
+                memory,
+            )
             for one in config.broker_listeners
         ]
 

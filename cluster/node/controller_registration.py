@@ -18,15 +18,15 @@ from ...raft.driver.raft_driver import RaftDriver
 from ...raft.types import LeaderAndEpoch
 from ...runtime.ports import Runtime
 from ...wire.api_keys import ApiKey
+from ...wire.client import Login
 from ...wire.errors import ErrorCode, ProtocolError
 from ..settings.node_config import NodeConfig
-from ..settings.settings_per_package import voter_listeners
+from ..settings.settings_per_package import SECURITY_PROTOCOL_IDS, voter_listeners
 from .errors import NodeFailedError
 
 _VERSION = 0
 _TIMEOUT_MS = 10_000
 _PAUSE_S = 0.5
-_PLAINTEXT = 0
 
 _logger = logging.getLogger("raftwerk.node")
 
@@ -41,9 +41,10 @@ class ControllerRegistrationManager:
         loader: MetadataLoader,
         raft: RaftDriver,
         on_fatal: Callable[[BaseException], None],
+        login: Login | None,
     ) -> None:
         client_id = f"raftwerk-controller-{config.node_id}"
-        self._channel = ControllerChannel(lambda: leader_address(raft), runtime, client_id, _TIMEOUT_MS)
+        self._channel = ControllerChannel(lambda: leader_address(raft), runtime, client_id, _TIMEOUT_MS, login)
         self._node_id = config.node_id
         incarnation_id = UUID(int=runtime.rng.getrandbits(128), version=4)
         self._fields = _registration(config, loader.supported_features, incarnation_id)
@@ -101,7 +102,12 @@ def _registration(config: NodeConfig, supported: Mapping[str, tuple[int, int]], 
         "incarnation_id": incarnation_id,
         "zk_migration_ready": False,
         "listeners": [
-            {"name": one.name, "host": one.host, "port": one.port, "security_protocol": _PLAINTEXT}
+            {
+                "name": one.name,
+                "host": one.host,
+                "port": one.port,
+                "security_protocol": SECURITY_PROTOCOL_IDS[config.protocols[one.name]],
+            }
             for one in voter_listeners(config)
         ],
         "features": [

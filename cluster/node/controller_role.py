@@ -13,6 +13,7 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...controller.quorum_controller import ControllerPorts, QuorumController
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
+from ..settings.listener_security import listener_security, login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import broker_config, controller_settings, request_memory, server_config
 from .bootstrap_features import read_levels
@@ -47,7 +48,8 @@ class ControllerRole:
             controller_settings(config), supported_features=supported, bootstrap_features=bootstrap_features
         )
         self.controller = QuorumController(settings, runtime, loader, ports)
-        self._registrar = ControllerRegistrationManager(config, runtime, loader, raft, on_fatal)
+        login = login_to_controllers(config, runtime)
+        self._registrar = ControllerRegistrationManager(config, runtime, loader, raft, on_fatal, login)
         services = ControllerServices(
             cluster_id=raft.config.cluster_id,
             quorum=raft,
@@ -61,7 +63,7 @@ class ControllerRole:
         self.servers = []
         memory = request_memory(config)
         for listener in config.controller_listeners:
-            server = server_config(config, listener)
+            server = server_config(config, listener, listener_security(config, listener, runtime))
             limits = replace(server.limits, ordered_start=False)
             server = replace(server, limits=limits)
             self.servers.append(Server(server, dispatcher, observer=observers.requests, memory=memory))

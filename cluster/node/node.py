@@ -18,11 +18,13 @@ from ...isr.replica_manager import ReplicaManager
 from ...log.errors import LogDirError, StorageError
 from ...log.manager.log_manager import LogManager
 from ...log.segment.batch_scan import Damage
+from ...raft.driver.network_channel import connector
 from ...raft.driver.quorum_state_store import QuorumStateError
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ...runtime.invariants import InvariantViolation
 from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
+from ..settings.listener_security import login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import log_manager_config, raft_config, snapshot_policy
 from .broker_role import BrokerRole
@@ -97,7 +99,7 @@ class Node:
     async def start(self) -> None:
         """Lock the directories, open the metadata log, join the quorum. The rest follows in a task; see `ready`.
 
-        Raises `NodeFailedError` with the reason in one sentence.
+        Raises `NodeFailedError` with the reason in one sentence, and `ConfigError` for TLS and SASL.
         """
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
@@ -155,7 +157,8 @@ class Node:
         self.loader = MetadataLoader(cluster_id, snapshot_policy(config), self._supported_features)
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
-        self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
+        connect = connector(settings, login_to_controllers(config, runtime))
+        self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader, connect)
         self.loader.set_snapshot_sink(self.raft.create_snapshot)
         self.loader.set_kraft_version_reader(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.log_manager.scrub_metadata_log(log, self._on_metadata_damaged)

@@ -178,6 +178,8 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     except (NodeFailedError, FormatError) as error:
         reason = str(error)
         code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
+    except ConfigError as error:
+        return _refuse(error)
     finally:
         await node.stop()
         if exporter is not None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
-from ...wire.config_def import ConfigKey, InvalidValue
+from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS
+from ...wire.config_def import ConfigKey, InvalidValue, shown
 from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
 from .properties import parse_properties, properties_from_env
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
 QUORUM_FETCH_WAIT_MS = 500
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT",)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
+_LISTENER_CONFIG = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 
@@ -35,8 +36,8 @@ class Problem:
     way_out: str
 
     def __str__(self) -> str:
-        shown = f"{self.key} is not set" if self.value is None else f"{self.key}={self.value}"
-        return f"{shown}: {self.reason}; {self.way_out}"
+        what = f"{self.key} is not set" if self.value is None else f"{self.key}={shown(self.key, self.value)}"
+        return f"{what}: {self.reason}; {self.way_out}"
 
 
 class ConfigError(Exception):
@@ -84,6 +85,8 @@ class NodeConfig:
     """`controller.quorum.bootstrap.servers` as host and port."""
     advertised_controller: tuple[Listener, ...] = ()
     """Where other controllers reach this one's listeners, in the order of `controller.listener.names`."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """The security protocol of each listener's name."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
@@ -137,8 +140,13 @@ class NodeConfig:
 
     @property
     def inter_broker_listener_name(self) -> str:
-        """The listener between brokers: `inter.broker.listener.name`, else PLAINTEXT, else the first of brokers."""
+        """The listener between brokers: `inter.broker.listener.name`, else that of `security.inter.broker.protocol`.
+
+        Where neither is set it is PLAINTEXT, else the first listener for brokers.
+        """
         named = self.values["inter.broker.listener.name"]
+        if "security.inter.broker.protocol" in self.properties:
+            named = named or self.values["security.inter.broker.protocol"]
         if named or not self.broker_listeners:
             return str(named)
         return next(
@@ -193,6 +201,16 @@ def _misspelt(name: str, value: str) -> Problem:
     return Problem(name, value, "no setting has this name", way_out)
 
 
+def listener_config(name: str) -> ConfigKey | None:
+    """The row of a configuration that is set for one listener, or for one listener and mechanism."""
+    match = _LISTENER_CONFIG.fullmatch(name)
+    if match is None:
+        return None
+    rest = match["rest"]
+    mechanism, _, key = rest.partition(".")
+    return LISTENER_CONFIGS.get(rest) or MECHANISM_CONFIGS.get(key if mechanism else "")
+
+
 class _Builder:
     """Builds a `NodeConfig`, and collects problems instead of stopping at the first."""
 
@@ -223,6 +241,7 @@ class _Builder:
             config,
             advertised=_advertised(config),
             advertised_controller=_advertised_controller(config),
+            protocols=protocols,
             warnings=tuple(self.warnings),
         )
 
@@ -252,12 +271,19 @@ class _Builder:
                 self.values[key.name] = key.default_value
 
     def _read_unknown(self, name: str, text: str) -> None:
+        of_listener = listener_config(name)
+        if of_listener is not None:
+            try:
+                of_listener.parse(text)
+            except InvalidValue as error:
+                self.refuse(name, error.reason, error.way_out)
+            return
         if not is_unknown(name):
             self.without_effect.append(name)
             return
         near = nearest_name(name)
         hint = f"did you mean {near}?" if near else "no setting has this name"
-        self.warnings.append(f"{name}={text}: unknown, and has no effect; {hint}")
+        self.warnings.append(f"{name}={shown(name, text)}: unknown, and has no effect; {hint}")
 
     def _read_value(self, key: ConfigKey, text: str) -> None:
         try:
@@ -296,8 +322,6 @@ class _Builder:
             elif protocol is None:
                 way_out = f"add {name}:PLAINTEXT to listener.security.protocol.map"
                 self.refuse(key, f"listener {name} has no security protocol", way_out)
-            elif protocol not in _SERVED_PROTOCOLS:
-                self.refuse(key, f"{name} asks for {protocol}, which is not served yet", "use PLAINTEXT")
             elif any(one.name == name for one in result):
                 self.refuse(key, f"the name {name} comes twice", "give each listener a name of its own")
             else:
@@ -453,9 +477,10 @@ def _check_listeners(config: NodeConfig, refuse: Any) -> None:
             f"{extra} is not in controller.listener.names, and this node is no broker",
             f"remove it, or add {extra} to controller.listener.names",
         )
-    named = config["inter.broker.listener.name"]
+    named = config.inter_broker_listener_name
     if config.is_broker and named and all(one.name != named for one in config.broker_listeners):
-        refuse("inter.broker.listener.name", "no broker listener has this name", "take a name from listeners")
+        key = "inter.broker.listener.name" if config["inter.broker.listener.name"] else "security.inter.broker.protocol"
+        refuse(key, "no broker listener has this name", "take a name from listeners")
     if config.is_broker:
         _check_advertised(config, refuse)
 

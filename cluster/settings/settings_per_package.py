@@ -16,6 +16,7 @@ from ...broker.groups.group_config import (
     OffsetsTopicConfig,
 )
 from ...broker.network.connection import ConnectionLimits
+from ...broker.network.listener_security import ListenerSecurity
 from ...broker.network.request_memory import RequestMemory, default_limit_bytes
 from ...broker.network.server import ServerConfig
 from ...broker.transactions.partition_verifier import VerifierConfig
@@ -45,7 +46,7 @@ from ..node.policies import load_policies
 from .node_config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 
 _MINUTE_MS = 60 * 1000
-_SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 
 
@@ -302,7 +303,7 @@ def transaction_config(config: NodeConfig) -> TransactionConfig:
 
 def advertised(listener: Listener) -> AdvertisedListener:
     """A listener as it is registered."""
-    protocol = _SECURITY_PROTOCOL_IDS[listener.protocol]
+    protocol = SECURITY_PROTOCOL_IDS[listener.protocol]
     return AdvertisedListener(listener.name, listener.host, listener.port, protocol)
 
 
@@ -312,7 +313,7 @@ def request_memory(config: NodeConfig) -> RequestMemory:
     return RequestMemory(limit if limit > 0 else default_limit_bytes(largest), largest)
 
 
-def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
+def server_config(config: NodeConfig, listener: Listener, security: ListenerSecurity | None) -> ServerConfig:
     """The settings of the server of one listener."""
     return ServerConfig(
         listener_name=listener.name,
@@ -321,4 +322,5 @@ def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
         limits=ConnectionLimits(max_frame_bytes=config["socket.request.max.bytes"]),
         max_idle_ms=config["connections.max.idle.ms"],
         is_protected=len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name,
+        security=security,
     )

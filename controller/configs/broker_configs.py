@@ -37,6 +37,7 @@ from ...wire.config_def import (
 from .configs_without_effect import CONFIGS_WITHOUT_EFFECT
 from .coordinator_configs import COORDINATOR_CONFIGS
 from .group_configs import GROUP_CONFIGS
+from .security_configs import SECURITY_CONFIGS
 
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 DOUBLE_MAX = "1.7976931348623157E308"
@@ -494,7 +495,7 @@ def _behind(keys: Mapping[str, ConfigKey], update_mode: UpdateMode) -> dict[str,
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    **{key.name: key for key in (*_OWN, *COORDINATOR_CONFIGS, *CONFIGS_WITHOUT_EFFECT)},
+    **{key.name: key for key in (*_OWN, *COORDINATOR_CONFIGS, *SECURITY_CONFIGS, *CONFIGS_WITHOUT_EFFECT)},
     **_behind(TOPIC_CONFIGS, CLUSTER_WIDE),
     **_behind(GROUP_CONFIGS, UpdateMode.READ_ONLY),
 }

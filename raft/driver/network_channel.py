@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ...runtime.ports import Buffer
 from ...wire.api_keys import ApiKey
-from ...wire.client import Connection, RequestTimedOutError
+from ...wire.client import Connection, Login, RequestTimedOutError
 from ...wire.client import connect as wire_connect
 from ...wire.codec import decode_response, encode_request
 from ...wire.errors import ProtocolError, WireFormatError
@@ -32,12 +32,13 @@ from ..voters.voter_set import VoterEndpoint
 Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]
 
 
-def connector(config: RaftConfig) -> Connect:
+def connector(config: RaftConfig, login: Login | None = None) -> Connect:
     """The ordinary way to connect, with the quorum's time-out."""
 
     async def connect(host: str, port: int) -> Connection:
         timeout_s = config.timing.request_timeout_ms / 1000
-        return await wire_connect(host, port, client_id=f"raft-{config.node_id}", timeout_s=timeout_s)
+        client_id = f"raft-{config.node_id}"
+        return await wire_connect(host, port, client_id=client_id, timeout_s=timeout_s, login=login)
 
     return connect
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NODE_PACKAGES = ("wire", "log", "raft", "controller", "isr", "broker", "cluster", "chaos")
+NODE_PACKAGES = ("security", "wire", "log", "raft", "controller", "isr", "broker", "cluster", "chaos")
 ALL_PACKAGES = ("runtime", *NODE_PACKAGES, "bench", "pipeline", "cli")
 
 # The edge of the process: these start processes, ask the terminal, or drive and judge a cluster from outside.

@@ -26,7 +26,7 @@ from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
 from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....wire.codec import Rows
-from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
+from ....wire.config_def import ConfigKey, ConfigSource, ConfigType, is_secret
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...config import BrokerConfig
@@ -144,7 +144,7 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, query: _Query) -> 
 def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool = False) -> dict[str, Any]:
     """One row of the response. The first of `levels` with a value wins."""
     there = [level for level in levels if level.value is not None]
-    secret = _is_secret(key.name)
+    secret = is_secret(key.name)
     source = there[0].source if there else ConfigSource.DEFAULT
     row: dict[str, Any] = {
         "name": key.name,
@@ -162,10 +162,6 @@ def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool
             for level in there
         ]
     return row
-
-
-def _is_secret(name: str) -> bool:
-    return "password" in name or "secret" in name or name.endswith("jaas.config")
 
 
 def _describe(

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 
 from ....runtime.files.file_slice import Sendable, in_memory
 from ....runtime.ports import Buffer
+from ....security.sasl.session import SaslSession
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct, decode_response
 from ....wire.errors import ErrorCode, WireFormatError
@@ -38,6 +39,8 @@ class EnvelopeSink:
         self.software = outer.software
         self.opened_at = outer.opened_at
         self.on_close = outer.on_close
+        self.principal = outer.principal
+        self.sasl: SaslSession | None = None
         self.sends_files = False
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The response without its size; None when the request was rejected."""
@@ -47,6 +50,9 @@ class EnvelopeSink:
         if not self.answer.done():
             request.response = response
             self.answer.set_result(in_memory(response)[4:])
+
+    def on_authenticated(self, session_lifetime_ms: int) -> None:
+        """A login is never forwarded."""
 
     def reject(self, reason: str) -> None:
         """The request is malformed, or of a version that this node does not serve."""

@@ -54,7 +54,8 @@ class Host:
         process = ProcessLoop(world.scheduler, self.name, world.network)
         name = f"{self.name} {self.starts}"
         threads = SimComputeThreads(world.rng_for(f"threads {name}"))
-        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads)
+        secret_bytes = world.rng_for(f"secrets {name}").randbytes
+        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads, secret_bytes)
         self.process = process
         world.processes.append(process)
         world.trace.note(self.name, "start" if self.starts == 1 else "restart")

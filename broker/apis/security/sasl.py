@@ -1,0 +1,61 @@
+"""SaslHandshake and SaslAuthenticate (KIP-43, KIP-152, KIP-368), for a first login and for one before expiry."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import decode_request, encode_response
+from ....wire.errors import ErrorCode
+from ...network.request import Request
+
+_NOT_SASL = "this listener does not authenticate by SASL"
+
+
+def handshake(_: Any, request: Request) -> None:
+    """Choose a mechanism. After an error the connection is closed."""
+    message = decode_request(ApiKey.SASL_HANDSHAKE, request.api_version, request.body)
+    sasl = request.sink.sasl
+    if sasl is None:
+        error, offered, reason = ErrorCode.ILLEGAL_SASL_STATE, [], _NOT_SASL
+    else:
+        error, offered = sasl.handshake(message.mechanism), sasl.offered
+        reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"
+    fields = {"error_code": int(error), "mechanisms": offered}
+    request.respond(encode_response(ApiKey.SASL_HANDSHAKE, request.api_version, fields))
+    if error is not ErrorCode.NONE and sasl is not None:
+        request.reject(reason)
+
+
+def authenticate(_: Any, request: Request) -> None:
+    """Answer the next token of the exchange. A failure is answered late, and closes the connection."""
+    message = decode_request(ApiKey.SASL_AUTHENTICATE, request.api_version, request.body)
+    sasl = request.sink.sasl
+    if sasl is None:
+        _answer(request, {"error_code": int(ErrorCode.ILLEGAL_SASL_STATE), "error_message": _NOT_SASL})
+        return
+    answer = sasl.evaluate(bytes(message.auth_bytes))
+    fields = {
+        "error_code": int(answer.error),
+        "error_message": answer.message,
+        "auth_bytes": answer.token,
+        "session_lifetime": answer.session_lifetime_ms,
+    }
+    if answer.error is ErrorCode.NONE:
+        if not sasl.is_in_exchange:
+            request.sink.on_authenticated(answer.session_lifetime_ms)
+        _answer(request, fields)
+    else:
+        reason = f"authentication failed: {answer.message}"
+        asyncio.get_running_loop().call_later(sasl.failure_delay_s, partial(_fail, request, fields, reason))
+
+
+def _answer(request: Request, fields: dict[str, Any]) -> None:
+    request.respond(encode_response(ApiKey.SASL_AUTHENTICATE, request.api_version, fields))
+
+
+def _fail(request: Request, fields: dict[str, Any], reason: str) -> None:
+    _answer(request, fields)
+    request.reject(reason)

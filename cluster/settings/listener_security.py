@@ -1,0 +1,211 @@
+"""What the settings say of TLS and SASL, for each listener of a node and for its connections to other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...broker.network.listener_security import ListenerSecurity
+from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS
+from ...runtime.os_errors import os_reason
+from ...runtime.ports import Disk, Runtime
+from ...runtime.tls_contexts import TlsContext, TlsError, TlsMaterial, TlsOptions, client_context, server_context
+from ...security.client_login import ClientLogin
+from ...security.jaas import LoginModule, parse_jaas
+from ...security.principals import PrincipalMapper
+from ...security.sasl.mechanism import ClientMechanism
+from ...security.sasl.plain import PLAIN, PlainClient, PlainServer, passwords_of
+from ...security.sasl.session import MakeMechanism
+from ...security.tls.key_stores import certificates_in, key_in, read_key_store, read_trust_store
+from .node_config import ConfigError, Listener, NodeConfig, Problem
+
+SERVER_MECHANISMS = (PLAIN,)
+
+
+class ListenerSettings:
+    """The values of one listener: those of `listener.name.<name>.` before those of the node."""
+
+    def __init__(self, config: NodeConfig, listener_name: str) -> None:
+        self._config = config
+        self.prefix = f"listener.name.{listener_name.lower()}."
+
+    def __getitem__(self, key: str) -> Any:
+        text = self._config.properties.get(self.prefix + key)
+        return self._config[key] if text is None else LISTENER_CONFIGS[key].parse(text)
+
+    def name_of(self, key: str) -> str:
+        """The name under which the value is set."""
+        return self.prefix + key if self.prefix + key in self._config.properties else key
+
+    def of_mechanism(self, mechanism: str, key: str) -> Any:
+        """A value for one mechanism. `sasl.jaas.config` has no value for all mechanisms, as in Apache Kafka."""
+        text = self._config.properties.get(self.mechanism_key(mechanism, key))
+        if text is not None:
+            return MECHANISM_CONFIGS[key].parse(text)
+        return None if key == "sasl.jaas.config" else self[key]
+
+    def mechanism_key(self, mechanism: str, key: str) -> str:
+        """The name of a configuration for one mechanism."""
+        return f"{self.prefix}{mechanism.lower()}.{key}"
+
+
+def uses_tls(protocol: str) -> bool:
+    """Whether a security protocol encrypts."""
+    return protocol.endswith("SSL")
+
+
+def uses_sasl(protocol: str) -> bool:
+    """Whether peers of a security protocol log in."""
+    return protocol.startswith("SASL_")
+
+
+def listener_security(config: NodeConfig, listener: Listener, runtime: Runtime) -> ListenerSecurity | None:
+    """The security of one listener; None for PLAINTEXT. Raises `ConfigError`."""
+    if listener.protocol == "PLAINTEXT":
+        return None
+    settings = ListenerSettings(config, listener.name)
+    tls = _server_tls(settings, runtime.disk) if uses_tls(listener.protocol) else None
+    rules = settings["ssl.principal.mapping.rules"]
+    try:
+        mapper = PrincipalMapper(rules)
+    except ValueError as error:
+        raise _problem(settings.name_of("ssl.principal.mapping.rules"), rules, str(error), "correct it") from None
+    return ListenerSecurity(
+        tls=tls,
+        mechanisms=_server_mechanisms(settings) if uses_sasl(listener.protocol) else None,
+        mapper=mapper,
+        max_receive_bytes=settings["sasl.server.max.receive.size"],
+        max_reauth_ms=settings["connections.max.reauth.ms"],
+        failure_delay_s=settings["connection.failed.authentication.delay.ms"] / 1000,
+    )
+
+
+def login_to_brokers(config: NodeConfig, runtime: Runtime) -> ClientLogin | None:
+    """How this broker's connections to other brokers log in; None for PLAINTEXT. Raises `ConfigError`."""
+    name = config.inter_broker_listener_name
+    return _login(config, name, config["sasl.mechanism.inter.broker.protocol"], runtime)
+
+
+def login_to_controllers(config: NodeConfig, runtime: Runtime) -> ClientLogin | None:
+    """How this node's connections to controllers log in; None for PLAINTEXT. Raises `ConfigError`."""
+    names = config.controller_listener_names
+    return _login(config, names[0], config["sasl.mechanism.controller.protocol"], runtime) if names else None
+
+
+def _login(config: NodeConfig, listener_name: str, mechanism: str, runtime: Runtime) -> ClientLogin | None:
+    protocol = config.protocols.get(listener_name, "PLAINTEXT")
+    if protocol == "PLAINTEXT":
+        return None
+    settings = ListenerSettings(config, listener_name)
+    tls = _client_tls(settings, runtime.disk) if uses_tls(protocol) else None
+    new_exchange = _client_mechanism(settings, mechanism) if uses_sasl(protocol) else None
+    return ClientLogin(tls, new_exchange)
+
+
+def _server_mechanisms(settings: ListenerSettings) -> Mapping[str, MakeMechanism]:
+    found: dict[str, MakeMechanism] = {}
+    for name in settings["sasl.enabled.mechanisms"]:
+        if name not in SERVER_MECHANISMS:
+            reason = f"{name} is not served"
+            way_out = f"choose among {', '.join(SERVER_MECHANISMS)}"
+            raise _problem(settings.name_of("sasl.enabled.mechanisms"), name, reason, way_out)
+        found[name] = _plain_server(settings)
+    return found
+
+
+def _plain_server(settings: ListenerSettings) -> MakeMechanism:
+    is_valid = passwords_of(_module(settings, PLAIN, 'user_alice="..."').options)
+    return lambda: PlainServer(is_valid)
+
+
+def _client_mechanism(settings: ListenerSettings, mechanism: str) -> Callable[[], ClientMechanism]:
+    options = _module(settings, mechanism, 'username="..." password="..."').options
+    user, password = options.get("username"), options.get("password")
+    key = settings.mechanism_key(mechanism, "sasl.jaas.config")
+    if user is None or password is None:
+        reason = "this node has no credentials for its connections to other nodes"
+        raise _problem(key, "", reason, 'add username="..." password="..." to it')
+    return lambda: PlainClient(user, password)
+
+
+def _module(settings: ListenerSettings, mechanism: str, example: str) -> LoginModule:
+    key = settings.mechanism_key(mechanism, "sasl.jaas.config")
+    text = settings.of_mechanism(mechanism, "sasl.jaas.config")
+    if text is None:
+        raise ConfigError(
+            [
+                Problem(
+                    key,
+                    None,
+                    f"{mechanism} needs it",
+                    f"set it, for example: {_MODULES[mechanism]} required {example};",
+                )
+            ]
+        )
+    try:
+        return parse_jaas(text)
+    except ValueError as error:
+        raise _problem(key, text, str(error), "correct it") from None
+
+
+_MODULES = {PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule"}
+
+
+def _server_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
+    try:
+        return server_context(tls_material(settings, disk), _options(settings))
+    except TlsError as error:
+        raise _tls_problem(settings, error) from None
+
+
+def _client_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
+    try:
+        return client_context(tls_material(settings, disk), _options(settings))
+    except TlsError as error:
+        raise _tls_problem(settings, error) from None
+
+
+def _options(settings: ListenerSettings) -> TlsOptions:
+    return TlsOptions(
+        protocols=settings["ssl.enabled.protocols"],
+        ciphers=settings["ssl.cipher.suites"],
+        client_auth=settings["ssl.client.auth"],
+        checks_host=bool(settings["ssl.endpoint.identification.algorithm"]),
+    )
+
+
+def tls_material(settings: Any, disk: Disk) -> TlsMaterial:
+    """The certificates and keys that the settings name, by Kafka's keys. Raises `TlsError`."""
+    chain, key = b"", b""
+    if settings["ssl.keystore.location"]:
+        path = settings["ssl.keystore.location"]
+        password = settings["ssl.keystore.password"] or settings["ssl.key.password"]
+        chain, key = read_key_store(path, _read(disk, path), settings["ssl.keystore.type"], password)
+    elif settings["ssl.keystore.key"]:
+        chain = certificates_in((settings["ssl.keystore.certificate.chain"] or "").encode())
+        key = key_in(settings["ssl.keystore.key"].encode())
+        if not chain or not key:
+            raise TlsError("ssl.keystore.key and ssl.keystore.certificate.chain must each hold PEM")
+    authorities: bytes | None = None
+    if settings["ssl.truststore.location"]:
+        path = settings["ssl.truststore.location"]
+        data = _read(disk, path)
+        authorities = read_trust_store(path, data, settings["ssl.truststore.type"], settings["ssl.truststore.password"])
+    elif settings["ssl.truststore.certificates"]:
+        authorities = certificates_in(settings["ssl.truststore.certificates"].encode())
+    return TlsMaterial(chain, key, settings["ssl.key.password"], authorities)
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    try:
+        return disk.read_bytes(path)
+    except OSError as error:
+        raise TlsError(f"cannot read {path}: {os_reason(error)}") from None
+
+
+def _tls_problem(settings: ListenerSettings, error: TlsError) -> ConfigError:
+    return _problem(settings.prefix + "ssl.*", "", str(error), "correct the ssl.* settings of this listener")
+
+
+def _problem(key: str, value: str, reason: str, way_out: str) -> ConfigError:
+    return ConfigError([Problem(key, value, reason, way_out)])

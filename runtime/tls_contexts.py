@@ -1,0 +1,126 @@
+"""TLS contexts out of certificates and keys in PEM. OpenSSL reads keys from files, so they pass through memory."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+TlsContext: TypeAlias = ssl.SSLContext
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+TLS_PROTOCOLS = tuple(_VERSIONS)
+REQUIRED, REQUESTED, NONE = "required", "requested", "none"
+CLIENT_AUTH = {REQUIRED: ssl.CERT_REQUIRED, REQUESTED: ssl.CERT_OPTIONAL, NONE: ssl.CERT_NONE}
+"""The values of ssl.client.auth."""
+
+
+class TlsError(Exception):
+    """Certificates or keys that cannot be used. The text names the cause and has no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """Who we are and whom we trust, in PEM."""
+
+    chain: bytes = b""
+    """Our certificate and those above it; empty for a client without one."""
+    key: bytes = b""
+    key_password: str | None = None
+    authorities: bytes | None = None
+    """The certificates that we trust; None for those of the system."""
+
+    def __repr__(self) -> str:
+        return f"TlsMaterial(chain of {len(self.chain)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """`protocols` are those of TLS_PROTOCOLS; `ciphers` are of TLS 1.2, by OpenSSL's or IANA's names, empty for all."""
+
+    protocols: Sequence[str] = TLS_PROTOCOLS
+    ciphers: Sequence[str] = ()
+    client_auth: str = NONE
+    checks_host: bool = True
+
+
+def server_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
+    """The context of a listener. Raises `TlsError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _configure(context, material, options)
+    if not material.chain:
+        raise TlsError("a listener with TLS needs a certificate and its key (ssl.keystore.*)")
+    context.verify_mode = CLIENT_AUTH[options.client_auth]
+    return context
+
+
+def client_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
+    """The context of connections that we open. The server's certificate is always checked. Raises `TlsError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = options.checks_host
+    _configure(context, material, options)
+    return context
+
+
+def _configure(context: ssl.SSLContext, material: TlsMaterial, options: TlsOptions) -> None:
+    versions = [_VERSIONS[name] for name in options.protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if options.ciphers:
+        try:
+            context.set_ciphers(":".join(_openssl_names(context, options.ciphers)))
+        except ssl.SSLError:
+            raise TlsError(f"ssl.cipher.suites: none of {', '.join(options.ciphers)} is known here") from None
+    if material.authorities is None:
+        context.load_default_certs(
+            ssl.Purpose.SERVER_AUTH if context.protocol is ssl.PROTOCOL_TLS_CLIENT else ssl.Purpose.CLIENT_AUTH
+        )
+    else:
+        try:
+            context.load_verify_locations(cadata=material.authorities.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError, ValueError):
+            raise TlsError("the trust store (ssl.truststore.*) has no certificate that can be read") from None
+    if material.chain:
+        _load_chain(context, material)
+
+
+def _openssl_names(context: ssl.SSLContext, names: Sequence[str]) -> list[str]:
+    """Java's tools call cipher suites by IANA's names. TLS 1.3 has suites of its own, which are always there."""
+    found = []
+    for name in names:
+        if name.startswith("TLS_") and "_WITH_" in name:
+            exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+            cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
+            cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305")
+            parts = [part.replace("_", "-") for part in (exchange, cipher) if part != "RSA"]
+            found.append("-".join(parts))
+        elif not name.startswith("TLS_"):
+            found.append(name)
+    return found or [cipher["name"] for cipher in context.get_ciphers()]
+
+
+def _load_chain(context: ssl.SSLContext, material: TlsMaterial) -> None:
+    with _memory_file(material.chain) as chain, _memory_file(material.key) as key:
+        try:
+            # A password that is not given must not be asked for at the terminal.
+            context.load_cert_chain(chain, key, lambda: material.key_password or "")
+        except ssl.SSLError as error:
+            reason = error.reason or ""
+            if "MISMATCH" in reason:
+                text = "the key is not the one of the certificate (ssl.keystore.*)"
+            elif b"ENCRYPTED" in material.key:
+                text = "the key cannot be decrypted: is ssl.key.password right?"
+            else:
+                text = f"the certificate and key (ssl.keystore.*) cannot be read: {reason or 'no PEM'}"
+            raise TlsError(text) from None
+
+
+@contextmanager
+def _memory_file(content: bytes) -> Iterator[str]:
+    number = os.memfd_create("tls")
+    try:
+        os.write(number, content)
+        yield f"/proc/self/fd/{number}"
+    finally:
+        os.close(number)

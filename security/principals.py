@@ -1,0 +1,114 @@
+"""The principal of a connection (Kafka's KafkaPrincipal), and how a certificate's name becomes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+USER = "User"
+
+
+class KafkaPrincipal(NamedTuple):
+    """Who makes a request, such as `User:alice`."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+ANONYMOUS = KafkaPrincipal(USER, "ANONYMOUS")
+"""Everybody on a listener that does not authenticate, and a TLS client without a certificate."""
+
+
+def parse_principal(text: str) -> KafkaPrincipal:
+    """Parse `Type:name`. Raises ValueError."""
+    principal_type, colon, name = text.partition(":")
+    if not colon or not principal_type or not name:
+        raise ValueError(f"{text!r} is no principal; write Type:name, for example User:alice")
+    return KafkaPrincipal(principal_type, name)
+
+
+_KEYWORDS = {
+    "commonName": "CN",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+# Attributes without a keyword in RFC 2253: the object identifier, and the tag of the value's DER encoding.
+_IDENTIFIERS = {"emailAddress": ("1.2.840.113549.1.9.1", 0x16), "serialNumber": ("2.5.4.5", 0x13)}
+_SPECIAL = re.compile(r'([,+"\\<>;])')
+
+
+def distinguished_name(subject: Iterable[Sequence[tuple[str, str]]]) -> str:
+    """The name in a certificate as RFC 2253 writes it, the last part first. `subject` is as `ssl` returns it."""
+    parts = ["+".join(_attribute(key, value) for key, value in part) for part in subject]
+    return ",".join(reversed(parts))
+
+
+def _attribute(key: str, value: str) -> str:
+    if key in _IDENTIFIERS:
+        identifier, tag = _IDENTIFIERS[key]
+        raw = value.encode()
+        return f"{identifier}=#{tag:02x}{_der_length(len(raw)).hex()}{raw.hex()}"
+    escaped = _SPECIAL.sub(r"\\\1", value)
+    if escaped.startswith((" ", "#")):
+        escaped = "\\" + escaped
+    if escaped.endswith(" "):
+        escaped = escaped[:-1] + "\\ "
+    return f"{_KEYWORDS.get(key, key)}={escaped}"
+
+
+def _der_length(length: int) -> bytes:
+    if length < 0x80:
+        return bytes([length])
+    raw = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(raw)]) + raw
+
+
+_RULE = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+
+
+class PrincipalMapper:
+    """`ssl.principal.mapping.rules` (KIP-371): the first rule whose pattern is the whole name gives the principal."""
+
+    def __init__(self, rules: str = "DEFAULT") -> None:
+        """Raises ValueError for what is no list of rules."""
+        self._rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        position = 0
+        rules = rules.strip()
+        while position < len(rules):
+            match = _RULE.match(rules, position)
+            if match is None:
+                raise ValueError(f"{rules[position:]!r} is no rule; write RULE:pattern/replacement/ or DEFAULT")
+            position = match.end()
+            if match[1]:
+                self._rules.append((None, "", ""))
+            else:
+                try:
+                    pattern = re.compile(match[2])
+                except re.error as error:
+                    raise ValueError(f"{match[2]!r} is no regular expression: {error}") from None
+                self._rules.append((pattern, re.sub(r"\$(\d)", r"\\\1", match[3]), match[4]))
+            separator = re.compile(r"\s*,\s*|\s*$").match(rules, position)
+            if separator is None:
+                raise ValueError(f"{rules[position:]!r} is no rule; rules are joined by commas")
+            position = separator.end()
+
+    def principal(self, name: str) -> KafkaPrincipal:
+        """The principal of a distinguished name. Raises ValueError when no rule fits."""
+        for pattern, replacement, case in self._rules:
+            if pattern is None:
+                return KafkaPrincipal(USER, name)
+            match = pattern.fullmatch(name)
+            if match is not None:
+                found = match.expand(replacement)
+                return KafkaPrincipal(USER, found.lower() if case == "L" else found.upper() if case == "U" else found)
+        raise ValueError(f"no rule of ssl.principal.mapping.rules fits {name!r}")

@@ -1,0 +1,1 @@
+"""SASL: mechanisms as pure state machines from token to token, for servers and clients."""

@@ -1,0 +1,104 @@
+"""The SASL state of one connection on a server: handshake, tokens, and the same again before the session expires.
+
+Kafka's counterpart is SaslServerAuthenticator (KIP-43, KIP-152, KIP-368).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ...wire.errors import ErrorCode
+from ..principals import KafkaPrincipal
+from .mechanism import Authenticated, SaslAuthenticationError, ServerMechanism
+
+MakeMechanism = Callable[[], ServerMechanism]
+
+
+class TokenAnswer(NamedTuple):
+    """The answer to a token. After an error the connection is closed."""
+
+    error: ErrorCode
+    message: str | None = None
+    token: bytes = b""
+    session_lifetime_ms: int = 0
+    """How long the session holds, 0 for ever or while the exchange goes on."""
+
+
+class SaslSession:
+    """`mechanisms` are those that the listener offers; `max_reauth_ms` is connections.max.reauth.ms, 0 for none."""
+
+    __slots__ = (
+        "_exchange",
+        "_max_reauth_ms",
+        "_mechanism",
+        "_mechanisms",
+        "authenticated",
+        "failure_delay_s",
+        "mechanism",
+    )
+
+    def __init__(
+        self, mechanisms: Mapping[str, MakeMechanism], max_reauth_ms: int = 0, failure_delay_s: float = 0.0
+    ) -> None:
+        self.failure_delay_s = failure_delay_s
+        """A failure is answered only after so many seconds, so that guessing is slow."""
+        self._mechanisms = mechanisms
+        self._max_reauth_ms = max_reauth_ms
+        self._exchange: ServerMechanism | None = None
+        self._mechanism = ""
+        self.mechanism = ""
+        """The mechanism by which the peer has authenticated itself."""
+        self.authenticated: Authenticated | None = None
+
+    @property
+    def offered(self) -> list[str]:
+        """The names of the mechanisms."""
+        return list(self._mechanisms)
+
+    @property
+    def is_in_exchange(self) -> bool:
+        """Whether a mechanism was chosen and its exchange is not complete."""
+        return self._exchange is not None
+
+    @property
+    def principal(self) -> KafkaPrincipal | None:
+        """Who the peer is; None before it has proved it."""
+        return None if self.authenticated is None else self.authenticated.principal
+
+    def handshake(self, mechanism: str) -> ErrorCode:
+        """The client chooses a mechanism; after an error the connection is closed."""
+        if self._exchange is not None:
+            return ErrorCode.ILLEGAL_SASL_STATE
+        make = self._mechanisms.get(mechanism)
+        if make is None:
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        if self.authenticated is not None and mechanism != self.mechanism:
+            return ErrorCode.ILLEGAL_SASL_STATE
+        self._exchange, self._mechanism = make(), mechanism
+        return ErrorCode.NONE
+
+    def evaluate(self, token: bytes) -> TokenAnswer:
+        """Answer the next token of the exchange. A peer that authenticates again must be the same (KIP-368)."""
+        exchange = self._exchange
+        if exchange is None:
+            return TokenAnswer(ErrorCode.ILLEGAL_SASL_STATE, "no handshake chose a mechanism before this token")
+        try:
+            answer = exchange.evaluate(token)
+        except SaslAuthenticationError as error:
+            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        result = exchange.result
+        if result is None:
+            return TokenAnswer(ErrorCode.NONE, None, answer)
+        self._exchange = None
+        before = self.authenticated
+        if before is not None and before.principal != result.principal:
+            text = f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
+            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
+        self.authenticated, self.mechanism = result, self._mechanism
+        return TokenAnswer(ErrorCode.NONE, None, answer, self._lifetime_ms(result.lifetime_ms))
+
+    def _lifetime_ms(self, credentials_ms: int | None) -> int:
+        if not self._max_reauth_ms:
+            return credentials_ms or 0
+        return self._max_reauth_ms if credentials_ms is None else min(credentials_ms, self._max_reauth_ms)

@@ -1,0 +1,1 @@
+"""Certificates and keys, in the formats that Kafka takes."""

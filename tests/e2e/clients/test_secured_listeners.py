@@ -1,0 +1,168 @@
+"""Three real nodes of which every link is SASL_SSL, and clients that log in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.helpers import create_ssl_context
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+from support.e2e.clusters import start_cluster
+from support.security.certificates import Authority
+
+from raftwerk.cluster.local.supervisor import Supervisor
+
+pytestmark = pytest.mark.xdist_group("secured listeners")
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+TOPIC = "secured"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def cluster(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    node = authority.issue("node", "localhost", "127.0.0.1")
+    overrides = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f'{PLAIN} username="node" password="n0de" user_node="n0de" '
+        'user_alice="wonder";',
+        "listener.name.controller.plain.sasl.jaas.config": f'{PLAIN} username="node" password="c0ntrol" '
+        'user_node="c0ntrol";',
+        "connections.max.reauth.ms": "3000",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(node),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.file),
+    }
+    supervisor = start_cluster(tmp_path_factory.mktemp("cluster"), 3, overrides=overrides)
+    yield supervisor
+    supervisor.stop()
+
+
+@pytest.fixture
+def settings(cluster: Supervisor, authority: Authority) -> dict[str, Any]:
+    """The settings of a client in librdkafka."""
+    return {
+        "bootstrap.servers": cluster.plan.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "wonder",
+        "ssl.ca.location": str(authority.file),
+    }
+
+
+def test_records_pass_through_three_secured_nodes(
+    settings: dict[str, Any], cluster: Supervisor, authority: Authority
+) -> None:
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(20)
+    producer = Producer(settings | {"acks": "all"})
+    for number in range(300):
+        producer.produce(TOPIC, str(number).encode(), partition=number % 3)
+    assert producer.flush(30) == 0
+    other = KafkaProducer(
+        bootstrap_servers=cluster.plan.bootstrap,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="alice",
+        sasl_plain_password="wonder",
+        ssl_cafile=str(authority.file),
+        acks="all",
+    )
+    for number in range(300, 400):
+        other.send(TOPIC, str(number).encode())
+    other.close(timeout=30)
+    consumer = Consumer(settings | {"group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    seen = _read(consumer, 400)
+    consumer.close()
+    assert sorted(seen) == list(range(400))
+
+
+async def _read_with_aiokafka(bootstrap: str, authority: Authority) -> list[int]:
+    consumer = AIOKafkaConsumer(
+        TOPIC,
+        bootstrap_servers=bootstrap,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="alice",
+        sasl_plain_password="wonder",
+        ssl_context=create_ssl_context(cafile=str(authority.file)),
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        return [int((await consumer.getone()).value) for _ in range(400)]
+    finally:
+        await consumer.stop()
+
+
+def test_aiokafka_reads_them(cluster: Supervisor, authority: Authority) -> None:
+    seen = asyncio.run(asyncio.wait_for(_read_with_aiokafka(cluster.plan.bootstrap, authority), 60))
+    assert sorted(seen) == list(range(400))
+
+
+def test_a_client_goes_on_when_its_login_has_expired(settings: dict[str, Any]) -> None:
+    lost: list[KafkaError] = []
+    producer = Producer(settings | {"error_cb": lost.append})
+    end = time.monotonic() + 8.0
+    while time.monotonic() < end:
+        producer.produce("again", b"x")
+        assert producer.flush(15) == 0
+    assert [error for error in lost if error.code() == KafkaError._AUTHENTICATION] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sasl.password": "wrong"},
+        {"sasl.username": "node", "sasl.password": "c0ntrol"},
+        {"sasl.mechanism": "SCRAM-SHA-256"},
+    ],
+)
+def test_who_cannot_log_in_is_told_so(settings: dict[str, Any], change: dict[str, str]) -> None:
+    seen: list[int] = []
+    client = AdminClient(settings | change | {"error_cb": lambda error: seen.append(error.code())})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=3)
+    client.poll(0)
+    assert KafkaError._AUTHENTICATION in seen
+
+
+def test_a_client_without_tls_gets_nothing(settings: dict[str, Any]) -> None:
+    client = AdminClient({"bootstrap.servers": settings["bootstrap.servers"]})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=3)
+
+
+def test_a_killed_node_comes_back_by_its_own_login(settings: dict[str, Any], cluster: Supervisor) -> None:
+    producer = Producer(settings | {"acks": "all"})
+    cluster.kill(1)
+    producer.produce(TOPIC, b"400", partition=0)
+    assert producer.flush(60) == 0
+    cluster.restart_node(1)
+    producer.produce(TOPIC, b"401", partition=0)
+    assert producer.flush(60) == 0
+
+
+def _read(consumer: Consumer, count: int) -> list[int]:
+    seen: list[int] = []
+    end = time.monotonic() + 60
+    while len(seen) < count and time.monotonic() < end:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            seen.append(int(message.value() or b"-1"))
+    return seen

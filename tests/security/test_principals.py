@@ -1,0 +1,57 @@
+"""Names in certificates as Java writes them, and the rules that make principals of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftwerk.security.principals import KafkaPrincipal, PrincipalMapper, distinguished_name, parse_principal
+
+SUBJECT = (
+    (("countryName", "CH"),),
+    (("organizationName", "Acme, Inc."),),
+    (("organizationalUnitName", "Data"), ("commonName", "broker 1")),
+)
+
+
+def test_the_name_is_written_backwards_and_escaped() -> None:
+    assert distinguished_name(SUBJECT) == r"OU=Data+CN=broker 1,O=Acme\, Inc.,C=CH"
+
+
+def test_attributes_without_a_keyword_are_written_as_der() -> None:
+    subject = ((("commonName", "a"),), (("emailAddress", "a@b"),))
+    assert distinguished_name(subject) == "1.2.840.113549.1.9.1=#1603614062,CN=a"
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "expected"),
+    [
+        ("DEFAULT", "CN=alice,O=x", "CN=alice,O=x"),
+        ("RULE:^CN=(.*?),.*$/$1/", "CN=alice,O=x", "alice"),
+        ("RULE:^CN=(.*?),.*$/$1@x/U, DEFAULT", "CN=alice,O=x", "ALICE@X"),
+        ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "CN=Al,OU=Data", "data-al"),
+        ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "O=x", "other"),
+    ],
+)
+def test_the_first_rule_that_fits_gives_the_user(rules: str, name: str, expected: str) -> None:
+    assert PrincipalMapper(rules).principal(name) == KafkaPrincipal("User", expected)
+
+
+def test_a_name_without_a_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="no rule"):
+        PrincipalMapper("RULE:^CN=x$/x/").principal("CN=y")
+
+
+@pytest.mark.parametrize("rules", ["RULE:a/b", "RULE:(/x/", "nonsense", "DEFAULT;DEFAULT"])
+def test_what_is_no_list_of_rules_is_refused(rules: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        PrincipalMapper(rules)
+
+
+@pytest.mark.parametrize("text", ["alice", ":alice", "User:", ""])
+def test_what_is_no_principal_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no principal"):
+        parse_principal(text)
+
+
+def test_a_principal_may_have_colons_in_its_name() -> None:
+    assert str(parse_principal("User:a:b")) == "User:a:b"
