@@ -13,6 +13,7 @@ from .result import Response, error_response
 
 if TYPE_CHECKING:
     from ..wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+    from ..wire.message_types.security import AlterUserScramCredentialsRequest
     from ..wire.message_types.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
 
@@ -80,3 +81,9 @@ def alter_configs(
             request.resources,
         )
     }
+
+
+def scram_credentials(request: AlterUserScramCredentialsRequest, code: ErrorCode, message: str | None) -> Response:
+    """AlterUserScramCredentials: the error for each user."""
+    names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+    return {"results": [{"user": name, **error_response(code, message)} for name in names]}

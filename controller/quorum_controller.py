@@ -40,6 +40,7 @@ from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
 from .result import ControllerResult, Response
+from .security import scram_credentials
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import TopicContext
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         UpdateFeaturesRequest,
     )
     from ..wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+    from ..wire.message_types.security import AlterUserScramCredentialsRequest
     from ..wire.message_types.topics import (
         AlterPartitionReassignmentsRequest,
         CreatePartitionsRequest,
@@ -312,6 +314,14 @@ class QuorumController:
             request,
             lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules),
             error_responses.alter_configs,
+        )
+
+    def alter_scram_credentials(self, request: AlterUserScramCredentialsRequest) -> asyncio.Future[Response]:
+        """AlterUserScramCredentials."""
+        return self._handle(
+            request,
+            lambda image: scram_credentials.alter_scram_credentials(image, request),
+            error_responses.scram_credentials,
         )
 
     def _context(self, image: MetadataImage) -> TopicContext:

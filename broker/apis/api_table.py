@@ -56,7 +56,7 @@ from .records import (
     offset_for_leader_epoch,
     produce,
 )
-from .security import sasl
+from .security import describe_scram_credentials, sasl
 from .transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -106,6 +106,13 @@ API_TABLE: tuple[ApiSpec, ...] = (
     # Authentication
     ApiSpec(ApiKey.SASL_HANDSHAKE, (0, 1), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
     ApiSpec(ApiKey.SASL_AUTHENTICATE, (0, 2), None, broker=Raw(sasl.authenticate), controller=Raw(sasl.authenticate)),
+    _on_broker(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), top_level, describe_scram_credentials.handle),
+    _forwarded(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        error_responses.scram_credentials,
+        handlers.alter_scram_credentials,
+    ),
     # Groups
     _on_broker(ApiKey.FIND_COORDINATOR, (0, 6), find_coordinator.error, find_coordinator.handle),
     _on_broker(ApiKey.JOIN_GROUP, (0, 9), join_group.error, join_group.handle),

@@ -90,7 +90,7 @@ class BrokerRole:
         memory = request_memory(config)
         self.servers = [
             Server(
-                server_config(config, one, listener_security(config, one, runtime)),
+                server_config(config, one, listener_security(config, one, runtime, loader.find_scram_credential)),
                 dispatcher,
                 quota,
                 observers.requests,

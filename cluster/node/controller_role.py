@@ -63,7 +63,8 @@ class ControllerRole:
         self.servers = []
         memory = request_memory(config)
         for listener in config.controller_listeners:
-            server = server_config(config, listener, listener_security(config, listener, runtime))
+            security = listener_security(config, listener, runtime, loader.find_scram_credential)
+            server = server_config(config, listener, security)
             limits = replace(server.limits, ordered_start=False)
             server = replace(server, limits=limits)
             self.servers.append(Server(server, dispatcher, observer=observers.requests, memory=memory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from ...broker.network.listener_security import ListenerSecurity
@@ -15,11 +16,12 @@ from ...security.jaas import LoginModule, parse_jaas
 from ...security.principals import PrincipalMapper
 from ...security.sasl.mechanism import ClientMechanism
 from ...security.sasl.plain import PLAIN, PlainClient, PlainServer, passwords_of
+from ...security.sasl.scram_credential import MECHANISM_NUMBERS, FindCredential
 from ...security.sasl.session import MakeMechanism
 from ...security.tls.key_stores import certificates_in, key_in, read_key_store, read_trust_store
 from .node_config import ConfigError, Listener, NodeConfig, Problem
 
-SERVER_MECHANISMS = (PLAIN,)
+SERVER_MECHANISMS = (PLAIN, *MECHANISM_NUMBERS)
 
 
 class ListenerSettings:
@@ -59,7 +61,9 @@ def uses_sasl(protocol: str) -> bool:
     return protocol.startswith("SASL_")
 
 
-def listener_security(config: NodeConfig, listener: Listener, runtime: Runtime) -> ListenerSecurity | None:
+def listener_security(
+    config: NodeConfig, listener: Listener, runtime: Runtime, find_credential: FindCredential
+) -> ListenerSecurity | None:
     """The security of one listener; None for PLAINTEXT. Raises `ConfigError`."""
     if listener.protocol == "PLAINTEXT":
         return None
@@ -72,7 +76,7 @@ def listener_security(config: NodeConfig, listener: Listener, runtime: Runtime) 
         raise _problem(settings.name_of("ssl.principal.mapping.rules"), rules, str(error), "correct it") from None
     return ListenerSecurity(
         tls=tls,
-        mechanisms=_server_mechanisms(settings) if uses_sasl(listener.protocol) else None,
+        mechanisms=_server_mechanisms(settings, runtime, find_credential) if uses_sasl(listener.protocol) else None,
         mapper=mapper,
         max_receive_bytes=settings["sasl.server.max.receive.size"],
         max_reauth_ms=settings["connections.max.reauth.ms"],
@@ -98,18 +102,22 @@ def _login(config: NodeConfig, listener_name: str, mechanism: str, runtime: Runt
         return None
     settings = ListenerSettings(config, listener_name)
     tls = _client_tls(settings, runtime.disk) if uses_tls(protocol) else None
-    new_exchange = _client_mechanism(settings, mechanism) if uses_sasl(protocol) else None
+    new_exchange = _client_mechanism(settings, mechanism, runtime) if uses_sasl(protocol) else None
     return ClientLogin(tls, new_exchange)
 
 
-def _server_mechanisms(settings: ListenerSettings) -> Mapping[str, MakeMechanism]:
+def _server_mechanisms(
+    settings: ListenerSettings, runtime: Runtime, find_credential: FindCredential
+) -> Mapping[str, MakeMechanism]:
     found: dict[str, MakeMechanism] = {}
     for name in settings["sasl.enabled.mechanisms"]:
         if name not in SERVER_MECHANISMS:
             reason = f"{name} is not served"
             way_out = f"choose among {', '.join(SERVER_MECHANISMS)}"
             raise _problem(settings.name_of("sasl.enabled.mechanisms"), name, reason, way_out)
-        found[name] = _plain_server(settings)
+        found[name] = (
+            _plain_server(settings) if name == PLAIN else _scram_server(settings, name, runtime, find_credential)
+        )
     return found
 
 
@@ -118,14 +126,35 @@ def _plain_server(settings: ListenerSettings) -> MakeMechanism:
     return lambda: PlainServer(is_valid)
 
 
-def _client_mechanism(settings: ListenerSettings, mechanism: str) -> Callable[[], ClientMechanism]:
+def _scram_server(settings: ListenerSettings, mechanism: str, runtime: Runtime, find: FindCredential) -> MakeMechanism:
+    scram = _scram(settings.name_of("sasl.enabled.mechanisms"), mechanism)
+    return lambda: scram.ScramServer(mechanism, find, scram.new_nonce(runtime.secret_bytes))
+
+
+def _scram(key: str, mechanism: str) -> ModuleType:
+    """The module is imported only where a listener uses SCRAM, since its library is optional."""
+    try:
+        from ...security.sasl import scram
+    except ImportError:
+        way_out = "pip install 'raftwerk[security]'"
+        raise _problem(key, mechanism, "a library for SCRAM is missing", way_out) from None
+    return scram
+
+
+def _client_mechanism(settings: ListenerSettings, mechanism: str, runtime: Runtime) -> Callable[[], ClientMechanism]:
+    if mechanism not in SERVER_MECHANISMS:
+        reason, way_out = f"{mechanism} is not served", f"choose among {', '.join(SERVER_MECHANISMS)}"
+        raise _problem("sasl.mechanism.*.protocol", mechanism, reason, way_out)
     options = _module(settings, mechanism, 'username="..." password="..."').options
     user, password = options.get("username"), options.get("password")
     key = settings.mechanism_key(mechanism, "sasl.jaas.config")
     if user is None or password is None:
         reason = "this node has no credentials for its connections to other nodes"
         raise _problem(key, "", reason, 'add username="..." password="..." to it')
-    return lambda: PlainClient(user, password)
+    if mechanism == PLAIN:
+        return lambda: PlainClient(user, password)
+    scram = _scram(key, mechanism)
+    return lambda: scram.ScramClientExchange(mechanism, user, password, scram.new_nonce(runtime.secret_bytes))
 
 
 def _module(settings: ListenerSettings, mechanism: str, example: str) -> LoginModule:
@@ -148,7 +177,10 @@ def _module(settings: ListenerSettings, mechanism: str, example: str) -> LoginMo
         raise _problem(key, text, str(error), "correct it") from None
 
 
-_MODULES = {PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule"}
+_MODULES = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    **dict.fromkeys(MECHANISM_NUMBERS, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+}
 
 
 def _server_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:

@@ -36,8 +36,8 @@ from .metadata_image import (
     MetadataImage,
 )
 from .metadata_records import (
-    COMPACT_RECORDS,
     PLAIN_RECORDS,
+    SECURITY_RECORDS,
     FeatureLevelRecord,
     NewerMetadataError,
     Record,
@@ -71,7 +71,7 @@ SUPPORTED_FEATURES: VersionRanges = {
     METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
     KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
     ELR_FEATURE: (0, 1),
-    RECORD_VERSION_FEATURE: (PLAIN_RECORDS, COMPACT_RECORDS),
+    RECORD_VERSION_FEATURE: (PLAIN_RECORDS, SECURITY_RECORDS),
     TRANSACTION_VERSION_FEATURE: (0, TRANSACTION_VERSION),
     **{name: (level, level) for name, level in FIXED_LEVELS.items()},
 }
@@ -171,8 +171,9 @@ def update_features(
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
     `metadata.version` is a level of Apache Kafka. No record here depends on it, so it may go where Kafka lets it go:
-    not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since both
-    versions of records say the same; so may `transaction.version`, since every level reads what the others wrote.
+    not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since all
+    versions of records say the same, but not below 2 while there are records about security; so may
+    `transaction.version`, since every level reads what the others wrote.
     `eligible.leader.replicas.version` may be switched on, and off again as long as no
     partition depends on its ELR.
     """
@@ -228,6 +229,8 @@ def _update_one(
         return []
     if name == METADATA_VERSION_FEATURE:
         _check_nothing_is_lost(update)
+    if name == RECORD_VERSION_FEATURE and level < SECURITY_RECORDS:
+        _check_no_security(image, update)
     records: list[Record] = []
     if name == ELR_FEATURE and level == 0:
         records += switch_off_elr(image)
@@ -254,6 +257,13 @@ def _check_nothing_is_lost(update: _Update) -> None:
     if update.kind == _UNSAFE_DOWNGRADE:
         raise update.refused("Unsafe metadata downgrade is not supported in this version.")
     raise update.refused("Refusing to perform the requested downgrade because it might delete metadata information.")
+
+
+def _check_no_security(image: MetadataImage, update: _Update) -> None:
+    if image.scram_credentials or image.acls or image.client_quotas:
+        raise update.refused(
+            "Refusing to perform the requested downgrade because it would delete users' credentials, ACLs or quotas."
+        )
 
 
 def _check_brokers(image: MetadataImage, update: _Update) -> None:

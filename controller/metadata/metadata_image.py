@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ...runtime.invariants import InvariantViolation, invariant
+from ...security.authorizer.acl_binding import AclBinding
+from ...security.sasl.scram_credential import ScramCredential
 from .metadata_records import (
     LOST,
     MIGRATING,
@@ -27,7 +29,9 @@ from .metadata_records import (
     PLAIN_RECORDS,
     RECOVERED,
     UNASSIGNED,
+    AccessControlEntryRecord,
     BrokerChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
@@ -37,10 +41,16 @@ from .metadata_records import (
     Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""(type, name) of `user`, `client-id` or `ip`, in the order of the types; a name of None is the default."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -169,6 +179,9 @@ class MetadataDelta:
     changed_configs: dict[tuple[int, str], None] = field(default_factory=dict)
     changed_controllers: dict[int, None] = field(default_factory=dict)
     changed_features: dict[str, None] = field(default_factory=dict)
+    changed_credentials: dict[tuple[int, str], None] = field(default_factory=dict)
+    changed_acls: dict[UUID, None] = field(default_factory=dict)
+    changed_quotas: dict[QuotaEntity, None] = field(default_factory=dict)
 
     @property
     def moves_leadership(self) -> bool:
@@ -189,6 +202,10 @@ class MetadataImage:
         self.topics_by_name: dict[str, TopicImage] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
+        self.scram_credentials: dict[tuple[int, str], ScramCredential] = {}
+        """By the number of the mechanism and the name of the user."""
+        self.acls: dict[UUID, AclBinding] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.next_producer_id = 0
         # Topics whose dict of partitions no copy shares. The dicts of other topics are copied before they change.
         self._owned: set[UUID] = set()
@@ -200,6 +217,8 @@ class MetadataImage:
         copy.brokers, copy.controllers = self.brokers.copy(), self.controllers.copy()
         copy.topics_by_id, copy.topics_by_name = self.topics_by_id.copy(), self.topics_by_name.copy()
         copy.configs, copy.features = self.configs.copy(), self.features.copy()
+        copy.scram_credentials, copy.acls = self.scram_credentials.copy(), self.acls.copy()
+        copy.client_quotas = self.client_quotas.copy()
         self._owned.clear()
         return copy
 
@@ -214,6 +233,7 @@ class MetadataImage:
         return (
             (self.cluster_id, self.offset, self.epoch, self.next_producer_id),
             (self.brokers, self.controllers, self.topics_by_id, self.topics_by_name, self.configs, self.features),
+            (self.scram_credentials, self.acls, self.client_quotas),
         )
 
     def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
@@ -413,6 +433,49 @@ class MetadataImage:
             self.features[record.name] = record.level
         delta.changed_features[record.name] = None
 
+    def _replay_scram_credential(self, record: UserScramCredentialRecord, offset: int, delta: MetadataDelta) -> None:
+        key = record.mechanism, record.name
+        self.scram_credentials[key] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+        delta.changed_credentials[key] = None
+
+    def _replay_no_scram_credential(
+        self, record: RemoveUserScramCredentialRecord, offset: int, delta: MetadataDelta
+    ) -> None:
+        key = record.mechanism, record.name
+        required(self.scram_credentials.pop(key, None), "only a known credential is removed")
+        delta.changed_credentials[key] = None
+
+    def _replay_acl(self, record: AccessControlEntryRecord, offset: int, delta: MetadataDelta) -> None:
+        invariant(record.acl_id not in self.acls, "an access control entry is added once")
+        self.acls[record.acl_id] = AclBinding(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        delta.changed_acls[record.acl_id] = None
+
+    def _replay_no_acl(self, record: RemoveAccessControlEntryRecord, offset: int, delta: MetadataDelta) -> None:
+        required(self.acls.pop(record.acl_id, None), "only a known access control entry is removed")
+        delta.changed_acls[record.acl_id] = None
+
+    def _replay_client_quota(self, record: ClientQuotaRecord, offset: int, delta: MetadataDelta) -> None:
+        quotas = dict(self.client_quotas.get(record.entity, {}))
+        if record.value is None:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if quotas:
+            self.client_quotas[record.entity] = quotas
+        else:
+            self.client_quotas.pop(record.entity, None)
+        delta.changed_quotas[record.entity] = None
+
     # -- helpers ----------------------------------------------------------------------------------------------------
 
     def _writable(self, topic_id: UUID) -> TopicImage:
@@ -454,4 +517,9 @@ _REPLAY: Mapping[int, Callable[[MetadataImage, Any, int, MetadataDelta], None]] 
     ProducerIdsRecord.TYPE: MetadataImage._replay_producer_ids,
     FeatureLevelRecord.TYPE: MetadataImage._replay_feature_level,
     RegisterControllerRecord.TYPE: MetadataImage._replay_register_controller,
+    UserScramCredentialRecord.TYPE: MetadataImage._replay_scram_credential,
+    RemoveUserScramCredentialRecord.TYPE: MetadataImage._replay_no_scram_credential,
+    AccessControlEntryRecord.TYPE: MetadataImage._replay_acl,
+    RemoveAccessControlEntryRecord.TYPE: MetadataImage._replay_no_acl,
+    ClientQuotaRecord.TYPE: MetadataImage._replay_client_quota,
 }

@@ -28,6 +28,7 @@ from typing import TypeAlias
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch
+from ...security.sasl.scram_credential import MECHANISM_NUMBERS, ScramCredential
 from ...wire.types import SnapshotId
 from ..configs.recorded_values import complaint_about
 from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_level_is_known
@@ -111,6 +112,10 @@ class MetadataLoader:
         fixed = {name: level for name, level in FIXED_LEVELS.items() if name in self.supported_features}
         kraft = {KRAFT_VERSION_FEATURE: level} if level else {}
         return {**self.image.features, **kraft, **fixed}
+
+    def find_scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        """The credential of a user for a mechanism such as SCRAM-SHA-512."""
+        return self.image.scram_credentials.get((MECHANISM_NUMBERS[mechanism], user))
 
     def set_snapshot_sink(self, sink: SnapshotSink) -> None:
         """Give snapshots to `sink` (`RaftDriver.create_snapshot`). It returns False when it cannot take one now."""

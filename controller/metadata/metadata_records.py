@@ -8,7 +8,7 @@ the others, so it stops.
 The feature `raftwerk.record.version` decides for the whole cluster which version of records is written. At level 0 a
 record has all of its fields. At level 1 the records of partitions, which are nearly all records, have a bit mask and
 only those fields that differ from a default. Both versions say the same, so the level may change in both directions at
-any time (see `features.py`).
+any time (see `features.py`). Level 2 adds the records about security, so it may go down only while there are none.
 
 The broker epoch is the offset of the registration record, so only snapshots store it.
 """
@@ -29,6 +29,8 @@ PLAIN_RECORDS = 0
 """Level of `raftwerk.record.version`: every record has all of its fields."""
 COMPACT_RECORDS = 1
 """Level of `raftwerk.record.version`: records of partitions have only fields that differ from a default."""
+SECURITY_RECORDS = 2
+"""Level of `raftwerk.record.version`: there may be records of SCRAM credentials, ACLs and quotas of clients."""
 
 
 class MalformedRecordError(Exception):
@@ -206,6 +208,69 @@ class RegisterControllerRecord:
     features: tuple[tuple[str, int, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialRecord:
+    """A user's credential for a SCRAM mechanism (KIP-554). `mechanism` is 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+
+    TYPE: ClassVar[int] = 11
+    VERSION: ClassVar[int] = 0
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredentialRecord:
+    """The credential is gone."""
+
+    TYPE: ClassVar[int] = 12
+    VERSION: ClassVar[int] = 0
+    name: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControlEntryRecord:
+    """An access control entry (KIP-801), with Kafka's numbers."""
+
+    TYPE: ClassVar[int] = 13
+    VERSION: ClassVar[int] = 0
+    acl_id: UUID
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntryRecord:
+    """The access control entry is gone."""
+
+    TYPE: ClassVar[int] = 14
+    VERSION: ClassVar[int] = 0
+    acl_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRecord:
+    """One quota of an entity (KIP-546); None removes it.
+
+    The entity is made of (type, name) in the order of their types; a name of None is the default of that type.
+    """
+
+    TYPE: ClassVar[int] = 15
+    VERSION: ClassVar[int] = 0
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+    value: float | None
+
+
 Record: TypeAlias = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -218,6 +283,11 @@ Record: TypeAlias = (
     | ProducerIdsRecord
     | FeatureLevelRecord
     | RegisterControllerRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | ClientQuotaRecord
 )
 
 
@@ -247,11 +317,17 @@ _RECORD_TYPES: tuple[type[Record], ...] = (
     ProducerIdsRecord,
     FeatureLevelRecord,
     RegisterControllerRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    ClientQuotaRecord,
 )
 # Fields whose types msgpack does not have; all others are ints, strings, bools, None or tuples of them.
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topic_id": _uuid,
     "incarnation_id": _uuid,
+    "acl_id": _uuid,
     "log_dirs": _uuids,
     "directories": _uuids,
     "listeners": _endpoints,

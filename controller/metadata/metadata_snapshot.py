@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from .metadata_image import MetadataDelta, MetadataImage, PartitionRegistration, TopicImage
 from .metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionRecord,
@@ -19,6 +21,7 @@ from .metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     encode_record,
 )
 
@@ -50,6 +53,13 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
     for (resource_type, resource_name), values in image.configs.items():
         for name, value in values.items():
             yield ConfigRecord(resource_type, resource_name, name, value)
+    for (mechanism, user), credential in image.scram_credentials.items():
+        yield UserScramCredentialRecord(user, mechanism, *credential)
+    for acl_id, binding in image.acls.items():
+        yield AccessControlEntryRecord(acl_id, *binding)
+    for entity, quotas in image.client_quotas.items():
+        for quota, limit in quotas.items():
+            yield ClientQuotaRecord(entity, quota, limit)
     if image.next_producer_id:
         yield ProducerIdsRecord(-1, -1, image.next_producer_id)
 
@@ -101,6 +111,9 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     delta.changed_controllers = _changed(old.controllers, new.controllers)
     delta.changed_configs = _changed(old.configs, new.configs)
     delta.changed_features = _changed(old.features, new.features)
+    delta.changed_credentials = _changed(old.scram_credentials, new.scram_credentials)
+    delta.changed_acls = _changed(old.acls, new.acls)
+    delta.changed_quotas = _changed(old.client_quotas, new.client_quotas)
     return delta
 
 

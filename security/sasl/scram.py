@@ -4,46 +4,20 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
-from typing import NamedTuple
 
 from scramp import ScramClient, ScramException, ScramMechanism
 from scramp.core import ScramServer as _Exchange
 
 from ..principals import USER, KafkaPrincipal
 from .mechanism import Authenticated, SaslAuthenticationError
+from .scram_credential import FindCredential, ScramCredential
 
-SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
-SCRAM_MECHANISMS = (SCRAM_SHA_256, SCRAM_SHA_512)
-MECHANISM_IDS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
-"""The numbers of the mechanisms in requests and in the metadata log (KIP-554)."""
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 _NONCE_BYTES = 24
-
-
-class ScramCredential(NamedTuple):
-    """What a server keeps of a password."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"ScramCredential(iterations={self.iterations})"  # the keys are secrets
-
-
-FindCredential = Callable[[str, str], ScramCredential | None]
-"""The credential of a user for a mechanism, by (mechanism, user)."""
 
 
 def new_nonce(secret_bytes: Callable[[int], bytes]) -> str:
     """A nonce that nobody can guess."""
     return b64encode(secret_bytes(_NONCE_BYTES)).decode()
-
-
-def credential_of(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a password. It takes a thread some milliseconds, by the number of iterations."""
-    return ScramCredential(*ScramMechanism(mechanism).make_auth_info(password, iterations, salt))
 
 
 class ScramServer:

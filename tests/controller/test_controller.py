@@ -24,7 +24,7 @@ async def test_bootstrap_finalizes_features_once() -> None:
     assert harness.quorum.loader.image.features == {
         "metadata.version": 29,
         "eligible.leader.replicas.version": 1,
-        "raftwerk.record.version": 1,
+        "raftwerk.record.version": 2,
         "transaction.version": 2,
     }
     end = harness.quorum.log_end_offset()

@@ -72,7 +72,7 @@ def test_older_software_stops_at_compact_records() -> None:
 
 
 def test_an_unknown_feature_level_stops_the_node() -> None:
-    for name, level in (("metadata.version", 30), ("raftwerk.record.version", 2), ("new.version", 1)):
+    for name, level in (("metadata.version", 30), ("raftwerk.record.version", 3), ("new.version", 1)):
         loader = MetadataLoader("c")
         with pytest.raises(NewerMetadataError, match=f"{name} at level {level}.*upgrade this node"):
             loader.on_commit([CommittedBatch(0, 0, 1, 0, [encode_record(FeatureLevelRecord(name, level), 0)])])

@@ -9,20 +9,23 @@ from hypothesis import strategies as st
 from raftwerk.security.principals import KafkaPrincipal
 from raftwerk.security.sasl.mechanism import Authenticated, SaslAuthenticationError
 from raftwerk.security.sasl.plain import PlainClient, PlainServer, passwords_of
-from raftwerk.security.sasl.scram import (
+from raftwerk.security.sasl.scram import ScramClientExchange, ScramServer
+from raftwerk.security.sasl.scram_credential import (
     SCRAM_MECHANISMS,
     SCRAM_SHA_256,
-    ScramClientExchange,
     ScramCredential,
-    ScramServer,
     credential_of,
+    salted,
 )
 from raftwerk.security.sasl.session import MakeMechanism, SaslSession
 from raftwerk.wire.errors import ErrorCode
 
 ALICE = KafkaPrincipal("User", "alice")
 is_valid = passwords_of({"user_alice": "wonder", "user_bob": "bricks", "username": "alice", "password": "x"})
-CREDENTIALS = {name: credential_of(name, "wonder", b"salt" * 4, 4096) for name in SCRAM_MECHANISMS}
+SALT = b"salt" * 4
+CREDENTIALS = {
+    name: credential_of(name, salted(name, "wonder", SALT, 4096), SALT, 4096) for name in SCRAM_MECHANISMS.values()
+}
 
 
 def find(mechanism: str, user: str) -> ScramCredential | None:
@@ -68,7 +71,7 @@ def test_plain_refuses(token: bytes) -> None:
     assert server.result is None
 
 
-@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
+@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS.values())
 def test_scram_both_sides(mechanism: str) -> None:
     server = ScramServer(mechanism, find, "server-nonce")
     client = ScramClientExchange(mechanism, "alice", "wonder", "client-nonce")
@@ -101,7 +104,7 @@ def test_scram_checks_the_nonce_of_the_final_message() -> None:
 
 
 def test_a_scram_client_notices_a_server_that_does_not_know_the_password() -> None:
-    other = credential_of(SCRAM_SHA_256, "other", b"salt" * 4, 4096)
+    other = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "other", SALT, 4096), SALT, 4096)
     server = ScramServer(SCRAM_SHA_256, lambda *_: other, "server-nonce")
     client = ScramClientExchange(SCRAM_SHA_256, "alice", "wonder", "client-nonce")
     client.evaluate(server.evaluate(client.first()))

@@ -45,3 +45,4 @@ register_controller = _decided(lambda controller, message: controller.register_c
 alter_partition = _decided(lambda controller, message: controller.alter_partition(message))
 assign_replicas = _decided(lambda controller, message: controller.assign_replicas_to_dirs(message))
 allocate_producer_ids = _decided(lambda controller, message: controller.allocate_producer_ids(message))
+alter_scram_credentials = _decided(lambda controller, message: controller.alter_scram_credentials(message))

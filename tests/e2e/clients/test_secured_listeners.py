@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from kafka import KafkaProducer
 from support.e2e.clusters import start_cluster
 from support.security.certificates import Authority
@@ -33,7 +40,7 @@ def cluster(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
     node = authority.issue("node", "localhost", "127.0.0.1")
     overrides = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "sasl.mechanism.controller.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": f'{PLAIN} username="node" password="n0de" user_node="n0de" '
@@ -113,6 +120,37 @@ async def _read_with_aiokafka(bootstrap: str, authority: Authority) -> list[int]
 def test_aiokafka_reads_them(cluster: Supervisor, authority: Authority) -> None:
     seen = asyncio.run(asyncio.wait_for(_read_with_aiokafka(cluster.plan.bootstrap, authority), 60))
     assert sorted(seen) == list(range(400))
+
+
+@pytest.mark.parametrize("mechanism", [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512])
+def test_users_with_scram_passwords(settings: dict[str, Any], mechanism: ScramMechanism) -> None:
+    name = mechanism.name.replace("_", "-")
+    admin = AdminClient(settings)
+    change = UserScramCredentialUpsertion("carol", ScramCredentialInfo(mechanism, 8192), b"tea")
+    admin.alter_user_scram_credentials([change])["carol"].result(20)
+    users = admin.describe_user_scram_credentials(["carol"])
+    assert isinstance(users, dict)
+    described = users["carol"].result(20)
+    assert (mechanism, 8192) in [(info.mechanism, info.iterations) for info in described.scram_credential_infos]
+    login = settings | {"sasl.mechanism": name, "sasl.username": "carol", "sasl.password": "tea"}
+    wait_until(lambda: _can_log_in(login), 20)
+    assert not _can_log_in(login | {"sasl.password": "coffee"})
+    admin.alter_user_scram_credentials([UserScramCredentialDeletion("carol", mechanism)])["carol"].result(20)
+    wait_until(lambda: not _can_log_in(login), 20)
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, "not in time"
+
+
+def _can_log_in(login: dict[str, Any]) -> bool:
+    try:
+        AdminClient(login | {"log_level": 0}).list_topics(timeout=4)
+    except KafkaException:
+        return False
+    return True
 
 
 def test_a_client_goes_on_when_its_login_has_expired(settings: dict[str, Any]) -> None:

@@ -177,7 +177,7 @@ class Harness:
             "listeners": [{"name": "PLAINTEXT", "host": f"b{broker_id}", "port": 9092, "security_protocol": 0}],
             "features": [
                 {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 29},
-                {"name": "raftwerk.record.version", "min_supported_version": 0, "max_supported_version": 1},
+                {"name": "raftwerk.record.version", "min_supported_version": 0, "max_supported_version": 2},
                 {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
             ],
             "rack": None,

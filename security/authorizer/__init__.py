@@ -1,0 +1,1 @@
+"""Who may do what: access control lists, and the authorizer that decides by them."""
