@@ -1,9 +1,7 @@
 """The group coordinator: which groups this broker coordinates, and how the effects of groups are carried out.
 
-Each partition of `__consumer_offsets` that this broker leads is a shard. It is loaded by replay when the broker becomes
-the leader; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. It is dropped when the leadership ends; all
-requests that wait get NOT_COORDINATOR. A shard belongs to one leader epoch: a write that began in one epoch never
-changes the shard of another. When the log refuses a write of a consumer group, the shard is loaded again.
+Each partition of `__consumer_offsets` that this broker leads is a shard (`coordinators/led_partitions.py`). When the
+log refuses a write of a consumer group, the shard is loaded again.
 """
 
 from __future__ import annotations

@@ -172,10 +172,9 @@ def update_features(
 
     `metadata.version` is a level of Apache Kafka. No record here depends on it, so it may go where Kafka lets it go:
     not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since all
-    versions of records say the same, but not below 2 while there are records about security; so may
-    `transaction.version`, since every level reads what the others wrote.
-    `eligible.leader.replicas.version` may be switched on, and off again as long as no
-    partition depends on its ELR.
+    versions of records say the same, but not below 2 while there are records about security. `transaction.version` may
+    go up and down, too, since every level reads what the others wrote. `eligible.leader.replicas.version` may be
+    switched on, and off again as long as no partition depends on its ELR.
     """
     records: list[Record] = []
     results: list[Response] = []
