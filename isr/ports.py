@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ..log.append_info import AppendInfo
 from ..log.config import LogConfig
+from ..runtime.incremental_work import Work
 from ..runtime.ports import Buffer
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import TopicPartition
@@ -76,6 +77,21 @@ class FetchConnection(Protocol):
 
     def close(self) -> None:
         """Close the connection; requests without a response fail."""
+        ...
+
+
+class FetchCaller(Protocol):
+    """Who waits for the answer to a fetch."""
+
+    on_gone: Callable[[], object] | None
+    """Called when nobody waits any more."""
+
+    def run_in_steps(self, work: Work[None]) -> object:
+        """Do the work of a fetch of many partitions in later iterations of the loop, and never hold it."""
+        ...
+
+    def charge(self, items: int) -> None:
+        """So many partitions are handled at once in this iteration of the loop."""
         ...
 
 

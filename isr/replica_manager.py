@@ -18,6 +18,7 @@ from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
 from ..log.segment.batch_scan import Damage
 from ..log.state.transaction_verification import VERIFICATION_OFF
+from ..runtime.incremental_work import Work
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
@@ -40,10 +41,10 @@ from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
 from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionMarker
-from .ports import ReplicaManagerConfig, ReplicaPorts
+from .ports import FetchCaller, ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
-from .purgatory.purgatory import DelayedFetch, Purgatory
+from .purgatory.purgatory import Purgatory
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles.local_replicas import LocalReplicas
@@ -189,14 +190,22 @@ class ReplicaManager:
     def verifies_transactions(self, enabled: bool) -> None:
         self._appends.default_guard = None if enabled else VERIFICATION_OFF
 
-    def fetch(self, params: FetchParams, request: FetchRequest, done: FetchDone) -> DelayedFetch | None:
+    def fetch(
+        self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller
+    ) -> Work[None] | None:
         """Read the partitions that `request` names, or those of its session; limits and waiting time are in `params`.
 
         `done` is called once with the response: at once, or when there is enough to read, something changes, or
-        `max_wait_ms` are over. Returns the parked fetch, whose `cancel` forgets it (the connection is gone), or None
-        when `done` has been called.
+        `max_wait_ms` are over. Until then `caller.on_gone` forgets the fetch. Returns the work that is left to be done
+        if the partitions are many.
         """
-        return self._fetches.fetch(params, request, done)
+        return self._fetches.fetch(params, request, done, caller)
+
+    def fetch_in_steps(
+        self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller
+    ) -> Work[None]:
+        """The work of `fetch` for a request that names many partitions."""
+        return self._fetches.fetch_in_steps(params, request, done, caller)
 
     def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
         """See `RecordDeletion.delete_before`."""

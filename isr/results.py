@@ -65,4 +65,4 @@ class DeletedRecords(NamedTuple):
 
 
 AppendDone = Callable[[list[ProducePartitionResponse]], None]
-FetchDone = Callable[[FetchResponse], None]
+FetchDone = Callable[[FetchResponse], object]

@@ -164,13 +164,17 @@ class FetchTopicResponse(NamedTuple):
 
 @dataclass(slots=True)
 class FetchResponse:
-    """A Fetch response. `node_endpoints` are the addresses of the leaders in `current_leader`."""
+    """A Fetch response. `node_endpoints` are the addresses of the leaders in `current_leader`.
+
+    `is_long` is not sent: the response has so many partitions that it is to be encoded in steps.
+    """
 
     error_code: int = 0
     session_id: int = 0
     topics: list[FetchTopicResponse] = field(default_factory=list)
     node_endpoints: Sequence[NodeEndpoint] = ()
     throttle_ms: int = 0
+    is_long: bool = False
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -223,7 +227,7 @@ def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple
         if flexible:
             position = skip_tags(view, position)
     if version >= 7:
-        position = _read_forgotten(request, version, view, position)
+        position = yield from _read_forgotten(request, version, view, position)
     if version >= 11:
         request.rack_id, position = read_text(view, position, flexible)
     if flexible:
@@ -272,17 +276,26 @@ def _read_partition_tags(partition: FetchPartition, version: int, view: memoryvi
     return read_tags(view, position, on_tag)
 
 
-def _read_forgotten(request: FetchRequest, version: int, view: memoryview, position: int) -> int:
+def _read_forgotten(request: FetchRequest, version: int, view: memoryview, position: int) -> Work[int]:
     flexible = version >= _FIRST_FLEXIBLE
     count, position = read_count(view, position, flexible, 3)
+    in_step = 0
     for _ in range(count):
         name, topic_id, position = read_topic_key(view, position, flexible, version >= _FIRST_TOPIC_ID)
-        size, position = read_count(view, position, flexible, 4)
-        partitions = list(struct.unpack_from(f">{size}i", view, position))
-        position += 4 * size
+        left, position = read_count(view, position, flexible, 4)
+        partitions: list[int] = []
+        request.forgotten.append(ForgottenTopic(name, topic_id, partitions))
+        in_step += left + 1
+        while left:
+            size = min(left, ROWS_PER_STEP)
+            partitions += struct.unpack_from(f">{size}i", view, position)
+            position += 4 * size
+            left -= size
+            if in_step > ROWS_PER_STEP:
+                in_step = left
+                yield PLAIN_STEP
         if flexible:
             position = skip_tags(view, position)
-        request.forgotten.append(ForgottenTopic(name, topic_id, partitions))
     return position
 
 
@@ -392,38 +405,42 @@ class EncodedTopics(NamedTuple):
     """Topics of a response whose bytes are there already."""
 
     topic_count: int
-    data: bytearray
+    buffers: list[Sendable]
 
 
-def encode_failed_topics(version: int, topics: Sequence[FetchTopicResponse]) -> Work[EncodedTopics]:
-    """The work to encode topics of which no partition has records. A step writes some hundred partitions."""
+def encode_topics_in_steps(version: int, topics: Sequence[FetchTopicResponse]) -> Work[EncodedTopics]:
+    """The work to encode topics of a response. A step writes some hundred partitions."""
     flexible = version >= _FIRST_FLEXIBLE
     write_partitions = _write_results_v12 if flexible else _write_results_legacy
+    buffers: list[Sendable] = []
     out, in_step = bytearray(), 0
     for topic in topics:
         write_topic_key(out, topic.name, topic.topic_id, flexible, version >= _FIRST_TOPIC_ID)
         write_count(out, len(topic.partitions), flexible)
         for start in range(0, len(topic.partitions), ROWS_PER_STEP):
             rows = topic.partitions[start : start + ROWS_PER_STEP]
-            write_partitions([], out, version, rows)
+            out = write_partitions(buffers, out, version, rows)
             in_step += len(rows)
             if in_step >= ROWS_PER_STEP:
                 in_step = 0
                 yield PLAIN_STEP
         if flexible:
             out.append(0)
-    return EncodedTopics(len(topics), out)
+    return EncodedTopics(len(topics), [*buffers, out])
 
 
-def encode_fetch_response(version: int, response: FetchResponse, failed: EncodedTopics | None = None) -> list[Sendable]:
-    """A response's body, in parts that are sent in this order, `failed` last. Large records are not copied."""
+def encode_fetch_response(version: int, response: FetchResponse, last: EncodedTopics | None = None) -> list[Sendable]:
+    """A response's body, in parts that are sent in this order; the `last` topics follow those of `response`.
+
+    Large records are not copied.
+    """
     flexible = version >= _FIRST_FLEXIBLE
     buffers: list[Sendable] = []
     out = bytearray(_INT32.pack(response.throttle_ms))
     if version >= 7:
         out += _INT16.pack(response.error_code)
         out += _INT32.pack(response.session_id)
-    write_count(out, len(response.topics) + (0 if failed is None else failed.topic_count), flexible)
+    write_count(out, len(response.topics) + (0 if last is None else last.topic_count), flexible)
     write_partitions = _write_results_v12 if flexible else _write_results_legacy
     for topic in response.topics:
         write_topic_key(out, topic.name, topic.topic_id, flexible, version >= _FIRST_TOPIC_ID)
@@ -431,8 +448,9 @@ def encode_fetch_response(version: int, response: FetchResponse, failed: Encoded
         out = write_partitions(buffers, out, version, topic.partitions)
         if flexible:
             out.append(0)
-    if failed is not None:
-        out += failed.data
+    if last is not None:
+        buffers += (out, *last.buffers)
+        out = bytearray()
     if flexible:
         write_node_endpoints_tags(out, response.node_endpoints if version >= 16 else ())
     if out:

@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._limits = server.limits
-        self._dispatcher = server.dispatcher
+        self.runner = self._dispatcher = server.dispatcher
         self._observer = server.observer
         self._budget = server.budget
         self._units = server.dispatcher.units

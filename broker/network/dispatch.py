@@ -22,7 +22,7 @@ from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry, Result
 from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps
-from .loop_budget import Finished, LoopBudget
+from .loop_budget import ITEMS_PER_UNIT, Finished, LoopBudget
 from .request import Request, RequestSink
 
 BEFORE_AUTHENTICATION = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
@@ -103,9 +103,29 @@ class Dispatcher(Generic[C]):
             self._fail(api, request, None, error)
         else:
             if work is not None:
-                self._answer_by_work(api, request, work)
+                self._begin_work(api, request, work)
 
-    def _answer_by_work(self, api: Api[C], request: Request, work: Work[None]) -> None:
+    def _begin_work(self, api: Api[C], request: Request, work: Work[None]) -> None:
+        """Do a share of the work now, and the rest as `run_in_steps` does."""
+        try:
+            begun = self.budget.begin(work)
+        except WireFormatError as error:
+            request.reject(_malformed(request, error))
+        except Exception as error:
+            self._fail(api, request, None, error)
+        else:
+            if not isinstance(begun, Finished):
+                self._watch(api, request, begun)
+
+    def run_in_steps(self, request: Request, work: Work[None]) -> None:
+        """See `WorkRunner`."""
+        self._watch(self._apis[request.api_key], request, self.budget.run(work))
+
+    def charge(self, items: int) -> None:
+        """See `WorkRunner`."""
+        self.budget.units_left -= items // ITEMS_PER_UNIT
+
+    def _watch(self, api: Api[C], request: Request, work: asyncio.Future[None]) -> None:
         def done(finished: asyncio.Future[None]) -> None:
             self._tasks.pop(finished, None)
             error = None if finished.cancelled() else finished.exception()
@@ -114,9 +134,8 @@ class Dispatcher(Generic[C]):
             elif error is not None:
                 self._fail(api, request, None, error)
 
-        future = self.budget.run(work)
-        self._tasks[future] = None
-        future.add_done_callback(done)
+        self._tasks[work] = None
+        work.add_done_callback(done)
 
     def _start_decoded(self, api: Api[C], request: Request) -> None:
         if len(request.body) > IN_ONE_STEP_BYTES:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from ...runtime.incremental_work import Work
+from ...runtime.incremental_work import ITEMS_PER_STEP, Work
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ UNITS_ALONE = 192
 """Of an iteration, those that one connection may use while nobody waits; the rest is there for who comes then."""
 UNITS_PER_STEP = 16
 """Of work that is done in steps."""
+ITEMS_PER_UNIT = ITEMS_PER_STEP // UNITS_PER_STEP
+"""Of cheap items that are not handled in steps."""
 UNITS_PER_WAKE_UP = 2
 """Of a connection that begins to read again in the middle of a large request."""
 BYTES_PER_UNIT = 16 * 1024

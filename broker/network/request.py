@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...runtime.files.file_slice import Sendable
+from ...runtime.incremental_work import Work
 from ...runtime.ports import Buffer
 from ...security.principals import KafkaPrincipal
 from ...security.sasl.session import SaslSession
@@ -33,6 +34,11 @@ class RequestSink(Protocol):
     sasl: SaslSession | None
     """The state of authentication; None on listeners without SASL."""
 
+    @property
+    def runner(self) -> WorkRunner:
+        """Does the work of its requests in steps."""
+        ...
+
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response frame with its length. An empty one means that this request gets no response."""
         ...
@@ -43,6 +49,18 @@ class RequestSink(Protocol):
 
     def reject(self, reason: str) -> None:
         """Close the connection because of what the peer sent. `reason` is logged once in a while for each peer."""
+        ...
+
+
+class WorkRunner(Protocol):
+    """Does the work of requests within the budget that clients have of the loop."""
+
+    def run_in_steps(self, request: Request, work: Work[None]) -> None:
+        """Do the work in later iterations; an error is answered as one of the request's handler."""
+        ...
+
+    def charge(self, items: int) -> None:
+        """So many cheap items are handled in this iteration."""
         ...
 
 
@@ -104,6 +122,14 @@ class Request:
     def reject(self, reason: str) -> None:
         """Close the connection instead of answering."""
         self.sink.reject(reason)
+
+    def run_in_steps(self, work: Work[None]) -> None:
+        """Do more of this request's work in later iterations of the loop, within the budget of clients."""
+        self.sink.runner.run_in_steps(self, work)
+
+    def charge(self, items: int) -> None:
+        """Count so many cheap items, such as partitions, that this request handles in this iteration of the loop."""
+        self.sink.runner.charge(items)
 
     def _header(self, body_bytes: int, flexible: int) -> bytes:
         if flexible:

@@ -2,6 +2,9 @@
 
 A follower's fetch tells the leader where that follower is. It counts once, when it arrives, and not again when it is
 answered after a wait.
+
+A fetch of many partitions is handled in steps, and so is its answer after a wait: a consumer may name all partitions of
+a cluster, or have them in its session. A follower's incremental fetch looks at few of them (`dirty_partitions.py`).
 """
 
 from __future__ import annotations
@@ -9,22 +12,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Work
 from ...runtime.invariants import InvariantViolation
 from ...wire.errors import ErrorCode
-from ...wire.fetch import FetchRequest, FetchResponse, FetchTopicResponse
+from ...wire.fetch import FetchPartitionResponse, FetchRequest, FetchResponse, FetchTopicResponse
 from ..leader.expected_first_fetches import ExpectedFetches
-from ..ports import ReplicaObserver, WantedPartition
+from ..ports import FetchCaller, ReplicaObserver, WantedPartition
 from ..purgatory.delayed_operations import DelayedOperations
 from ..purgatory.purgatory import DelayedFetch
 from ..results import READ_COMMITTED, FetchDone, FetchParams
 from ..throttling.throttles import FetchShare, Throttle
 from .cold_reads import ColdReads
 from .dirty_partitions import DirtyPartitions
-from .leader_fetch_sessions import Answers, FetchContext, FetchSessionCache, IncrementalFetchContext
+from .leader_fetch_sessions import Answers, FetchContext, FetchSessionCache, IncrementalFetchContext, Rows
 from .partition_reader import FetchReading, PartitionReader, failed_row
 
 _logger = logging.getLogger(__name__)
 
+_FREE_OF_CHARGE = 16
+"""Partitions that every fetch may name; the caller is charged for more."""
 _THROTTLED_WAIT_MS_MIN = 10
 """A fetch that waits because of a throttle is read again after this time at the earliest."""
 
@@ -50,22 +56,35 @@ class FetchRequests:
         self._observer = observer
         self._now_ms = now_ms
 
-    def fetch(self, params: FetchParams, request: FetchRequest, done: FetchDone) -> DelayedFetch | None:
-        """See `ReplicaManager.fetch`."""
+    def fetch(
+        self,
+        params: FetchParams,
+        request: FetchRequest,
+        done: FetchDone,
+        caller: FetchCaller,
+        context: FetchContext | None = None,
+    ) -> Work[None] | None:
+        """See `ReplicaManager.fetch`. `context` is what the request means, if that is known."""
         now_ms = self._now_ms()
-        context = self._sessions.context(request, params.uses_topic_ids, now_ms)
+        if context is None:
+            context = self._sessions.context(request, params.uses_topic_ids, now_ms)
         if context.error_code:
             done(FetchResponse(context.error_code))
             return None
         dirty = context.dirty
         if dirty is not None:
             dirty.on_fetch(now_ms)
-        wanted = self._take(context)
+        rows = context.take()
+        if len(rows) > _FREE_OF_CHARGE:
+            if dirty is None and len(rows) > ITEMS_PER_STEP:
+                return self._fetch_many(params, context, rows, done, caller, now_ms)
+            caller.charge(len(rows))
+        wanted = self._resolve(context, rows)
         if dirty is None:
             self._observer.on_fetch(params, wanted)
         has_more_dirty = dirty is not None and bool(dirty.dirty)
-        cold = ColdReads()
-        found = self._first_read(params, wanted, cold, now_ms)
+        found, cold = FetchReading(), ColdReads()
+        self._first_read(found, params, wanted, cold, self._share(params), now_ms)
         is_complete = found.unknown == len(wanted)
         if dirty is not None:
             is_complete = found.unknown > 0 or has_more_dirty
@@ -79,17 +98,79 @@ class FetchRequests:
                 if not is_clean or context.is_news(one.key, row):
                     dirty.mark(one.key)
         else:
-            operation = self._delay(params, context, wanted, cold, done)
+            operation = self._delay(
+                params,
+                wanted,
+                cold,
+                lambda: self._answer(params, context, wanted, self._read_again(params, wanted, cold), done),
+            )
         operation.missing_bytes -= found.size_bytes
-        self._park(operation, params, is_throttled=found.is_throttled)
+        self._operations.purgatory.park_fetch(operation, self._wait_ms(params, is_throttled=found.is_throttled))
+        caller.on_gone = operation.cancel
         cold.then(operation.finish)
-        return operation
+        return None
+
+    def fetch_in_steps(
+        self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller
+    ) -> Work[None]:
+        """See `ReplicaManager.fetch_in_steps`."""
+        now_ms = self._now_ms()
+        context = yield from self._sessions.context_in_steps(request, params.uses_topic_ids, now_ms)
+        work = self.fetch(params, request, done, caller, context)
+        if work is not None:
+            yield from work
+
+    def _fetch_many(
+        self,
+        params: FetchParams,
+        context: FetchContext,
+        rows: Rows,
+        done: FetchDone,
+        caller: FetchCaller,
+        now_ms: int,
+    ) -> Work[None]:
+        """A fetch that may wait is listed with its partitions before they are read: what comes meanwhile counts."""
+        wanted: list[WantedPartition] = []
+        for start in range(0, len(rows), ITEMS_PER_STEP):
+            part = self._reader.resolve(rows[start : start + ITEMS_PER_STEP])
+            self._observer.on_fetch(params, part)
+            wanted += part
+            yield PLAIN_STEP
+        found, cold = FetchReading(), ColdReads()
+        is_read = is_due = False
+
+        def respond() -> None:
+            nonlocal is_due
+            is_due = True
+            if is_read:
+                caller.run_in_steps(self._answer_many_again(params, context, wanted, cold, done))
+
+        may_wait = context.may_wait and params.max_wait_ms > 0
+        operation = self._delay(params, wanted, cold, respond, caller)
+        caller.on_gone = operation.cancel
+        purgatory = self._operations.purgatory
+        if may_wait:
+            yield from purgatory.listing(operation)
+        share = self._share(params)
+        for start in range(0, len(wanted), ITEMS_PER_STEP):
+            if operation.is_done and not is_due:
+                return
+            self._first_read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
+            yield PLAIN_STEP
+        is_complete = is_due or found.unknown == len(wanted) or found.size_bytes >= params.min_bytes
+        if is_complete or not may_wait or found.must_answer:
+            operation.cancel()
+            yield from self._answer_many(params, context, wanted, found, done)
+            return
+        is_read = True
+        purgatory.end_after(operation, self._wait_ms(params, is_throttled=found.is_throttled))
+        cold.then(operation.finish)
+        operation.add_bytes(found.size_bytes)
 
     # ---------------------------------------------------------------- reading
 
-    def _take(self, context: FetchContext) -> list[WantedPartition]:
-        """The partitions to read now."""
-        wanted = self._reader.resolve(context.take())
+    def _resolve(self, context: FetchContext, rows: Rows) -> list[WantedPartition]:
+        wanted = self._reader.resolve(rows)
         if context.dirty is not None:
             for one in wanted:
                 if one.topic_partition is not None:
@@ -97,25 +178,33 @@ class FetchRequests:
         return wanted
 
     def _first_read(
-        self, params: FetchParams, wanted: Sequence[WantedPartition], cold: ColdReads, now_ms: int
-    ) -> FetchReading:
+        self,
+        found: FetchReading,
+        params: FetchParams,
+        wanted: Sequence[WantedPartition],
+        cold: ColdReads,
+        share: FetchShare | None,
+        now_ms: int,
+    ) -> None:
+        before = len(found.rows)
         self._operations.defer()
         try:
-            return self._reader.read(params, wanted, cold, self._share(params), now_ms)
+            self._reader.read(found, params, wanted, cold, share, now_ms)
         except InvariantViolation:
             raise
         except Exception:
             _logger.exception("fetch failed")
-            rows = [
-                failed_row(one.request.partition, one.error_code or int(ErrorCode.UNKNOWN_SERVER_ERROR))
-                for one in wanted
-            ]
-            return FetchReading(rows, [False] * len(rows), must_answer=True)
+            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            found.rows[before:] = [failed_row(one.request.partition, one.error_code or code) for one in wanted]
+            found.clean[before:] = [False] * len(wanted)
+            found.must_answer = True
         finally:
             self._operations.complete()
 
     def _read_again(self, params: FetchParams, wanted: Sequence[WantedPartition], cold: ColdReads) -> FetchReading:
-        return self._reader.read(params, wanted, cold, self._share(params), None)
+        found = FetchReading()
+        self._reader.read(found, params, wanted, cold, self._share(params), None)
+        return found
 
     def _share(self, params: FetchParams) -> FetchShare | None:
         if params.replica_id < 0 or self._throttle.is_idle:
@@ -127,23 +216,21 @@ class FetchRequests:
     def _delay(
         self,
         params: FetchParams,
-        context: FetchContext,
         wanted: Sequence[WantedPartition],
         cold: ColdReads,
-        done: FetchDone,
+        respond: Callable[[], None],
+        caller: FetchCaller | None = None,
     ) -> DelayedFetch:
         """A fetch that waits for any of its partitions, except those that are being read from the disk."""
-
-        def respond() -> None:
-            self._answer(params, context, wanted, self._read_again(params, wanted, cold), done)
-
         keys = [
             one.topic_partition
             for one in wanted
             if one.topic_partition is not None and one.topic_partition not in cold.partitions
         ]
         is_read_committed = params.isolation_level == READ_COMMITTED
-        return DelayedFetch(respond, keys, params.min_bytes, params.replica_id, is_read_committed=is_read_committed)
+        return DelayedFetch(
+            respond, keys, params.min_bytes, params.replica_id, is_read_committed=is_read_committed, caller=caller
+        )
 
     def _delay_session(
         self,
@@ -158,21 +245,21 @@ class FetchRequests:
         def respond() -> None:
             if dirty.parked is operation:
                 dirty.parked = None
-            wanted = self._take(context)
+            wanted = self._resolve(context, context.take())
             self._answer(params, context, wanted, self._read_again(params, wanted, cold), done)
 
         operation = DelayedFetch(respond, (), params.min_bytes, params.replica_id)
         dirty.parked = operation
         return operation
 
-    def _park(self, operation: DelayedFetch, params: FetchParams, *, is_throttled: bool) -> None:
+    def _wait_ms(self, params: FetchParams, *, is_throttled: bool) -> int:
         wait_ms = params.max_wait_ms
         now_ms = self._now_ms()
         if params.replica_id >= 0:
             wait_ms = self._expected.wait_ms(params.replica_id, wait_ms, now_ms)
         if is_throttled:
             wait_ms = min(wait_ms, max(self._throttle.quota.wait_ms(now_ms), _THROTTLED_WAIT_MS_MIN))
-        self._operations.purgatory.park_fetch(operation, wait_ms)
+        return wait_ms
 
     # ---------------------------------------------------------------- answering
 
@@ -190,28 +277,69 @@ class FetchRequests:
                 for one, row, is_clean in zip(wanted, found.rows, found.clean, strict=True):
                     if not is_clean and bool(row.records) is with_records:
                         context.dirty.mark(one.key)
+        error_code, session_id = context.close()
+        topics: list[FetchTopicResponse] = []
+        self._put(topics, params, context, wanted, found.rows)
+        done(FetchResponse(error_code, session_id, topics))
+
+    def _answer_many(
+        self,
+        params: FetchParams,
+        context: FetchContext,
+        wanted: Sequence[WantedPartition],
+        found: FetchReading,
+        done: FetchDone,
+    ) -> Work[None]:
+        error_code, session_id = context.close()
+        topics: list[FetchTopicResponse] = []
+        for start in range(0, len(wanted), ITEMS_PER_STEP):
+            part = slice(start, start + ITEMS_PER_STEP)
+            self._put(topics, params, context, wanted[part], found.rows[part])
+            yield PLAIN_STEP
+        done(FetchResponse(error_code, session_id, topics, is_long=True))
+
+    def _answer_many_again(
+        self,
+        params: FetchParams,
+        context: FetchContext,
+        wanted: Sequence[WantedPartition],
+        cold: ColdReads,
+        done: FetchDone,
+    ) -> Work[None]:
+        found, share = FetchReading(), self._share(params)
+        for start in range(0, len(wanted), ITEMS_PER_STEP):
+            self._reader.read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
+            yield PLAIN_STEP
+        yield from self._answer_many(params, context, wanted, found, done)
+
+    def _put(
+        self,
+        topics: list[FetchTopicResponse],
+        params: FetchParams,
+        context: FetchContext,
+        wanted: Sequence[WantedPartition],
+        rows: Sequence[FetchPartitionResponse],
+    ) -> None:
+        """Add to the topics of the response what is to be sent of these rows, and count it."""
         throttle = self._throttle
         if params.replica_id >= 0 and not throttle.is_idle:
             sizes = (
                 len(row.records or b"")
-                for one, row in zip(wanted, found.rows, strict=True)
+                for one, row in zip(wanted, rows, strict=True)
                 if one.topic_partition is not None and throttle.is_throttled(one.topic_partition)
             )
             throttle.quota.record(sum(sizes), self._now_ms())
-        self._observer.on_fetched(params, wanted, found.rows)
-        answers = [(one.key, row) for one, row in zip(wanted, found.rows, strict=True)]
-        error_code, session_id, to_send = context.finish(answers)
-        done(FetchResponse(error_code, session_id, _by_topic(to_send)))
+        self._observer.on_fetched(params, wanted, rows)
+        answers = [(one.key, row) for one, row in zip(wanted, rows, strict=True)]
+        _add_by_topic(topics, context.select(answers))
 
 
-def _by_topic(answers: Answers) -> list[FetchTopicResponse]:
-    """Runs of answers for the same topic, in order."""
-    topics: list[FetchTopicResponse] = []
-    last = None
+def _add_by_topic(topics: list[FetchTopicResponse], answers: Answers) -> None:
+    """Add runs of answers for the same topic, in order."""
+    last = topics[-1].name or topics[-1].topic_id if topics else None
     for key, answer in answers:
         if key.topic != last:
             last = key.topic
             name, topic_id = (last, None) if isinstance(last, str) else (None, last)
             topics.append(FetchTopicResponse(name, topic_id, []))
         topics[-1].partitions.append(answer)
-    return topics

@@ -12,10 +12,11 @@ partitions are dirty and reads only those (`dirty_partitions.py`); a consumer's 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 from uuid import UUID
 
+from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Pace, Work
 from ...wire.errors import ErrorCode
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 from ..ports import FetchKey
@@ -129,9 +130,13 @@ class SessionlessFetchContext:
         """The partitions to read now."""
         return self._rows
 
-    def finish(self, answers: Answers) -> tuple[int, int, Answers]:
-        """The error code of the response, the session id in it, and the answers to send, in order."""
-        return 0, 0, answers
+    def close(self) -> tuple[int, int]:
+        """Everything is read: the error code of the response, and the session id in it."""
+        return 0, 0
+
+    def select(self, answers: Answers) -> Answers:
+        """Those that are sent. It is called after `close`, with all answers or with part after part of them."""
+        return answers
 
 
 class FullFetchContext:
@@ -140,7 +145,7 @@ class FullFetchContext:
     A follower's one does not wait: from the next fetch on, the leader looks at dirty partitions only.
     """
 
-    __slots__ = ("_cache", "_now_ms", "_request", "_rows", "_uses_topic_ids", "may_wait")
+    __slots__ = ("_cache", "_now_ms", "_request", "_rows", "_selected", "_session", "_uses_topic_ids", "may_wait")
     dirty: DirtyPartitions | None = None
     error_code = 0
 
@@ -152,35 +157,46 @@ class FullFetchContext:
         self._rows = rows
         self._uses_topic_ids = uses_topic_ids
         self._now_ms = now_ms
+        self._session: FetchSession | None = None
+        self._selected = 0  # so many answers were passed to `select`
         self.may_wait = not (request.replica_id >= 0 and uses_topic_ids)
 
     def take(self) -> Rows:
         """See `SessionlessFetchContext.take`."""
         return self._rows
 
-    def finish(self, answers: Answers) -> tuple[int, int, Answers]:
-        """See `SessionlessFetchContext.finish`."""
-        session = self._cache.open(self._request.replica_id, len(self._rows), self._uses_topic_ids, self._now_ms)
+    def close(self) -> tuple[int, int]:
+        """See `SessionlessFetchContext.close`."""
+        request = self._request
+        self._session = self._cache.open(request.replica_id, len(self._rows), self._uses_topic_ids, self._now_ms)
+        return 0, 0 if self._session is None else self._session.session_id
+
+    def select(self, answers: Answers) -> Answers:
+        """See `SessionlessFetchContext.select`."""
+        session = self._session
         if session is None:
-            return 0, 0, answers
-        for (key, wanted), (_, answer) in zip(self._rows, answers, strict=True):
+            return answers
+        rows = self._rows[self._selected : self._selected + len(answers)]
+        self._selected += len(answers)
+        for (key, wanted), (_, answer) in zip(rows, answers, strict=True):
             cached = session.partitions[key] = CachedPartition(wanted)
             cached.has_news(answer)
             if session.dirty is not None:
                 session.dirty.add(key)
-        return 0, session.session_id, answers
+        return answers
 
 
 class IncrementalFetchContext:
     """A fetch that continues a session."""
 
-    __slots__ = ("_epoch", "_session", "dirty")
+    __slots__ = ("_epoch", "_is_refused", "_session", "dirty")
     error_code = 0
     may_wait = True
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._epoch = session.epoch
+        self._is_refused = False
         self.dirty = session.dirty
 
     def take(self) -> Rows:
@@ -194,12 +210,15 @@ class IncrementalFetchContext:
         """Whether the fetcher has not been told what `answer` says."""
         return self._session.partitions[key].is_news(answer)
 
-    def finish(self, answers: Answers) -> tuple[int, int, Answers]:
-        """See `SessionlessFetchContext.finish`. Only answers with news are sent."""
+    def close(self) -> tuple[int, int]:
+        """See `SessionlessFetchContext.close`."""
         session = self._session
-        if session.epoch != self._epoch:
-            return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session.session_id, []
-        return 0, session.session_id, _news(session, answers)
+        self._is_refused = session.epoch != self._epoch
+        return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH) if self._is_refused else 0, session.session_id
+
+    def select(self, answers: Answers) -> Answers:
+        """See `SessionlessFetchContext.select`. Only answers with news are sent."""
+        return [] if self._is_refused else _news(self._session, answers)
 
 
 FetchContext: TypeAlias = SessionlessFetchContext | FullFetchContext | IncrementalFetchContext
@@ -242,6 +261,38 @@ class FetchSessionCache:
         if not session.partitions:
             self._drop(session.session_id)
             return SessionlessFetchContext([])
+        return self._continue(session, now_ms)
+
+    def context_in_steps(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> Work[FetchContext]:
+        """The work of `context` for a request that lists many partitions."""
+        pace = Pace()
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._drop(request.session_id)
+            rows: Rows = []
+            for part, size in _parts(request):
+                rows += request_rows(part)
+                if pace.ends_step(size):
+                    yield PLAIN_STEP
+            if request.session_epoch == FINAL_EPOCH:
+                return SessionlessFetchContext(rows)
+            return FullFetchContext(self, request, rows, uses_topic_ids, now_ms)
+        session = self._sessions.get(request.session_id)
+        error = _session_error(session, request.session_epoch, uses_topic_ids)
+        if session is None or error is not None:
+            return SessionlessFetchContext([], int(error or ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        context = self._continue(session, now_ms)
+        for part, size in _parts(request):
+            session.update(part)
+            if pace.ends_step(size):
+                yield PLAIN_STEP
+                if session is not self._sessions.get(request.session_id):
+                    return SessionlessFetchContext([], int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        if not session.partitions:
+            self._drop(session.session_id)
+            return SessionlessFetchContext([])
+        return context
+
+    def _continue(self, session: FetchSession, now_ms: int) -> IncrementalFetchContext:
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         del self._sessions[session.session_id]
@@ -308,6 +359,19 @@ def request_rows(request: FetchRequest) -> Rows:
         for topic in request.topics
         for wanted in topic.partitions
     ]
+
+
+def _parts(request: FetchRequest) -> Iterator[tuple[FetchRequest, int]]:
+    """Requests of few partitions each, which list together what `request` lists; and how many each lists."""
+    size = ITEMS_PER_STEP
+    for topic in request.topics:
+        for start in range(0, len(topic.partitions), size):
+            part = topic.partitions[start : start + size]
+            yield FetchRequest(topics=[topic._replace(partitions=part)]), len(part)
+    for gone in request.forgotten:
+        for start in range(0, len(gone.partitions), size):
+            left = gone.partitions[start : start + size]
+            yield FetchRequest(forgotten=[gone._replace(partitions=left)]), len(left)
 
 
 def _worth(session: FetchSession) -> tuple[bool, int, int]:

@@ -67,18 +67,19 @@ class PartitionReader:
 
     def read(
         self,
+        found: FetchReading,
         params: FetchParams,
         wanted: Sequence[WantedPartition],
         cold: ColdReads,
         share: FetchShare | None,
         counted_at_ms: int | None,
-    ) -> FetchReading:
+    ) -> None:
         """Read all that is `wanted`, within the limits of `params` and a follower's `share` of what is throttled.
 
+        The rows are added to `found`, whose records count towards the limits.
         `counted_at_ms`: the fetch has just come, and counts as the follower's position at that time. None: it was
         counted before.
         """
-        found = FetchReading()
         for one in wanted:
             if one.topic_partition is None:
                 found.unknown += 1
@@ -105,7 +106,6 @@ class PartitionReader:
             found.clean.append(is_clean)
             found.size_bytes += len(row.records or b"")
         found.is_throttled = share is not None and share.is_throttled
-        return found
 
     def _find(self, topic_partition: TopicPartition, topic: str | UUID) -> Replica:
         replica = self._hosted.find(topic_partition)

@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Work
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import LeaderIdAndEpoch, TopicPartition
+from ..ports import FetchCaller
 from ..results import AppendDone
 
 
@@ -86,6 +88,7 @@ class DelayedFetch:
     __slots__ = (
         "_purgatory",
         "_respond",
+        "caller",
         "is_read_committed",
         "is_shortened",
         "keys",
@@ -103,16 +106,24 @@ class DelayedFetch:
         replica_id: int,
         *,
         is_read_committed: bool = False,
+        caller: FetchCaller | None = None,
     ) -> None:
         self._respond: Callable[[], None] | None = respond
         self._purgatory: Purgatory | None = None
         self.keys = keys
+        self.caller = caller
+        """Runs the work that many keys make; None where there are few."""
         self.missing_bytes = missing_bytes
         self.replica_id = replica_id
         self.is_read_committed = is_read_committed
         self.sequence = 0
         self.is_shortened = False
         self.timer: TimerHandle | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was answered or cancelled."""
+        return self._respond is None
 
     def add_bytes(self, size_bytes: int) -> None:
         """So many more bytes can be read."""
@@ -127,6 +138,7 @@ class DelayedFetch:
         if purgatory is None:
             return False
         purgatory.unlist(self)
+        self.caller = None  # which refers to this object
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -157,6 +169,7 @@ class Purgatory:
         self._of_followers: dict[int, dict[int, DelayedFetch]] = {}
         """Fetches of followers by broker and sequence."""
         self._sequence = 0
+        self._fetches = 0
 
     # ---------------------------------------------------------------- parking
 
@@ -176,17 +189,21 @@ class Purgatory:
 
     def park_fetch(self, operation: DelayedFetch, max_wait_ms: int) -> None:
         """Wait for bytes in any of the operation's partitions."""
-        self._sequence += 1
-        operation.sequence = self._sequence
-        operation.attach(self)
-        lists = self._lists_of(operation)
-        for key in operation.keys:
-            waiting = lists.get(key)
-            if waiting is None:
-                waiting = lists[key] = {}
-            waiting[operation.sequence] = operation
-        if operation.replica_id >= 0:
-            self._of_followers.setdefault(operation.replica_id, {})[operation.sequence] = operation
+        self._enter(operation)
+        self._list(operation, operation.keys)
+        self.end_after(operation, max_wait_ms)
+
+    def listing(self, operation: DelayedFetch) -> Work[None]:
+        """Begin to wait for bytes in any of the many partitions of the operation; `end_after` sets its time-out."""
+        self._enter(operation)
+        for start in range(0, len(operation.keys), ITEMS_PER_STEP):
+            if operation.is_done:
+                return
+            self._list(operation, operation.keys[start : start + ITEMS_PER_STEP])
+            yield PLAIN_STEP
+
+    def end_after(self, operation: DelayedFetch, max_wait_ms: int) -> None:
+        """Answer the fetch when it has waited so long."""
         operation.timer = self._timers.add(max_wait_ms, operation.finish)
 
     def shorten_wait(self, replica_id: int, within_ms: int) -> None:
@@ -248,28 +265,50 @@ class Purgatory:
     # ---------------------------------------------------------------- bookkeeping
 
     def unlist(self, operation: DelayedFetch) -> None:
-        """Take a fetch out of all lists."""
+        """Take a fetch out of all lists; one with many partitions leaves them step by step."""
+        self._fetches -= 1
+        its_own = self._of_followers.get(operation.replica_id)
+        if its_own is not None:
+            its_own.pop(operation.sequence, None)
+        if operation.caller is None:
+            self._unlist(operation, operation.keys)
+        else:
+            operation.caller.run_in_steps(self._unlisting(operation))
+
+    def _unlisting(self, operation: DelayedFetch) -> Work[None]:
+        for start in range(0, len(operation.keys), ITEMS_PER_STEP):
+            self._unlist(operation, operation.keys[start : start + ITEMS_PER_STEP])
+            yield PLAIN_STEP
+
+    def _enter(self, operation: DelayedFetch) -> None:
+        self._sequence += 1
+        self._fetches += 1
+        operation.sequence = self._sequence
+        operation.attach(self)
+        if operation.replica_id >= 0:
+            self._of_followers.setdefault(operation.replica_id, {})[operation.sequence] = operation
+
+    def _list(self, operation: DelayedFetch, keys: Sequence[TopicPartition]) -> None:
         lists = self._lists_of(operation)
-        for key in operation.keys:
+        for key in keys:
+            waiting = lists.get(key)
+            if waiting is None:
+                waiting = lists[key] = {}
+            waiting[operation.sequence] = operation
+
+    def _unlist(self, operation: DelayedFetch, keys: Sequence[TopicPartition]) -> None:
+        lists = self._lists_of(operation)
+        for key in keys:
             waiting = lists.get(key)
             if waiting is not None:
                 waiting.pop(operation.sequence, None)
                 if not waiting:
                     del lists[key]
-        its_own = self._of_followers.get(operation.replica_id)
-        if its_own is not None:
-            its_own.pop(operation.sequence, None)
 
     def sizes(self) -> tuple[int, int]:
         """Parked produces (counted by partition) and fetches."""
         produces = sum(1 for queue in self._produces.values() for _, operation in queue if not operation.is_done)
-        fetches = {
-            sequence: None
-            for lists in (self._of_followers, self._consumer_fetches)
-            for waiting in lists.values()
-            for sequence in waiting
-        }
-        return produces, len(fetches)
+        return produces, self._fetches
 
     def _lists_of(self, operation: DelayedFetch) -> _FetchLists:
         return self._follower_fetches if operation.replica_id >= 0 else self._consumer_fetches

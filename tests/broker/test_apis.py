@@ -29,13 +29,14 @@ from raftwerk.controller.metadata.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
+from raftwerk.isr.ports import FetchCaller
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
-from raftwerk.isr.results import FetchParams
+from raftwerk.isr.results import FetchDone, FetchParams
 from raftwerk.runtime.timer_wheel import TimerWheel
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.fetch import FetchRequest, FetchResponse
+from raftwerk.wire.fetch import FetchRequest
 from raftwerk.wire.produce import ProducePartitionResponse, RecordError, decode_produce_request
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
@@ -381,10 +382,10 @@ def test_an_answered_fetch_leaves_no_reference_cycles(monkeypatch: pytest.Monkey
         harness = Harness()
         read = harness.replicas.fetch
 
-        def park(params: FetchParams, request: FetchRequest, done: Callable[[FetchResponse], None]) -> DelayedFetch:
-            parked = DelayedFetch(lambda: read(params, request, done), [key], 1, -1)
+        def park(params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller) -> None:
+            parked = DelayedFetch(lambda: read(params, request, done, caller), [key], 1, -1)
             purgatory.park_fetch(parked, 500)
-            return parked
+            caller.on_gone = parked.cancel
 
         monkeypatch.setattr(harness.replicas, "fetch", park)
         transport = harness.connect()
@@ -415,11 +416,10 @@ def test_a_parked_fetch_is_forgotten_with_its_connection(monkeypatch: pytest.Mon
         harness = Harness()
         cancelled = []
 
-        class Parked:
-            def cancel(self) -> None:
-                cancelled.append(True)
+        def park(params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller) -> None:
+            caller.on_gone = lambda: cancelled.append(True)
 
-        monkeypatch.setattr(harness.replicas, "fetch", lambda params, request, done: Parked())
+        monkeypatch.setattr(harness.replicas, "fetch", park)
         transport = harness.connect()
         transport.deliver(harness.frame(ApiKey.FETCH, 12, fetch_fields(12)))
         transport.close()

@@ -41,6 +41,7 @@ class EnvelopeSink:
         self.on_close = outer.on_close
         self.principal = outer.principal
         self.sasl: SaslSession | None = None
+        self.runner = outer.runner
         self.sends_files = False
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The response without its size; None when the request was rejected."""

@@ -6,6 +6,7 @@ leader moved says where the leader is now (KIP-951).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage
@@ -15,7 +16,6 @@ from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....wire.errors import ErrorCode
 from ....wire.fetch import (
     ROWS_PER_STEP,
-    EncodedTopics,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -24,8 +24,8 @@ from ....wire.fetch import (
     FetchTopicResponse,
     decode_fetch_request,
     decode_fetch_request_in_steps,
-    encode_failed_topics,
     encode_fetch_response,
+    encode_topics_in_steps,
 )
 from ....wire.primitives import NodeEndpoint
 from ...network.request import Request
@@ -35,8 +35,8 @@ from ...topic_view import node_endpoints
 FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
-IN_ONE_STEP_BYTES = 64 * 1024
-"""About two thousand partitions."""
+IN_ONE_STEP_BYTES = 16 * 1024
+"""About five hundred partitions."""
 
 
 def _params(services: BrokerServices, message: FetchRequest, request: Request) -> FetchParams:
@@ -72,15 +72,15 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
     """Answer a fetch now, or when there is enough to read. A very large one is prepared in steps."""
     if len(request.body) > IN_ONE_STEP_BYTES:
         return _handle_in_steps(services, request, bytes(request.body))
-    _fetch(services, request, decode_fetch_request(request.api_version, request.body, 0), None)
-    return None
+    message = decode_fetch_request(request.api_version, request.body, 0)
+    params = _params(services, message, request)
+    return services.replicas.fetch(params, message, _answering(services, request, ()), request)
 
 
 def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) -> Work[None]:
     """Partitions that do not exist are answered apart, and no session remembers them."""
     message = yield from decode_fetch_request_in_steps(request.api_version, body)
     known, unknown = yield from _separate(services.metadata.image, message)
-    failed = yield from encode_failed_topics(request.api_version, unknown)
     message.topics = known
     if unknown:
         if message.session_epoch > 0:
@@ -90,7 +90,8 @@ def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) ->
         message.session_epoch = -1
         if not known:
             message.max_wait_ms = 0
-    _fetch(services, request, message, failed)
+    params = _params(services, message, request)
+    yield from services.replicas.fetch_in_steps(params, message, _answering(services, request, unknown), request)
 
 
 def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
@@ -126,14 +127,25 @@ def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[Fe
     return known, unknown
 
 
-def _fetch(services: BrokerServices, request: Request, message: FetchRequest, failed: EncodedTopics | None) -> None:
+def _answering(
+    services: BrokerServices, request: Request, unknown: Sequence[FetchTopicResponse]
+) -> Callable[[FetchResponse], None]:
+    """What answers the request, with `unknown` at the end of the answer. A long answer is encoded in steps."""
     version = request.api_version
 
     def done(response: FetchResponse) -> None:
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
-        request.respond(encode_fetch_response(version, response, failed))
+        if response.is_long or unknown:
+            response.topics += unknown
+            request.run_in_steps(_respond_in_steps(request, response))
+        else:
+            request.respond(encode_fetch_response(version, response))
 
-    parked = services.replicas.fetch(_params(services, message, request), message, done)
-    if parked is not None:
-        request.on_gone = parked.cancel
+    return done
+
+
+def _respond_in_steps(request: Request, response: FetchResponse) -> Work[None]:
+    topics, response.topics = response.topics, []
+    encoded = yield from encode_topics_in_steps(request.api_version, topics)
+    request.respond(encode_fetch_response(request.api_version, response, encoded))

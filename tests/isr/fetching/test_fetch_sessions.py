@@ -84,7 +84,8 @@ def conversation(
         found = b"x" if records and row.fetch_offset < high_watermark else b""
         answer = FetchPartitionResponse(row.partition, error, high_watermark, high_watermark, 0, records=found)
         answers.append((key, answer))
-    code, session_id, sent = context.finish(answers)
+    code, session_id = context.close()
+    sent = context.select(answers)
     lines = [f"< read {' '.join(f'{key.topic}-{key.partition}@{row.fetch_offset}' for key, row in rows)}".rstrip()]
     shown = [
         f"{key.topic}-{key.partition}:{answer.high_watermark}"
@@ -106,7 +107,9 @@ def open_session(cache: FetchSessionCache, now_ms: int, partitions: int = 1, fol
     wanted.topics.append(FetchTopic("t", None, [FetchPartition(index) for index in range(partitions)]))
     context = cache.context(wanted, False, now_ms)
     answers = [(key, FetchPartitionResponse(row.partition)) for key, row in context.take()]
-    return context.finish(answers)[1]
+    session_id = context.close()[1]
+    context.select(answers)
+    return session_id
 
 
 def test_a_full_cache_gives_no_session_of_equal_worth() -> None:

@@ -36,15 +36,15 @@ from raftwerk.isr.fetching.leader_fetch_sessions import FetchSessionCache
 from raftwerk.isr.fetching.partition_reader import FetchReading, PartitionReader, failed_row
 from raftwerk.isr.hosted_partitions import HostedPartitions
 from raftwerk.isr.leader.expected_first_fetches import ExpectedFetches
-from raftwerk.isr.ports import NO_OBSERVER, ReplicaManagerConfig, WantedPartition
+from raftwerk.isr.ports import NO_OBSERVER, FetchCaller, ReplicaManagerConfig, WantedPartition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
-from raftwerk.isr.results import FetchParams
+from raftwerk.isr.results import FetchDone, FetchParams
 from raftwerk.isr.throttling.throttles import Throttles
 from raftwerk.log.segment.batch_scan import Damage
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct, decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.fetch import FetchPartitionResponse, FetchRequest, FetchResponse
+from raftwerk.wire.fetch import FetchPartitionResponse, FetchRequest
 from raftwerk.wire.frames import RequestHeader, parse_response_header
 from raftwerk.wire.frames import encode_request as encode_frame
 from raftwerk.wire.produce import ProducePartitionResponse
@@ -137,8 +137,9 @@ class ScriptedReader(PartitionReader):
         super().__init__(hosted, nothing, nothing, nothing)
         self.replicas = replicas
 
-    def read(self, params: FetchParams, wanted: Sequence[WantedPartition], *rest: Any) -> FetchReading:
-        replicas, found = self.replicas, FetchReading(clean=[False] * len(wanted))
+    def read(self, found: FetchReading, params: FetchParams, wanted: Sequence[WantedPartition], *rest: Any) -> None:
+        replicas = self.replicas
+        found.clean += [False] * len(wanted)
         for one in wanted:
             if one.topic_partition is None:
                 found.rows.append(failed_row(one.request.partition, one.error_code))
@@ -148,7 +149,6 @@ class ScriptedReader(PartitionReader):
             row = FetchPartitionResponse(one.request.partition, replicas.error, high_watermark, high_watermark, 0)
             row.records = records
             found.rows.append(row)
-        return found
 
 
 @dataclass
@@ -160,7 +160,7 @@ class FakeReplicas:
     current_leader: LeaderIdAndEpoch | None = None
     fail_with: Exception | None = None
     appended: list[tuple[Any, bytes]] = field(default_factory=list)
-    held: list[Callable[[], None]] = field(default_factory=list)
+    held: list[Callable[[], object]] = field(default_factory=list)
     records: dict[str, bytes] = field(default_factory=dict)
     high_watermark: int = 10
     partitions: dict[Any, Any] = field(default_factory=dict)
@@ -200,14 +200,20 @@ class FakeReplicas:
             )
         self._later(lambda: done(results))
 
-    def fetch(self, params: FetchParams, request: FetchRequest, done: Callable[[FetchResponse], None]) -> None:
+    def fetch(self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller) -> Any:
         params.max_wait_ms = 0
-        self.fetches.fetch(params, request, lambda response: self._later(lambda: done(response)))
+        return self.fetches.fetch(params, request, lambda response: self._later(lambda: done(response)), caller)
+
+    def fetch_in_steps(self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller) -> Any:
+        params.max_wait_ms = 0
+        return self.fetches.fetch_in_steps(
+            params, request, lambda response: self._later(lambda: done(response)), caller
+        )
 
     def when_committed(self, key: Any, offset: int, timeout_ms: int, done: Callable[[bool], None]) -> None:
         done(True)
 
-    def _later(self, callback: Callable[[], None]) -> None:
+    def _later(self, callback: Callable[[], object]) -> None:
         if self.hold:
             self.held.append(callback)
         else:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from support.isr.fetch_caller import Caller
 from support.isr.replicas import FixedClock, batch
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -87,7 +88,7 @@ class Link:
             uses_topic_ids=self.cluster.reads_dirty_only,
             from_follower_allowed=request.replica_id < 0,
         )
-        manager.fetch(params, request, answer)
+        Caller().fetch(manager, params, request, answer)
 
     def _answer(self, number: int, data: bytearray) -> None:
         future = self.pending.pop(number, None)
@@ -274,8 +275,9 @@ class Cluster:
             FetchTopic(tp.topic, None, [FetchPartition(tp.partition, fetch_offset=offset)])
             for tp, offset in offsets.items()
         ]
-        answer.parked = self.on_loop(
-            self.managers[node].fetch,
+        self.on_loop(
+            answer.caller.fetch,
+            self.managers[node],
             FetchParams(max_wait_ms=max_wait_ms, **params),
             FetchRequest(topics=topics),
             answer.take_response,
@@ -288,11 +290,16 @@ class Answer:
 
     def __init__(self) -> None:
         self.rows: list[Any] | None = None
-        self.parked: Any = None
+        self.caller = Caller()
 
     def __call__(self, rows: list[Any]) -> None:
         assert self.rows is None, "answered twice"
         self.rows = rows
+
+    def forget(self) -> Any:
+        """The connection of a fetch is lost before the answer."""
+        assert self.caller.on_gone is not None
+        return self.caller.on_gone()
 
     def take_response(self, response: FetchResponse) -> None:
         """Takes the answer to a fetch."""

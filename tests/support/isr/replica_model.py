@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from support.isr.fetch_caller import Caller
 from support.isr.replicas import TOPIC_ID, TP, WALL_MS, FakeBrokers, Reg, batch
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -350,7 +351,7 @@ class Model:
         def done(response: FetchResponse) -> None:
             self._send("records", leader.node_id, follower, FetchResponse(0, 0, response.topics))
 
-        leader.fetches.fetch(params, request, done)
+        Caller().fetch(leader.fetches, params, request, done)
 
     def _lost(self, message: Message) -> None:
         """The sender of a fetch sees its connection go."""

@@ -1,0 +1,83 @@
+"""Fetches of as many partitions as a large cluster has: nothing holds the loop, and nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.broker.broker_harness import TOPIC, settle
+from support.broker.hosted_replicas import FETCH_VERSION, NEW_SESSION, NO_SESSION, HostingHarness, fetch_body
+from support.broker.large_requests import ITERATION_S_MAX, Attack
+from support.isr.replicas import batch
+from support.processor_speed import times_slower
+
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.types import TopicPartition
+
+PARTITIONS = 10_000
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """Collections of the whole test process are not the broker's work."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def attack(hosting: HostingHarness, body: bytes) -> Attack:
+    return Attack(hosting.harness, ApiKey.FETCH, FETCH_VERSION, body)
+
+
+def test_fetches_of_all_partitions_are_handled_in_steps() -> None:
+    async def main() -> None:
+        hosting = HostingHarness(PARTITIONS)
+        await hosting.start()
+        for session, wait_ms in ((NO_SESSION, 0), (NO_SESSION, 50), (NEW_SESSION, 0)):
+            answer = await attack(hosting, fetch_body(PARTITIONS, session, wait_ms)).run()
+            rows = [(row.partition_index, row.error_code) for row in answer.responses[0].partitions]
+            assert rows == [(index, 0) for index in range(PARTITIONS)]
+        session_id = answer.session_id
+        append(hosting, 7)
+        answer = await attack(hosting, fetch_body(0, (session_id, 1))).run()
+        assert [row.partition_index for row in answer.responses[0].partitions] == [7]
+        answer = await attack(hosting, fetch_body(PARTITIONS // 2, (session_id, 2))).run()
+        assert [row.partition_index for row in answer.responses[0].partitions] == [7]
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def append(hosting: HostingHarness, partition: int) -> None:
+    hosting.manager.append(1, 1000, [(TopicPartition(TOPIC, partition), batch())], lambda rows: None)
+
+
+def test_fetches_that_wait_for_many_partitions_are_answered_in_steps() -> None:
+    async def main() -> None:
+        hosting = HostingHarness(PARTITIONS)
+        await hosting.start()
+        harness = hosting.harness
+        frame = harness.frame(ApiKey.FETCH, FETCH_VERSION, fetch_body(PARTITIONS, NO_SESSION, 60_000))
+        clients = [harness.connect() for _ in range(5)]
+        for client in clients:
+            client.deliver(frame, chunk=1 << 20)
+        await settle(2000)
+        purgatory = hosting.manager.purgatory
+        assert purgatory.sizes() == (0, len(clients))
+        clients.pop().close()
+        began = time.thread_time()
+        append(hosting, PARTITIONS - 1)
+        longest_s = time.thread_time() - began
+        while not all(client.frames() for client in clients):
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - began)
+        await settle(2000)
+        assert longest_s < ITERATION_S_MAX * times_slower()
+        assert purgatory.sizes() == (0, 0)
+        append(hosting, 0)  # nobody is listed any more
+
+    asyncio.run(asyncio.wait_for(main(), 120))
