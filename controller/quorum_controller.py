@@ -7,12 +7,13 @@ node before anything is written. Then they are appended as one batch. A response
 have seen is committed. When leadership is lost, pending requests are answered NOT_CONTROLLER, and the second image
 is dropped. Their records may survive or not; the log of the next controller tells.
 
-All events run on the loop, one at a time, in the order in which they came in. A decision with very many records is made
-in parts, one part in an iteration of the loop.
+All events run on the loop, one at a time, in the order in which they came in. A decision that may be long is made in
+parts (`result.py`), one part in an iteration of the loop. The requests of clients take turns: of all of them together
+one part is made in an iteration. What brokers ask for, and fencing, does not wait for them.
 
 Preferred leaders. Kafka gives them leadership back every 300 s. Here the first change of a partition or broker starts a
-timer of a few seconds, after which they lead again, up to a number in one batch. A restarted broker leads again soon,
-but not at the moment when its first partition is in sync and the others are not. While nothing changes, no timer runs.
+timer of a few seconds, after which they lead again. A restarted broker leads again soon, but not at the moment when its
+first partition is in sync and the others are not. While nothing changes, no timer runs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ..raft.driver.raft_driver import QuorumFailedError
 from ..raft.types import LeaderAndEpoch, NotLeaderError
+from ..runtime.incremental_work import Step
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
@@ -39,7 +41,7 @@ from .metadata.metadata_image import BrokerRegistration, MetadataDelta, Metadata
 from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
-from .result import ControllerResult, Response
+from .result import ControllerResult, Decision, Response
 from .security import scram_credentials
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from ..wire.message_types.transactions import AllocateProducerIdsRequest
 
 _Request = TypeVar("_Request")
+_Decide: TypeAlias = Callable[[MetadataImage], ControllerResult | Decision]
 ErrorResponse: TypeAlias = Callable[[_Request, ErrorCode, str | None], Response]
 
 
@@ -117,14 +120,34 @@ class _KRaftVersions(NamedTuple):
         return self.ports.log_end_offset() - 1
 
 
-class _PendingRequest(NamedTuple):
+@dataclass(slots=True)
+class _PendingRequest:
     """A request that is being decided, perhaps in several parts."""
 
-    decide: Callable[[MetadataImage], ControllerResult]
+    decide: _Decide
     refuse: Callable[[ErrorCode, str | None], Response]
     finish: Callable[[_Term, Response], None] | None
     future: asyncio.Future[Response]
     not_controller: Response
+    _decision: Decision | None = None
+
+    def next_part(self, image: MetadataImage) -> ControllerResult | Step | list[Record]:
+        """The next part of the decision; the last one is a `ControllerResult`."""
+        if self._decision is None:
+            begun = self.decide(image)
+            if isinstance(begun, ControllerResult):
+                return begun
+            self._decision = begun
+        try:
+            return next(self._decision)
+        except StopIteration as end:
+            result: ControllerResult = end.value
+            return result
+
+    def answer(self, response: Response) -> None:
+        """Give the response to who waits for it, if anybody still does."""
+        if not self.future.done():
+            self.future.set_result(response)
 
 
 class _Term:
@@ -134,12 +157,18 @@ class _Term:
         self.epoch = epoch
         self.image = image
         self.pending_responses: deque[_PendingResponse] = deque()
+        self.waiting: deque[_PendingRequest] = deque()
+        """Requests of clients of which the next part is decided in a later iteration of the loop."""
+        self.is_turn_scheduled = False
         self.rebalance: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
         """Leadership is lost: answer all pending requests NOT_CONTROLLER."""
         if self.rebalance is not None:
             self.rebalance.cancel()
+        for request in self.waiting:
+            request.answer(request.not_controller)
+        self.waiting.clear()
         for response in self.pending_responses:
             if not response.future.done():
                 response.future.set_result(response.not_controller)
@@ -185,7 +214,7 @@ class QuorumController:
     def register_broker(self, request: BrokerRegistrationRequest) -> asyncio.Future[Response]:
         """BrokerRegistration. The broker epoch is the offset of the registration record."""
 
-        def decide(image: MetadataImage) -> ControllerResult:
+        def decide(image: MetadataImage) -> Decision:
             return broker_registration.register_broker(image, self._settings, self._sessions, request, self._now_ms())
 
         def finish(term: _Term, response: Response) -> None:
@@ -200,12 +229,13 @@ class QuorumController:
     def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> asyncio.Future[Response]:
         """BrokerHeartbeat."""
 
-        def decide(image: MetadataImage) -> ControllerResult:
+        def decide(image: MetadataImage) -> Decision:
             return broker_heartbeat.broker_heartbeat(image, self._settings, self._sessions, request, self._now_ms())
 
         def finish(term: _Term, response: Response) -> None:
             session = self._sessions.get(request.broker_id)
-            leaving = term.image.brokers[request.broker_id].in_controlled_shutdown
+            broker = term.image.brokers.get(request.broker_id)
+            leaving = broker is not None and broker.in_controlled_shutdown
             if session is not None and leaving and session.shutdown_offset is None:
                 session.shutdown_offset = term.image.offset
 
@@ -213,7 +243,7 @@ class QuorumController:
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> asyncio.Future[Response]:
         """UnregisterBroker."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: broker_registration.unregister_broker(image, self._settings, request.broker_id),
             error_responses.top_level,
@@ -249,12 +279,15 @@ class QuorumController:
 
     def create_topics(self, request: CreateTopicsRequest) -> asyncio.Future[Response]:
         """CreateTopics."""
-        creation = create_topics.TopicCreation(request)
-        return self._handle(request, lambda image: creation.decide(self._context(image)), error_responses.create_topics)
+        return self._handle_in_turn(
+            request,
+            lambda image: create_topics.create_topics(self._context(image), request),
+            error_responses.create_topics,
+        )
 
     def delete_topics(self, request: DeleteTopicsRequest) -> asyncio.Future[Response]:
         """DeleteTopics."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: delete_topics.delete_topics(image, self._settings, request),
             error_responses.delete_topics,
@@ -262,7 +295,7 @@ class QuorumController:
 
     def create_partitions(self, request: CreatePartitionsRequest) -> asyncio.Future[Response]:
         """CreatePartitions."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: create_partitions.create_partitions(self._context(image), request),
             error_responses.create_partitions,
@@ -270,7 +303,7 @@ class QuorumController:
 
     def elect_leaders(self, request: ElectLeadersRequest) -> asyncio.Future[Response]:
         """ElectLeaders."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: leader_election.elect_leaders(image, self._settings, request),
             error_responses.elect_leaders,
@@ -278,7 +311,7 @@ class QuorumController:
 
     def alter_partition_reassignments(self, request: AlterPartitionReassignmentsRequest) -> asyncio.Future[Response]:
         """AlterPartitionReassignments."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: reassignment.alter_partition_reassignments(image, self._settings, request),
             error_responses.reassignments,
@@ -286,7 +319,7 @@ class QuorumController:
 
     def list_partition_reassignments(self, request: ListPartitionReassignmentsRequest) -> asyncio.Future[Response]:
         """ListPartitionReassignments."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: reassignment.list_partition_reassignments(image, request),
             error_responses.list_reassignments,
@@ -296,13 +329,13 @@ class QuorumController:
         """UpdateFeatures."""
         kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
         supported = self._settings.supported_features
-        return self._handle(
+        return self._handle_in_turn(
             request, lambda image: features.update_features(image, request, kraft, supported), error_responses.top_level
         )
 
     def alter_configs(self, request: AlterConfigsRequest) -> asyncio.Future[Response]:
         """AlterConfigs."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: alter_configs.alter_configs(image, request, self._config_rules),
             error_responses.alter_configs,
@@ -310,7 +343,7 @@ class QuorumController:
 
     def incremental_alter_configs(self, request: IncrementalAlterConfigsRequest) -> asyncio.Future[Response]:
         """IncrementalAlterConfigs."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules),
             error_responses.alter_configs,
@@ -318,7 +351,7 @@ class QuorumController:
 
     def alter_scram_credentials(self, request: AlterUserScramCredentialsRequest) -> asyncio.Future[Response]:
         """AlterUserScramCredentials."""
-        return self._handle(
+        return self._handle_in_turn(
             request,
             lambda image: scram_credentials.alter_scram_credentials(image, request),
             error_responses.scram_credentials,
@@ -332,50 +365,106 @@ class QuorumController:
     def _handle(
         self,
         request: _Request,
-        decide: Callable[[MetadataImage], ControllerResult],
+        decide: _Decide,
         error_response: ErrorResponse[_Request],
         finish: Callable[[_Term, Response], None] | None = None,
     ) -> asyncio.Future[Response]:
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        refuse = partial(error_response, request)
-        not_controller = refuse(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        """Decide what a broker asks for."""
+        pending = self._pending(request, decide, error_response, finish)
         term = self._term
         if term is None:
-            future.set_result(not_controller)
+            pending.answer(pending.not_controller)
         else:
-            self._decide(term, _PendingRequest(decide, refuse, finish, future, not_controller))
-        return future
+            self._decide(term, pending)
+        return pending.future
+
+    def _handle_in_turn(
+        self, request: _Request, decide: _Decide, error_response: ErrorResponse[_Request]
+    ) -> asyncio.Future[Response]:
+        """Decide what a client asks for, at once if no other client's request was decided in this iteration."""
+        pending = self._pending(request, decide, error_response, None)
+        term = self._term
+        if term is None:
+            pending.answer(pending.not_controller)
+        else:
+            term.waiting.append(pending)
+            if not term.is_turn_scheduled:
+                self._take_turn(term)
+        return pending.future
+
+    def _pending(
+        self,
+        request: _Request,
+        decide: _Decide,
+        error_response: ErrorResponse[_Request],
+        finish: Callable[[_Term, Response], None] | None,
+    ) -> _PendingRequest:
+        refuse = partial(error_response, request)
+        not_controller = refuse(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        return _PendingRequest(decide, refuse, finish, future, not_controller)
+
+    def _take_turn(self, term: _Term) -> None:
+        """Make one part of the decision of one client's request. The next turn is in the next iteration."""
+        term.is_turn_scheduled = bool(term.waiting)
+        if not term.waiting:
+            return
+        asyncio.get_running_loop().call_soon(self._take_turn, term)
+        pending = term.waiting.popleft()
+        if self._decide_part(term, pending):
+            term.waiting.append(pending)
 
     def _decide(self, term: _Term, pending: _PendingRequest) -> None:
-        """Decide, append, and let the response wait for the commit. Later parts follow in later loop iterations."""
+        """Make the first part of the decision, and one part in each iteration after this one."""
         if self._term is not term:
-            pending.future.set_result(pending.not_controller)
-            return
+            pending.answer(pending.not_controller)
+        elif self._decide_part(term, pending):
+            asyncio.get_running_loop().call_soon(self._decide, term, pending)
+
+    def _decide_on_its_own(self, term: _Term, decide: _Decide) -> None:
+        """Decide what nobody has asked for. Errors go to the loop's exception handler."""
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(asyncio.Future.result)
+        self._decide(term, _PendingRequest(decide, lambda code, text: {}, None, future, {}))
+
+    def _decide_part(self, term: _Term, pending: _PendingRequest) -> bool:
+        """Make one part of the decision and append its records. True when there are more parts."""
+        try:
+            return self._make_part(term, pending)
+        except Exception as error:
+            if pending.future.done():
+                raise
+            pending.future.set_exception(error)
+            return False
+
+    def _make_part(self, term: _Term, pending: _PendingRequest) -> bool:
         finish = pending.finish
         try:
-            result = pending.decide(term.image)
+            part = pending.next_part(term.image)
         except ProtocolError as error:
-            result = ControllerResult([], pending.refuse(error.code, error.message))
+            part = ControllerResult([], pending.refuse(error.code, error.message))
             finish = None
         except (NotLeaderError, QuorumFailedError):
             self._resign()
-            pending.future.set_result(pending.not_controller)
-            return
-        if not self._append(term, result.records):
-            pending.future.set_result(pending.not_controller)
-            return
-        if result.has_more:
-            asyncio.get_running_loop().call_soon(self._decide, term, pending)
-            return
+            pending.answer(pending.not_controller)
+            return False
+        if isinstance(part, Step):
+            return True
+        if not self._append(term, part.records if isinstance(part, ControllerResult) else part):
+            pending.answer(pending.not_controller)
+            return False
+        if not isinstance(part, ControllerResult):
+            return True
         if finish is not None:
-            finish(term, result.response)
-        awaited = max(term.image.offset, result.written_offset)
+            finish(term, part.response)
+        awaited = max(term.image.offset, part.written_offset)
         if awaited <= self._committed.offset:
-            pending.future.set_result(result.response)
+            pending.answer(part.response)
         else:
             term.pending_responses.append(
-                _PendingResponse(awaited, pending.future, result.response, pending.not_controller)
+                _PendingResponse(awaited, pending.future, part.response, pending.not_controller)
             )
+        return False
 
     def _append(self, term: _Term, records: Sequence[Record]) -> bool:
         """Replay the records ahead of the commit, then append them as one batch. False when leadership is lost."""
@@ -399,7 +488,7 @@ class QuorumController:
         if delta.moves_leadership:
             self._arm_rebalance(term)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION_KEY for record in records):
-            asyncio.get_running_loop().call_soon(self._run_unclean_elections, term)
+            asyncio.get_running_loop().call_soon(self._elect_where_none_leads, term)
         return True
 
     def _on_commit(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -431,6 +520,7 @@ class QuorumController:
         self._failures.arm_timer()
         self._arm_rebalance(term)
         self._failures.probe_all()
+        self._elect_where_none_leads(term)
 
     def _resign(self) -> None:
         term, self._term = self._term, None
@@ -446,23 +536,13 @@ class QuorumController:
 
     def _on_dead_broker(self, broker: BrokerRegistration) -> None:
         if self._term is not None:
-            self._fence(self._term, broker)
+            departures = self._sessions.departures
+            self._decide_on_its_own(
+                self._term, lambda image: broker_fencing.fence_broker(image, self._settings, broker, departures)
+            )
 
-    def _fence(self, term: _Term, broker: BrokerRegistration) -> None:
-        """Fence this incarnation of the broker. Very many partitions take several iterations of the loop."""
-        known = term.image.brokers.get(broker.broker_id)
-        if self._term is not term or known is None or known.epoch != broker.epoch or known.fenced:
-            return
-        if self._append(
-            term,
-            broker_fencing.fence_broker(term.image, self._settings, broker.broker_id, self._sessions.departures),
-        ):
-            asyncio.get_running_loop().call_soon(self._fence, term, broker)
-
-    def _run_unclean_elections(self, term: _Term) -> None:
-        """Unclean elections were allowed for some topics: elect leaders for those partitions that have none."""
-        if self._term is term:
-            self._append(term, leader_election.unclean_leaders(term.image, self._settings))
+    def _elect_where_none_leads(self, term: _Term) -> None:
+        self._decide_on_its_own(term, lambda image: leader_election.leaderless_partitions(image, self._settings))
 
     # -- preferred leaders -------------------------------------------------------------------------------------------
 
@@ -473,7 +553,7 @@ class QuorumController:
 
     def _on_rebalance(self, term: _Term) -> None:
         term.rebalance = None
-        self._append(term, leader_election.preferred_leaders(term.image, self._settings))
+        self._decide_on_its_own(term, lambda image: leader_election.preferred_leaders(image, self._settings))
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1_000)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .invariants import invariant
@@ -18,6 +19,7 @@ from .ports import Disk, File
 
 T = TypeVar("T")
 S = TypeVar("S")
+H = TypeVar("H", bound=Hashable)
 
 
 class PendingChange(Protocol):
@@ -100,6 +102,17 @@ def sort_in_steps(items: Sequence[S], pace: Pace | None = None) -> Work[list[S]]
         if pace.ends_step(ITEMS_PER_STEP):
             yield PLAIN_STEP
     return (yield from map_in_steps(lambda item: item, heapq.merge(*runs), pace))  # type: ignore[type-var]
+
+
+def count_in_steps(items: Iterable[H], pace: Pace | None = None) -> Work[Counter[H]]:
+    """Work that counts how many times each item occurs."""
+    pace = pace or Pace()
+    counter: Counter[H] = Counter()
+    for item in items:
+        counter[item] += 1
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return counter
 
 
 def for_each(items: Iterable[S], visit: Callable[[S], object]) -> Work[None]:

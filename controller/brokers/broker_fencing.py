@@ -17,9 +17,10 @@ from collections.abc import Callable
 from itertools import chain, repeat
 
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
-from ..metadata.metadata_records import BrokerChangeRecord, Record
+from ..metadata.metadata_records import BrokerChangeRecord
 from ..partitions import broker_departures
 from ..partitions.broker_departures import Departures
+from ..result import ControllerResult, Decision
 from ..settings import ControllerSettings
 from .broker_sessions import BrokerSessions
 from .listener_probe import Probe, ProbeResult
@@ -36,20 +37,21 @@ PROBE_INTERVAL_S = 1.0
 
 
 def fence_broker(
-    image: MetadataImage, settings: ControllerSettings, broker_id: int, departures: Departures | None = None
-) -> list[Record]:
-    """The records that fence a broker, take it out of every ISR and give its partitions other leaders.
+    image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, departures: Departures
+) -> Decision:
+    """Fence this incarnation of the broker, take it out of every ISR and give its partitions other leaders.
 
-    There are none when it is fenced already. When it has very many partitions, these are the changes of the first of
-    them, and the broker is fenced with the last.
+    Nothing changes when it is fenced already or another incarnation has registered. When it has very many partitions,
+    it is fenced with the last of them.
     """
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced:
-        return []
-    leaving = broker_departures.remove_broker(image, settings, broker_id, departures=departures)
-    if len(leaving) >= broker_departures.CHANGES_PER_BATCH:
-        return leaving
-    return [BrokerChangeRecord(broker_id, broker.epoch, fenced=True), *leaving]
+    while True:
+        known = image.brokers.get(broker.broker_id)
+        if known is None or known.epoch != broker.epoch or known.fenced:
+            return ControllerResult()
+        leaving = broker_departures.remove_broker(image, settings, broker.broker_id, departures=departures)
+        if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            return ControllerResult([BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=True), *leaving])
+        yield leaving
 
 
 class BrokerFailureDetector:

@@ -18,7 +18,7 @@ from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord, Record
 from ..partitions import broker_departures, replica_directories
 from ..partitions.broker_departures import Departures
-from ..result import ControllerResult
+from ..result import ControllerResult, Decision, Parts
 from ..settings import ControllerSettings
 from .broker_epoch import check_broker_epoch
 from .broker_fencing import fence_broker
@@ -50,7 +50,7 @@ def broker_heartbeat(
     sessions: BrokerSessions,
     request: BrokerHeartbeatRequest,
     now_ms: int,
-) -> ControllerResult:
+) -> Decision:
     """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
 
     Failed directories are dealt with first. What else the broker asks for is decided at its next heartbeat.
@@ -62,10 +62,10 @@ def broker_heartbeat(
     failed = replica_directories.newly_failed_directories(broker, request.get("offline_log_dirs", ()))
     if failed and len(failed) < len(broker.log_dirs):
         target = state
-        records = replica_directories.remove_offline_directories(image, settings, broker, failed)
+        records = yield from replica_directories.remove_offline_directories(image, settings, broker, failed)
     else:
         target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
-        records = _transition(image, settings, broker, (state, target), sessions.departures)
+        records = yield from _transition(image, settings, broker, (state, target), sessions.departures)
     if target is BrokerState.SHUTDOWN_NOW:
         sessions.end(broker.broker_id)  # its next incarnation need not wait
     response = {
@@ -74,7 +74,7 @@ def broker_heartbeat(
         "is_fenced": target in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
         "should_shut_down": target is BrokerState.SHUTDOWN_NOW,
     }
-    return ControllerResult(records, response, has_more=len(records) >= broker_departures.CHANGES_PER_BATCH)
+    return ControllerResult(records, response)
 
 
 def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Session) -> bool:
@@ -116,16 +116,28 @@ def _transition(
     broker: BrokerRegistration,
     states: tuple[BrokerState, BrokerState],
     departures: Departures,
-) -> list[Record]:
+) -> Parts[list[Record]]:
     state, target = states
     if target is BrokerState.CONTROLLED_SHUTDOWN:
-        leaving = broker_departures.remove_broker(image, settings, broker.broker_id, departures=departures)
-        if state is target:
-            return leaving
-        return [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True), *leaving]
+        return (yield from _shut_down(image, settings, broker, departures))
     if state is target:
         return []
     if target is BrokerState.UNFENCED:
-        unfenced: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)]
-        return unfenced + broker_departures.elect_for_returned_broker(image, settings, broker.broker_id)
-    return fence_broker(image, settings, broker.broker_id, departures)
+        unfenced = BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)
+        return (yield from broker_departures.elect_for_returned_broker(image, settings, unfenced)).records
+    return (yield from fence_broker(image, settings, broker, departures)).records
+
+
+def _shut_down(
+    image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, departures: Departures
+) -> Parts[list[Record]]:
+    begun: list[Record] = []
+    if not broker.in_controlled_shutdown:
+        begun.append(BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True))
+    while True:
+        leaving = broker_departures.remove_broker(image, settings, broker.broker_id, departures=departures)
+        if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            return [*begun, *leaving]
+        yield [*begun, *leaving]
+        begun = []
+        check_broker_epoch(image, broker.broker_id, broker.epoch)

@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ...runtime.incremental_work import Work, map_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.features import OfferedFeature, check_supported
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import Endpoint, RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
 from ..partitions import broker_departures
+from ..partitions.broker_departures import Departures
 from ..partitions.replica_directories import check_registered_directories
-from ..result import ControllerResult, error_response
+from ..result import ControllerResult, Decision, error_response
 from ..settings import ControllerSettings
 from .broker_sessions import BrokerSessions
 
@@ -29,7 +31,7 @@ def register_broker(
     sessions: BrokerSessions,
     request: BrokerRegistrationRequest,
     now_ms: int,
-) -> ControllerResult:
+) -> Decision:
     """BrokerRegistration 0-4. The caller adds `broker_epoch` to the response: it is the offset of the record.
 
     The same incarnation keeps its registration when it asks again. Another incarnation first leaves all ISRs. When it
@@ -37,26 +39,28 @@ def register_broker(
     `ProtocolError`: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, INVALID_REGISTRATION, UNSUPPORTED_VERSION,
     DUPLICATE_BROKER_REGISTRATION.
     """
-    incarnation_id = _check_registration(image, request)
-    known = image.brokers.get(request.broker_id)
-    if known is not None and known.incarnation_id == incarnation_id:
-        return ControllerResult([], {"error_code": 0})
-    listeners = endpoints(request.listeners)
-    if known is not None and sessions.blocks(known, listeners, now_ms):
-        raise ProtocolError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            "Another broker is registered with that broker id. If the broker was recently restarted this should "
-            "self-resolve once the heartbeat manager expires the broker's session.",
+    listeners = yield from endpoints(request.listeners)
+    features = yield from feature_ranges(request.features)
+    while True:
+        incarnation_id = _check_registration(image, request)
+        known = image.brokers.get(request.broker_id)
+        if known is not None and known.incarnation_id == incarnation_id:
+            return ControllerResult([], {"error_code": 0})
+        if known is not None and sessions.blocks(known, listeners, now_ms):
+            raise ProtocolError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                "Another broker is registered with that broker id. If the broker was recently restarted this should "
+                "self-resolve once the heartbeat manager expires the broker's session.",
+            )
+        # A broker that was unregistered meanwhile may still be in an ELR, and cannot prove a clean stop.
+        clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
+        leaving = broker_departures.remove_broker(
+            image, settings, request.broker_id, unclean=not clean, departures=sessions.departures
         )
-    # A broker that was unregistered meanwhile may still be in an ELR, and cannot prove a clean stop.
-    clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
-    records = broker_departures.remove_broker(
-        image, settings, request.broker_id, unclean=not clean, departures=sessions.departures
-    )
-    if len(records) >= broker_departures.CHANGES_PER_BATCH:
-        return ControllerResult(records, has_more=True)
-    records.append(_registration(request, incarnation_id, listeners))
-    return ControllerResult(records, {"error_code": 0})
+        if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            record = _registration(request, incarnation_id, listeners, features)
+            return ControllerResult([*leaving, record], {"error_code": 0})
+        yield leaving
 
 
 def _check_registration(image: MetadataImage, request: BrokerRegistrationRequest) -> UUID:
@@ -76,7 +80,10 @@ def _check_registration(image: MetadataImage, request: BrokerRegistrationRequest
 
 
 def _registration(
-    request: BrokerRegistrationRequest, incarnation_id: UUID, listeners: tuple[Endpoint, ...]
+    request: BrokerRegistrationRequest,
+    incarnation_id: UUID,
+    listeners: tuple[Endpoint, ...],
+    features: tuple[tuple[str, int, int], ...],
 ) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
@@ -84,30 +91,34 @@ def _registration(
         listeners=listeners,
         rack=request.rack,
         log_dirs=tuple(directory for directory in request.get("log_dirs", ()) if directory is not None),
-        features=feature_ranges(request.features),
+        features=features,
     )
 
 
 def endpoints(
     listeners: Iterable[BrokerRegistrationRequest.Listener | ControllerRegistrationRequest.Listener],
-) -> tuple[Endpoint, ...]:
+) -> Work[tuple[Endpoint, ...]]:
     """The listeners of a request in the form of records."""
-    return tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in listeners)
+    rows = yield from map_in_steps(lambda one: Endpoint(one.name, one.host, one.port, one.security_protocol), listeners)
+    return tuple(rows)
 
 
-def feature_ranges(features: Iterable[OfferedFeature]) -> tuple[tuple[str, int, int], ...]:
+def feature_ranges(features: Iterable[OfferedFeature]) -> Work[tuple[tuple[str, int, int], ...]]:
     """The features of a request in the form of records: name, lowest and highest supported level."""
-    return tuple((one.name, one.min_supported_version, one.max_supported_version) for one in features)
+    rows = yield from map_in_steps(
+        lambda one: (one.name, one.min_supported_version, one.max_supported_version), features
+    )
+    return tuple(rows)
 
 
-def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> ControllerResult:
+def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> Decision:
     """ControllerRegistration 0 (KIP-919). Raises `ProtocolError(UNSUPPORTED_VERSION)`."""
     if request.incarnation_id is None:
         return ControllerResult([], error_response(ErrorCode.INVALID_REQUEST, "A controller has an incarnation id."))
+    listeners = yield from endpoints(request.listeners)
+    features = yield from feature_ranges(request.features)
     check_supported(image, request.features, "controller")
-    record = RegisterControllerRecord(
-        request.controller_id, request.incarnation_id, endpoints(request.listeners), feature_ranges(request.features)
-    )
+    record = RegisterControllerRecord(request.controller_id, request.incarnation_id, listeners, features)
     known = image.controllers.get(record.controller_id)
     unchanged = known is not None and tuple(known) == (
         record.controller_id,
@@ -118,14 +129,16 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
     return ControllerResult([] if unchanged else [record], error_response(ErrorCode.NONE))
 
 
-def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> ControllerResult:
+def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> Decision:
     """UnregisterBroker 0: remove the broker and take it out of ISRs. Its replicas stay assigned to it."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        message = f"Broker ID {broker_id} is not currently registered"
-        return ControllerResult([], error_response(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
-    records = broker_departures.remove_broker(image, settings, broker_id)
-    if len(records) >= broker_departures.CHANGES_PER_BATCH:
-        return ControllerResult(records, has_more=True)
-    records.append(UnregisterBrokerRecord(broker_id, broker.epoch))
-    return ControllerResult(records, error_response(ErrorCode.NONE))
+    departures = Departures()
+    while True:
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            message = f"Broker ID {broker_id} is not currently registered"
+            return ControllerResult([], error_response(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
+        leaving = broker_departures.remove_broker(image, settings, broker_id, departures=departures)
+        if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            records = [*leaving, UnregisterBrokerRecord(broker_id, broker.epoch)]
+            return ControllerResult(records, error_response(ErrorCode.NONE))
+        yield leaving

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ...runtime.incremental_work import Pace, count_in_steps
 from ...wire.config_def import LIST, ConfigKey, UpdateMode
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import (
@@ -20,7 +21,7 @@ from ..metadata.metadata_image import (
 from ..metadata.metadata_records import ConfigRecord, Record
 from ..partitions.eligible_leader_replicas import clear_elr
 from ..policies import Policies
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
 from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .group_configs import GROUP_CONFIGS, GroupLimits
@@ -58,48 +59,74 @@ class ConfigRules(NamedTuple):
 
 _NO_RULES = ConfigRules()
 
+ELRS_PER_BATCH = 250
+"""ELRs that are emptied in one batch of records, before `min.insync.replicas` is altered with the last of them."""
+
+_Config = TypeVar("_Config", bound="AlterConfigsRequest.AlterableConfig")
+_Configs = TypeVar("_Configs", covariant=True)
+_Change: TypeAlias = Callable[[int, Mapping[str, str], Sequence[_Config]], dict[str, str]]
+
 
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules = _NO_RULES
-) -> ControllerResult:
+) -> Decision:
     """IncrementalAlterConfigs 0-1. Each resource succeeds or fails as a whole."""
-    given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
-    return _alter(image, given, _incremented, rules, validate_only=request.validate_only)
+    return _alter(image, request.resources, _incremented, rules, validate_only=request.validate_only)
 
 
-def alter_configs(
-    image: MetadataImage, request: AlterConfigsRequest, rules: ConfigRules = _NO_RULES
-) -> ControllerResult:
+def alter_configs(image: MetadataImage, request: AlterConfigsRequest, rules: ConfigRules = _NO_RULES) -> Decision:
     """AlterConfigs 0-2. A configuration that is not named goes back to its default."""
-    given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
-    return _alter(image, given, _replaced, rules, validate_only=request.validate_only)
+    return _alter(image, request.resources, _replaced, rules, validate_only=request.validate_only)
 
 
-_Config = TypeVar("_Config", bound="AlterConfigsRequest.AlterableConfig")
-_Change: TypeAlias = Callable[[int, Mapping[str, str], Sequence[_Config]], dict[str, str]]
+class _Resource(Protocol[_Configs]):
+    """A resource of either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+    @property
+    def configs(self) -> _Configs: ...
 
 
 def _alter(
     image: MetadataImage,
-    given: Sequence[tuple[tuple[int, str], Sequence[_Config]]],
+    resources: Sequence[_Resource[Sequence[_Config]]],
     change: _Change[_Config],
     rules: ConfigRules,
     *,
     validate_only: bool,
-) -> ControllerResult:
+) -> Decision:
+    pace = Pace()
+    times = yield from count_in_steps(((one.resource_type, one.resource_name) for one in resources), pace)
     records: list[Record] = []
     results: list[Response] = []
-    times = Counter(key for key, _ in given)
-    for key, configs in given:
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
         try:
             if times[key] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter_resource(image, key, configs, change, rules)
+            altered = _alter_resource(image, key, resource.configs, change, rules)
+            while not validate_only:
+                # While very many ELRs are emptied, other requests may alter the same resource.
+                cleared = list(islice(_elr_after(image, altered), ELRS_PER_BATCH))
+                if len(cleared) < ELRS_PER_BATCH:
+                    records += [*altered, *cleared]
+                    break
+                yield [*records, *cleared]
+                records = []
+                altered = _alter_resource(image, key, resource.configs, change, rules)
         except ProtocolError as error:
             results.append(_result(key, error.code, error.message))
         else:
             results.append(_result(key, ErrorCode.NONE, None))
-    return ControllerResult([] if validate_only else records, {"responses": results})
+        if pace.ends_step(1 + len(resource.configs)):
+            yield records
+            records = []
+    return ControllerResult(records, {"responses": results})
 
 
 def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Response:
@@ -108,7 +135,7 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
 
 def _alter_resource(
     image: MetadataImage, key: tuple[int, str], given: Sequence[_Config], change: _Change[_Config], rules: ConfigRules
-) -> list[Record]:
+) -> list[ConfigRecord]:
     _check_name(key)
     names = [one.name for one in given]
     if len(set(names)) < len(names):
@@ -124,7 +151,7 @@ def _alter_resource(
             _declared(key[0], name).parse_for_client(value)
         check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(new)
     _check_exists(image, key)
-    records: list[Record] = [
+    records = [
         ConfigRecord(key[0], key[1], name, new.get(name))
         for name in dict.fromkeys((*old, *new))
         if new.get(name) != old.get(name)
@@ -132,8 +159,6 @@ def _alter_resource(
     # AlterConfigs also removes what it does not name; policies do not see that (KAFKA-14195).
     requested = {name: new.get(name) for name in names if new.get(name) != old.get(name)}
     rules.policies.check_config(*key, requested)
-    if new.get("min.insync.replicas") != old.get("min.insync.replicas"):
-        records += _elr_after_min_isr_change(image, key)
     return records
 
 
@@ -242,7 +267,11 @@ def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mappin
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
 
 
-def _elr_after_min_isr_change(image: MetadataImage, key: tuple[int, str]) -> list[Record]:
-    if key[0] == TOPIC_RESOURCE:
-        return clear_elr([image.topics_by_name[key[1]]])
-    return clear_elr(image.topics_by_id.values())
+def _elr_after(image: MetadataImage, altered: Sequence[ConfigRecord]) -> Iterator[Record]:
+    """What empties the ELRs that another `min.insync.replicas` makes wrong."""
+    for record in altered:
+        if record.name == "min.insync.replicas":
+            is_topic = record.resource_type == TOPIC_RESOURCE
+            yield from clear_elr(
+                [image.topics_by_name[record.resource_name]] if is_topic else image.topics_by_id.values()
+            )

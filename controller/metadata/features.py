@@ -18,16 +18,17 @@ metadata are lost by that. Each node then writes a snapshot at the lower level a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
+from ...runtime.incremental_work import PLAIN_STEP, Pace, Work, count_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..partitions.eligible_leader_replicas import switch_off_elr
-from ..result import ControllerResult, Response, error_response
+from ..result import ControllerResult, Decision, Response, error_response
 from .metadata_image import (
     ELR_FEATURE,
     METADATA_VERSION_FEATURE,
@@ -129,6 +130,9 @@ def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who
 
 # -- UpdateFeatures ------------------------------------------------------------------------------------------------
 
+ELRS_PER_BATCH = 250
+"""ELRs that are emptied in one batch of records, before the feature is switched off with the last of them."""
+_ELR_OFF = (ELR_FEATURE, 0)
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -167,7 +171,7 @@ class _Update:
 
 def update_features(
     image: MetadataImage, request: UpdateFeaturesRequest, kraft: KRaftVersions, supported: VersionRanges
-) -> ControllerResult:
+) -> Decision:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
     `metadata.version` is a level of Apache Kafka. No record here depends on it, so it may go where Kafka lets it go:
@@ -176,30 +180,64 @@ def update_features(
     go up and down, too, since every level reads what the others wrote. `eligible.leader.replicas.version` may be
     switched on, and off again as long as no partition depends on its ELR.
     """
+    pace = Pace()
+    times = yield from count_in_steps((update.feature for update in request.feature_updates), pace)
+    is_validated_only = request.get("validate_only", False)
+    while True:
+        checked = yield from _check_updates(image, request.feature_updates, times, kraft, supported)
+        if checked.failure is not None:
+            reason = checked.failure.message
+            message = f"The update failed for all features since the following feature had an error: {reason}"
+            return ControllerResult([], {**error_response(checked.failure.code, message), "results": checked.results})
+        response = {**error_response(ErrorCode.NONE), "results": checked.results}
+        if is_validated_only:
+            return ControllerResult([], response)
+        emptied = list(islice(switch_off_elr(image), ELRS_PER_BATCH)) if checked.switches_elr_off else []
+        if len(emptied) < ELRS_PER_BATCH:
+            break
+        # While very many ELRs are emptied, other requests are decided: the updates are checked again after it.
+        yield emptied
+    levels = [one.max_version_level for one in request.feature_updates if one.feature == KRAFT_VERSION_FEATURE]
+    upgrades = [kraft.upgrade(level, validate_only=False) for level in levels if level != kraft.level]
+    return ControllerResult([*emptied, *checked.records], response, max(upgrades, default=-1))
+
+
+class _CheckedUpdates(NamedTuple):
+    records: list[Record]
+    results: list[Response]
+    failure: ProtocolError | None
+    """What the first of the refused updates was refused for."""
+
+    @property
+    def switches_elr_off(self) -> bool:
+        return any(isinstance(one, FeatureLevelRecord) and (one.name, one.level) == _ELR_OFF for one in self.records)
+
+
+def _check_updates(
+    image: MetadataImage,
+    updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey],
+    times: Mapping[str, int],
+    kraft: KRaftVersions,
+    supported: VersionRanges,
+) -> Work[_CheckedUpdates]:
+    """Check all updates. If none is refused, it is done in one step, since there are few features."""
+    pace = Pace()
     records: list[Record] = []
     results: list[Response] = []
-    times = Counter(update.feature for update in request.feature_updates)
     failure: ProtocolError | None = None
-    for update in request.feature_updates:
+    for update in updates:
+        code, text = ErrorCode.NONE, None
         try:
             if times[update.feature] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"The feature {update.feature} is named twice.")
             records += _update_one(image, update, kraft, supported)
-            results.append({"feature": update.feature, "error_code": 0, "error_message": None})
         except ProtocolError as error:
             failure = failure or error
-            results.append(
-                {"feature": update.feature, "error_code": int(error.code), "error_message": error.message or None}
-            )
-    if failure is not None:
-        message = f"The update failed for all features since the following feature had an error: {failure.message}"
-        return ControllerResult([], {**error_response(failure.code, message), "results": results})
-    response = {**error_response(ErrorCode.NONE), "results": results}
-    if request.get("validate_only", False):
-        return ControllerResult([], response)
-    levels = [one.max_version_level for one in request.feature_updates if one.feature == KRAFT_VERSION_FEATURE]
-    upgrades = [kraft.upgrade(level, validate_only=False) for level in levels if level != kraft.level]
-    return ControllerResult(records, response, max(upgrades, default=-1))
+            code, text = error.code, error.message or None
+        results.append({"feature": update.feature, **error_response(code, text)})
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return _CheckedUpdates(records, results, failure)
 
 
 def _update_one(
@@ -230,10 +268,9 @@ def _update_one(
         _check_nothing_is_lost(update)
     if name == RECORD_VERSION_FEATURE and level < SECURITY_RECORDS:
         _check_no_security(image, update)
-    records: list[Record] = []
     if name == ELR_FEATURE and level == 0:
-        records += switch_off_elr(image)
-    return [*records, FeatureLevelRecord(name, level)]
+        switch_off_elr(image)
+    return [FeatureLevelRecord(name, level)]
 
 
 def _check_direction(update: _Update) -> None:

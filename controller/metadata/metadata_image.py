@@ -189,6 +189,11 @@ class MetadataDelta:
         return bool(self.changed_partitions or self.changed_brokers)
 
 
+def metric_name(topic: str) -> str:
+    """The topic's name as metrics have it."""
+    return topic.replace(".", "_")
+
+
 class MetadataImage:
     """The state after the record at `offset`."""
 
@@ -207,6 +212,7 @@ class MetadataImage:
         self.acls: dict[UUID, AclBinding] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.next_producer_id = 0
+        self._topics_by_metric_name: dict[str, str] = {}
         # Topics whose dict of partitions no copy shares. The dicts of other topics are copied before they change.
         self._owned: set[UUID] = set()
 
@@ -219,6 +225,7 @@ class MetadataImage:
         copy.configs, copy.features = self.configs.copy(), self.features.copy()
         copy.scram_credentials, copy.acls = self.scram_credentials.copy(), self.acls.copy()
         copy.client_quotas = self.client_quotas.copy()
+        copy._topics_by_metric_name = self._topics_by_metric_name.copy()
         self._owned.clear()
         return copy
 
@@ -240,6 +247,10 @@ class MetadataImage:
         """The partition, or None when there is no such topic or partition."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
+
+    def topic_with_metric_name_of(self, name: str) -> str | None:
+        """A topic whose name is the same as `name` in metrics, where '.' is written as '_'."""
+        return self._topics_by_metric_name.get(metric_name(name))
 
     def all_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
         """Every partition with its topic and index, in the order in which the topics were created."""
@@ -362,6 +373,8 @@ class MetadataImage:
         topic = TopicImage(record.name, record.topic_id, {})
         self.topics_by_id[record.topic_id] = self.topics_by_name[record.name] = topic
         self._owned.add(record.topic_id)
+        if "." in record.name or "_" in record.name:
+            self._topics_by_metric_name[metric_name(record.name)] = record.name
         delta.created_topics[record.topic_id] = None
 
     def _replay_partition(self, record: PartitionRecord, offset: int, delta: MetadataDelta) -> None:
@@ -398,6 +411,8 @@ class MetadataImage:
     def _replay_remove_topic(self, record: RemoveTopicRecord, offset: int, delta: MetadataDelta) -> None:
         topic = required(self.topics_by_id.pop(record.topic_id, None), "only a known topic is removed")
         del self.topics_by_name[topic.name]
+        if self._topics_by_metric_name.get(metric_name(topic.name)) == topic.name:
+            del self._topics_by_metric_name[metric_name(topic.name)]
         self._owned.discard(topic.topic_id)
         if self.configs.pop((TOPIC_RESOURCE, topic.name), None) is not None:
             delta.changed_configs[(TOPIC_RESOURCE, topic.name)] = None

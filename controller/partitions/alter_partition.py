@@ -8,20 +8,24 @@ have lost the tail of its log, is therefore not in sync by the fetches of its pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ...runtime.incremental_work import Pace
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import RECOVERED, RECOVERING, Record
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response
 from ..settings import ControllerSettings
 from .partition_change import Goal, PartitionRules, decide_partition_change
 
 if TYPE_CHECKING:
     from ...wire.message_types.brokers import AlterPartitionRequest
+
+_MEMBERS_PER_ITEM = 16
 
 
 class IsrMember(NamedTuple):
@@ -31,39 +35,59 @@ class IsrMember(NamedTuple):
     broker_epoch: int = -1
 
 
-def alter_partition(
-    image: MetadataImage, settings: ControllerSettings, request: AlterPartitionRequest
-) -> ControllerResult:
-    """AlterPartition 2-3. The response has for each partition an error or its new state."""
+def alter_partition(image: MetadataImage, settings: ControllerSettings, request: AlterPartitionRequest) -> Decision:
+    """AlterPartition 2-3, in parts of some partitions. The response has for each an error or its new state."""
+    pace = Pace()
+    leader = _Leader(image, PartitionRules(image, settings), request.broker_id, {}, [])
+    topics: list[Response] = []
     try:
         check_broker_epoch(image, request.broker_id, request.broker_epoch)
+        for topic, data in _topics_and_partitions(request):
+            if data is None:
+                topics.append({"topic_id": topic.topic_id, "partitions": []})
+            else:
+                topics[-1]["partitions"].append(_row(leader, topic.topic_id, data))
+            if pace.ends_step(1 if data is None else 1 + len(requested_isr(data)) // _MEMBERS_PER_ITEM):
+                yield leader.take_records()
+                check_broker_epoch(image, request.broker_id, request.broker_epoch)
     except ProtocolError as error:
         return ControllerResult([], {"error_code": int(error.code), "topics": []})
-    leader = _Leader(image, PartitionRules(image, settings), request.broker_id, {})
-    topics = [_alter_topic(leader, topic) for topic in request.topics]
-    return ControllerResult(list(leader.changes.values()), {"error_code": 0, "topics": topics})
+    return ControllerResult(leader.take_records(), {"error_code": 0, "topics": topics})
+
+
+def _topics_and_partitions(
+    request: AlterPartitionRequest,
+) -> Iterator[tuple[AlterPartitionRequest.TopicData, AlterPartitionRequest.PartitionData | None]]:
+    for topic in request.topics:
+        yield topic, None
+        for data in topic.partitions:
+            yield topic, data
 
 
 class _Leader(NamedTuple):
-    """The leader that asks, the rules of its topics, and the changes decided so far."""
+    """The leader that asks, the rules of its topics, and what was decided so far."""
 
     image: MetadataImage
     rules: PartitionRules
     broker_id: int
-    changes: dict[tuple[UUID, int], Record]
+    altered: dict[tuple[UUID, int], None]
+    records: list[Record]
+    """Those that are not appended yet."""
+
+    def take_records(self) -> list[Record]:
+        records = self.records.copy()
+        self.records.clear()
+        return records
 
 
-def _alter_topic(leader: _Leader, asked: AlterPartitionRequest.TopicData) -> Response:
-    topic = None if asked.topic_id is None else leader.image.topics_by_id.get(asked.topic_id)
-    rows: list[Response] = []
-    for data in asked.partitions:
-        try:
-            if topic is None:
-                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID)
-            rows.append(_alter_one(leader, topic, data))
-        except ProtocolError as error:
-            rows.append({"partition_index": data.partition_index, "error_code": int(error.code)})
-    return {"topic_id": asked.topic_id, "partitions": rows}
+def _row(leader: _Leader, topic_id: UUID | None, data: AlterPartitionRequest.PartitionData) -> Response:
+    topic = None if topic_id is None else leader.image.topics_by_id.get(topic_id)
+    try:
+        if topic is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return _alter_one(leader, topic, data)
+    except ProtocolError as error:
+        return {"partition_index": data.partition_index, "error_code": int(error.code)}
 
 
 def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.PartitionData) -> Response:
@@ -73,7 +97,7 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     members = requested_isr(data)
     recovery = data.leader_recovery_state
-    if key in leader.changes:
+    if key in leader.altered:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a partition is altered once a request")
     _check_epochs(partition, leader.broker_id, data)
     _check_isr(partition, members, recovery)
@@ -86,7 +110,8 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
     goal = Goal(isr, rule.acceptable, rule.min_insync_replicas, rule.elr_enabled, rule.election, None, recovery)
     change = decide_partition_change(topic.topic_id, data.partition_index, partition, goal)
     if change is not None:
-        leader.changes[key] = change
+        leader.altered[key] = None
+        leader.records.append(change)
         partition = partition.merge(change)
         if change.leader is not None:
             raise ProtocolError(ErrorCode.NEW_LEADER_ELECTED)

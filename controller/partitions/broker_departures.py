@@ -16,11 +16,13 @@ from itertools import islice
 from uuid import UUID
 
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
-from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
+from ..metadata.metadata_records import BrokerChangeRecord, PartitionChangeRecord, Record
+from ..result import Decision
 from ..settings import ControllerSettings
+from .changes_in_parts import change_partitions, has_no_leader
 from .partition_change import Acceptable, Goal, PartitionRules, decide_partition_change
 
-CHANGES_PER_BATCH = 500
+CHANGES_PER_BATCH = 250
 """Partitions that change in one batch of records when a broker leaves."""
 
 
@@ -117,16 +119,19 @@ def remove_broker(
 
 
 def remove_failed_directories(
-    image: MetadataImage, settings: ControllerSettings, broker_id: int, failed: Sequence[UUID]
+    image: MetadataImage, settings: ControllerSettings, broker_id: int, failed: Sequence[UUID], departures: Departures
 ) -> list[Record]:
-    """Changes that take the broker's replicas in the `failed` directories out of ISRs, ELRs and leaderships."""
+    """Changes that take the broker's replicas in the `failed` directories out of ISRs, ELRs and leaderships.
+
+    There are at most `CHANGES_PER_BATCH`, as with `remove_broker`.
+    """
 
     def is_affected(partition: PartitionRegistration) -> bool:
         is_member = broker_id in partition.isr or broker_id in partition.elr
         return is_member and partition.directory_of(broker_id) in failed
 
-    affected = [one for one in image.all_partitions() if is_affected(one[2])]
-    return list(_replicas_leave(image, settings, broker_id, affected, unclean=True))
+    affected = departures.candidates(image, broker_id, is_affected)
+    return list(islice(_replicas_leave(image, settings, broker_id, affected, unclean=True), CHANGES_PER_BATCH))
 
 
 def _replicas_leave(
@@ -153,18 +158,22 @@ def _acceptable(image: MetadataImage, active: Mapping[int, None], partition: Par
     return lambda broker_id: broker_id in active and image.is_replica_online(broker_id, partition)
 
 
-def elect_for_returned_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
-    """Elections for the partitions without a leader: the broker may lead again."""
+def elect_for_returned_broker(
+    image: MetadataImage, settings: ControllerSettings, unfenced: BrokerChangeRecord
+) -> Decision:
+    """Unfence the broker, which may lead again, and elect leaders for the partitions that have none."""
     rules = PartitionRules(image, settings)
-    active = {other: None for other in image.brokers if other == broker_id or image.is_active(other)}
-    records: list[Record] = []
-    for topic, index, partition in image.all_partitions():
-        if partition.leader == NO_LEADER:
-            goal = rules.goal(topic.name, partition.isr, _acceptable(image, active, partition))
-            change = decide_partition_change(topic.topic_id, index, partition, goal)
-            if change is not None:
-                records.append(change)
-    return records
+    begun_at = image.offset
+
+    def elect(topic: TopicImage, index: int, partition: PartitionRegistration) -> PartitionChangeRecord | None:
+        def is_acceptable(broker_id: int) -> bool:
+            returns = broker_id == unfenced.broker_id and image.offset == begun_at
+            return (returns or image.is_active(broker_id)) and image.is_replica_online(broker_id, partition)
+
+        goal = rules.goal(topic.name, partition.isr, is_acceptable)
+        return decide_partition_change(topic.topic_id, index, partition, goal)
+
+    return change_partitions(image, has_no_leader, elect, [unfenced])
 
 
 def leads_any(image: MetadataImage, broker_id: int) -> bool:

@@ -11,7 +11,7 @@ left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
@@ -43,28 +43,25 @@ def last_known_elr_after(partition: PartitionRegistration, isr: tuple[int, ...],
     return partition.last_known_elr
 
 
-def clear_elr(topics: Iterable[TopicImage]) -> list[Record]:
+def clear_elr(topics: Iterable[TopicImage]) -> Iterator[Record]:
     """Empty the ELRs of `topics`: under another `min.insync.replicas`, their members may miss committed records.
 
     Partitions without a leader keep theirs: nothing is committed meanwhile, and only the ELR tells who may lead.
     """
-    return [
-        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
-        for topic in topics
-        for index, partition in topic.partitions.items()
-        if partition.leader != NO_LEADER and (partition.elr or partition.last_known_elr)
-    ]
-
-
-def switch_off_elr(image: MetadataImage) -> list[Record]:
-    """Empty all ELRs. Raises `ProtocolError(INVALID_UPDATE_VERSION)` when a partition depends on its ELR."""
-    for topic in image.topics_by_id.values():
+    for topic in topics:
         for index, partition in topic.partitions.items():
-            if not partition.isr:
-                message = f"{topic.name}-{index} has eligible leader replicas and no ISR: bring one of them back first."
-                raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
-    return [
+            if partition.leader != NO_LEADER and (partition.elr or partition.last_known_elr):
+                yield PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+
+
+def switch_off_elr(image: MetadataImage) -> Iterator[Record]:
+    """Empty all ELRs. Raises `ProtocolError(INVALID_UPDATE_VERSION)` at once if a partition depends on its ELR."""
+    for topic, index, partition in image.all_partitions():
+        if not partition.isr:
+            message = f"{topic.name}-{index} has eligible leader replicas and no ISR: bring one of them back first."
+            raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return (
         PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
         for topic, index, partition in image.all_partitions()
         if partition.elr or partition.last_known_elr
-    ]
+    )

@@ -54,11 +54,15 @@ class Goal:
 
 
 class PartitionRules:
-    """The rules of elections by topic, each looked up once: a broker may have thousands of partitions."""
+    """The rules of elections by topic, each looked up once: a broker may have thousands of partitions.
+
+    In a decision in parts the image changes between two parts; then all rules are looked up again.
+    """
 
     def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
         self._image = image
         self._settings = settings
+        self._image_offset = image.offset
         self._elr_enabled = image.elr_enabled
         self._by_topic: dict[str, tuple[int, Election]] = {}
 
@@ -66,6 +70,10 @@ class PartitionRules:
         self, topic: str, isr: tuple[int, ...], acceptable: Acceptable, unclean_shutdown: int | None = None
     ) -> Goal:
         """The goal to reach `isr` by the topic's `min.insync.replicas` and `unclean.leader.election.enable`."""
+        if self._image.offset != self._image_offset:
+            self._image_offset = self._image.offset
+            self._elr_enabled = self._image.elr_enabled
+            self._by_topic.clear()
         min_isr, election = self._of(topic)
         return Goal(isr, acceptable, min_isr, self._elr_enabled, election, unclean_shutdown)
 

@@ -8,20 +8,23 @@ A cancellation removes the added replicas again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import PartitionChangeRecord, Record
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response, error_response
 from ..settings import ControllerSettings
 from ..topics.new_partitions import repeated_brokers
 from .partition_change import Election, PartitionRules, ReplicaSets, decide_partition_change
 
 if TYPE_CHECKING:
     from ...wire.message_types.topics import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+
+_REPLICAS_PER_ITEM = 16
 
 
 def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSets:
@@ -34,34 +37,50 @@ def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSe
 
 def alter_partition_reassignments(
     image: MetadataImage, settings: ControllerSettings, request: AlterPartitionReassignmentsRequest
-) -> ControllerResult:
+) -> Decision:
     """AlterPartitionReassignments 0-1. Each partition is accepted or refused by itself. Null replicas cancel."""
+    pace = Pace()
     records: list[Record] = []
     rules = PartitionRules(image, settings)
     may_change_factor = request.get("allow_replication_factor_change", True)
     responses: list[Response] = []
     seen: dict[tuple[str, int], None] = {}
-    for topic in request.topics:
-        rows: list[Response] = []
-        for asked in topic.partitions:
+    for topic, asked in _topics_and_partitions(request):
+        change = None
+        code, text = ErrorCode.NONE, None
+        if asked is None:
+            responses.append({"name": topic.name, "partitions": []})
+        else:
             try:
                 if (topic.name, asked.partition_index) in seen:
                     raise ProtocolError(ErrorCode.INVALID_REQUEST, "A partition is reassigned once a request.")
                 seen[topic.name, asked.partition_index] = None
                 change = _alter_one(image, rules, topic.name, asked, may_change_factor)
             except ProtocolError as error:
-                rows.append(_row(asked.partition_index, error.code, error.message or None))
-                continue
-            if change is not None:
-                records.append(change)
-            rows.append(_row(asked.partition_index, ErrorCode.NONE, None))
-        responses.append({"name": topic.name, "partitions": rows})
+                code, text = error.code, error.message or None
+            row = {"partition_index": asked.partition_index, **error_response(code, text)}
+            responses[-1]["partitions"].append(row)
+        if change is not None:
+            records.append(change)
+        if pace.ends_step(1 if asked is None else 1 + len(asked.replicas or ()) // _REPLICAS_PER_ITEM):
+            yield records
+            records = []
     top = {"error_code": 0, "error_message": None, "allow_replication_factor_change": may_change_factor}
     return ControllerResult(records, {**top, "responses": responses})
 
 
-def _row(index: int, code: ErrorCode, message: str | None) -> Response:
-    return {"partition_index": index, "error_code": int(code), "error_message": message}
+def _topics_and_partitions(
+    request: AlterPartitionReassignmentsRequest,
+) -> Iterator[
+    tuple[
+        AlterPartitionReassignmentsRequest.ReassignableTopic,
+        AlterPartitionReassignmentsRequest.ReassignablePartition | None,
+    ]
+]:
+    for topic in request.topics:
+        yield topic, None
+        for asked in topic.partitions:
+            yield topic, asked
 
 
 def _alter_one(
@@ -137,25 +156,36 @@ def _check_target(
         raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
-def list_partition_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
+def list_partition_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Decision:
     """ListPartitionReassignments 0: the reassignments under way, of the named partitions or of all."""
+    pace = Pace()
     asked: Iterable[tuple[str, Iterable[int] | None]]
     if request.topics is None:
-        asked = [(name, None) for name in sorted(image.topics_by_name)]
+        names = yield from sort_in_steps(list(image.topics_by_name), pace)
+        asked = ((name, None) for name in names)
     else:
-        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        asked = ((topic.name, topic.partition_indexes) for topic in request.topics)
     topics: list[Response] = []
     for name, indexes in asked:
-        topic = image.topics_by_name.get(name)
-        rows = [] if topic is None else [_listed(i, topic.partitions[i]) for i in _under_way(topic, indexes)]
+        rows = yield from _under_way(image, name, indexes, pace)
         if rows:
             topics.append({"name": name, "partitions": rows})
     return ControllerResult([], {"error_code": 0, "error_message": None, "topics": topics})
 
 
-def _under_way(topic: TopicImage, indexes: Iterable[int] | None) -> list[int]:
-    chosen = topic.partitions if indexes is None else [index for index in indexes if index in topic.partitions]
-    return [i for i in chosen if topic.partitions[i].adding_replicas or topic.partitions[i].removing_replicas]
+def _under_way(image: MetadataImage, name: str, indexes: Iterable[int] | None, pace: Pace) -> Work[list[Response]]:
+    topic = image.topics_by_name.get(name)
+    rows = []
+    for index in (() if topic is None else list(topic.partitions)) if indexes is None else indexes:
+        topic = image.topics_by_name.get(name)
+        partition = None if topic is None else topic.partitions.get(index)
+        if partition is not None and (partition.adding_replicas or partition.removing_replicas):
+            rows.append(_listed(index, partition))
+        if pace.ends_step():
+            yield PLAIN_STEP
+    if pace.ends_step():
+        yield PLAIN_STEP
+    return rows
 
 
 def _listed(index: int, partition: PartitionRegistration) -> Response:

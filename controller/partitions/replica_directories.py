@@ -12,12 +12,13 @@ must not lead. So a broker reports LOST before it creates an empty log in place 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ...runtime.incremental_work import Pace
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -30,9 +31,9 @@ from ..metadata.metadata_records import (
     PartitionChangeRecord,
     Record,
 )
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Parts, Response
 from ..settings import ControllerSettings
-from .broker_departures import remove_failed_directories
+from . import broker_departures
 from .partition_change import PartitionRules, decide_partition_change
 
 if TYPE_CHECKING:
@@ -66,15 +67,14 @@ def check_registered_directories(image: MetadataImage, broker_id: int, directori
     """Raise `ProtocolError(INVALID_REGISTRATION)` when the ids cannot be those of the broker's directories."""
     complaint = None
     times = Counter(directories)
+    owners = {directory: broker.broker_id for broker in image.brokers.values() for directory in broker.log_dirs}
     for directory in directories:
         if directory is None or is_reserved(directory):
             complaint = "Reserved directory ID in request"
         elif times[directory] > 1:
             complaint = "Duplicate directory ID in request"
-        else:
-            owner = next((one for one in image.brokers.values() if directory in one.log_dirs), None)
-            if owner is not None and owner.broker_id != broker_id:
-                complaint = f"Broker {owner.broker_id} is already registered with directory {directory}"
+        elif owners.get(directory, broker_id) != broker_id:
+            complaint = f"Broker {owners[directory]} is already registered with directory {directory}"
         if complaint is not None:
             raise ProtocolError(ErrorCode.INVALID_REGISTRATION, complaint)
 
@@ -84,16 +84,27 @@ def check_registered_directories(image: MetadataImage, broker_id: int, directori
 
 def newly_failed_directories(broker: BrokerRegistration, offline: Sequence[UUID | None]) -> list[UUID]:
     """The directories that a heartbeat reports as offline for the first time."""
-    return [directory for directory in broker.log_dirs if directory in offline]
+    reported = dict.fromkeys(offline)
+    return [directory for directory in broker.log_dirs if directory in reported]
 
 
 def remove_offline_directories(
     image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, failed: Sequence[UUID]
-) -> list[Record]:
-    """Take the failed directories out of the registration, and their replicas out of ISRs and leaderships."""
-    left = tuple(directory for directory in broker.log_dirs if directory not in failed)
-    records: list[Record] = remove_failed_directories(image, settings, broker.broker_id, failed)
-    return [*records, BrokerChangeRecord(broker.broker_id, broker.epoch, log_dirs=left)]
+) -> Parts[list[Record]]:
+    """Take the failed directories out of the registration, and their replicas out of ISRs and leaderships.
+
+    The last records take the directories out. Raises `ProtocolError(STALE_BROKER_EPOCH)` if the broker registers anew
+    meanwhile.
+    """
+    departures = broker_departures.Departures()
+    while True:
+        leaving = broker_departures.remove_failed_directories(image, settings, broker.broker_id, failed, departures)
+        if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            break
+        yield leaving
+        check_broker_epoch(image, broker.broker_id, broker.epoch)
+    left = tuple(one for one in image.brokers[broker.broker_id].log_dirs if one not in failed)
+    return [*leaving, BrokerChangeRecord(broker.broker_id, broker.epoch, log_dirs=left)]
 
 
 # -- AssignReplicasToDirs --------------------------------------------------------------------------------------------
@@ -101,30 +112,57 @@ def remove_offline_directories(
 
 def assign_replicas_to_dirs(
     image: MetadataImage, settings: ControllerSettings, request: AssignReplicasToDirsRequest
-) -> ControllerResult:
-    """AssignReplicasToDirs 0. Each partition has its own error. Raises `ProtocolError(STALE_BROKER_EPOCH)`."""
+) -> Decision:
+    """AssignReplicasToDirs 0, in parts of some partitions. Each partition has its own error.
+
+    Raises `ProtocolError(STALE_BROKER_EPOCH)`.
+    """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    pace = Pace()
     rules = PartitionRules(image, settings)
-    changes: dict[tuple[UUID | None, int], PartitionChangeRecord | None] = {}
+    records: list[Record] = []
+    assigned: dict[tuple[UUID | None, int], None] = {}
     directories: list[Response] = []
-    for asked in request.directories:
-        topics: list[Response] = []
-        for topic in asked.topics:
-            rows: list[Response] = []
-            for row in topic.partitions:
-                code = ErrorCode.NONE
-                key = (topic.topic_id, row.partition_index)
-                try:
-                    if key in changes:
-                        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a replica is assigned once a request")
-                    changes[key] = _assign_one(image, rules, request.broker_id, key, asked.id)
-                except ProtocolError as error:
-                    code = error.code
-                rows.append({"partition_index": row.partition_index, "error_code": int(code)})
-            topics.append({"topic_id": topic.topic_id, "partitions": rows})
-        directories.append({"id": asked.id, "topics": topics})
-    records: list[Record] = [change for change in changes.values() if change is not None]
+    for asked, topic, row in _assignments(request):
+        if topic is None:
+            directories.append({"id": asked.id, "topics": []})
+        elif row is None:
+            directories[-1]["topics"].append({"topic_id": topic.topic_id, "partitions": []})
+        else:
+            code = ErrorCode.NONE
+            key = (topic.topic_id, row.partition_index)
+            try:
+                if key in assigned:
+                    raise ProtocolError(ErrorCode.INVALID_REQUEST, "a replica is assigned once a request")
+                change = _assign_one(image, rules, request.broker_id, key, asked.id)
+                assigned[key] = None
+                records += [] if change is None else [change]
+            except ProtocolError as error:
+                code = error.code
+            partitions = directories[-1]["topics"][-1]["partitions"]
+            partitions.append({"partition_index": row.partition_index, "error_code": int(code)})
+        if pace.ends_step():
+            yield records
+            records = []
+            check_broker_epoch(image, request.broker_id, request.broker_epoch)
     return ControllerResult(records, {"error_code": 0, "directories": directories})
+
+
+def _assignments(
+    request: AssignReplicasToDirsRequest,
+) -> Iterator[
+    tuple[
+        AssignReplicasToDirsRequest.DirectoryData,
+        AssignReplicasToDirsRequest.TopicData | None,
+        AssignReplicasToDirsRequest.PartitionData | None,
+    ]
+]:
+    for directory in request.directories:
+        yield directory, None, None
+        for topic in directory.topics:
+            yield directory, topic, None
+            for partition in topic.partitions:
+                yield directory, topic, partition
 
 
 def _assign_one(

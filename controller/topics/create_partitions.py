@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...runtime.incremental_work import Pace, count_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_records import PartitionRecord, Record
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
     TopicContext,
@@ -22,25 +22,34 @@ if TYPE_CHECKING:
     from ...wire.message_types.topics import CreatePartitionsRequest
 
 
-def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -> ControllerResult:
-    """CreatePartitions 0-3: more partitions, up to the `count` of each topic."""
+def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -> Decision:
+    """CreatePartitions 0-3: more partitions, up to the `count` of each topic, in parts of some topics."""
+    pace = Pace()
+    times = yield from count_in_steps((topic.name for topic in request.topics), pace)
     records: list[Record] = []
     results: dict[str, Response] = {}
-    times = Counter(topic.name for topic in request.topics)
+    partition_count = 0
     for topic in request.topics:
+        new: list[PartitionRecord] = []
         try:
             if times[topic.name] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new = _grow_topic(context, topic)
-            if len(records) + len(new) > PARTITIONS_PER_REQUEST_MAX:
+            grown = _grow_topic(context, topic)
+            if partition_count + len(grown) > PARTITIONS_PER_REQUEST_MAX:
                 complaint = "Excessively large number of partitions per request."
                 raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+            new = grown
         except ProtocolError as error:
             results[topic.name] = topic_error(topic.name, error)
-            continue
-        records += new
-        results[topic.name] = {"name": topic.name, "error_code": 0, "error_message": None}
-    return ControllerResult([] if request.validate_only else records, {"results": list(results.values())})
+        else:
+            results[topic.name] = {"name": topic.name, "error_code": 0, "error_message": None}
+        partition_count += len(new)
+        if not request.validate_only:
+            records += new
+        if pace.ends_step(1 + len(new)):
+            yield records
+            records = []
+    return ControllerResult(records, {"results": list(results.values())})
 
 
 def _grow_topic(context: TopicContext, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[PartitionRecord]:

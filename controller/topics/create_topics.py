@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ...runtime.incremental_work import count_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..configs.effective_configs import resolve
-from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
+from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage, metric_name
 from ..metadata.metadata_records import ConfigRecord, PartitionRecord, Record, TopicRecord
 from ..policies import NewTopicRequest
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response
 from ..settings import ControllerSettings
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
@@ -36,66 +37,86 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 PARTITIONS_PER_BATCH = 250
 """Partitions that are created in one iteration of the loop and in one batch of records, unless one topic has more."""
 _PARTITIONS_A_TOPIC_COSTS = 2
+_REFUSED_TOPIC_COSTS = 1
 
 
-class TopicCreation:
-    """One CreateTopics 2-7, decided in parts of some topics, each part one batch of records.
+def create_topics(context: TopicContext, request: CreateTopicsRequest) -> Decision:
+    """CreateTopics 2-7, decided in parts of some topics, each part one batch of records.
 
     The records of a topic are never spread over two batches. -1 for partitions or replication factor means the default
     of the cluster.
     """
+    times = yield from count_in_steps(topic.name for topic in request.topics)
+    creation = _TopicCreation(context, times)
+    records: list[Record] = []
+    work = 0
+    for topic in request.topics:
+        plan = creation.plan(topic)
+        work += _REFUSED_TOPIC_COSTS if plan is None else len(plan.partitions) + _PARTITIONS_A_TOPIC_COSTS
+        if plan is not None and not request.validate_only:
+            records += plan.records()
+        if work >= PARTITIONS_PER_BATCH:
+            yield records
+            records, work = [], 0
+    return ControllerResult(records, {"topics": list(creation.results.values())})
 
-    def __init__(self, request: CreateTopicsRequest) -> None:
-        names = [topic.name for topic in request.topics]
-        self._twice = {name for name, count in Counter(names).items() if count > 1}
-        self._left = iter(request.topics)
-        self._validate_only = request.validate_only
+
+class _TopicCreation:
+    """The progress of one request; the image has the records of the former parts."""
+
+    def __init__(self, context: TopicContext, times: Counter[str]) -> None:
+        self._context = context
+        self._times = times
         self._partition_count = 0
-        self._taken: _NormalizedNames | None = None
-        self._results: dict[str, Response] = {}
+        self._planned: dict[str, str] = {}
+        """The topics of this request, by their names in metrics."""
         self._config_rows: dict[tuple[tuple[str, str], ...], list[Response]] = {}
         """The rows of a response for topics with these configurations; most have none of their own."""
+        self.results: dict[str, Response] = {}
+        """The rows of the response."""
 
-    def decide(self, context: TopicContext) -> ControllerResult:
-        """The next part. `context.image` is the same each time, and has the records of the earlier parts."""
-        taken = self._taken = self._taken or _NormalizedNames(context.image)
-        records: list[Record] = []
-        work = 0
-        for topic in self._left:
-            if topic.name in self._results:
-                continue
-            try:
-                plan = self._plan(context, taken, topic)
-            except ProtocolError as error:
-                self._results[topic.name] = topic_error(topic.name, error)
-                continue
-            taken.add(topic.name)
-            self._results[topic.name] = _created(plan, self._rows_of_configs(context, plan))
-            work += len(plan.partitions) + _PARTITIONS_A_TOPIC_COSTS
-            if not self._validate_only:
-                records += plan.records()
-            if work >= PARTITIONS_PER_BATCH:
-                return ControllerResult(records, has_more=True)
-        return ControllerResult(records, {"topics": list(self._results.values())})
+    def plan(self, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan | None:
+        """What the topic will be, or None if it is refused. The result is noted."""
+        if topic.name in self.results:
+            return None
+        try:
+            plan = self._plan(topic)
+        except ProtocolError as error:
+            self.results[topic.name] = topic_error(topic.name, error)
+            return None
+        self._planned[metric_name(topic.name)] = topic.name
+        self.results[topic.name] = _created(plan, self._rows_of_configs(plan))
+        return plan
 
-    def _plan(
-        self, context: TopicContext, taken: _NormalizedNames, topic: CreateTopicsRequest.CreatableTopic
-    ) -> _TopicPlan:
-        if topic.name in self._twice:
+    def _plan(self, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan:
+        if self._times[topic.name] > 1:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        taken.check(topic.name)
-        plan = _plan_topic(context, topic)
+        self._check_name(topic.name)
+        plan = _plan_topic(self._context, topic)
         self._partition_count += len(plan.partitions)
         if self._partition_count > PARTITIONS_PER_REQUEST_MAX:
             complaint = "Excessively large number of partitions per request."
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
         return plan
 
-    def _rows_of_configs(self, context: TopicContext, plan: _TopicPlan) -> list[Response]:
+    def _check_name(self, name: str) -> None:
+        """Raise `ProtocolError` when a topic cannot get this name. No two topics may have the same one in metrics."""
+        image = self._context.image
+        if name == CLUSTER_METADATA_TOPIC:
+            raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+        validate_topic_name(name)
+        if name in image.topics_by_name:
+            raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = image.topic_with_metric_name_of(name) or self._planned.get(metric_name(name))
+        if other is not None:
+            complaint = f"Topic '{name}' collides with existing topic: {other}"
+            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+
+    def _rows_of_configs(self, plan: _TopicPlan) -> list[Response]:
         key = tuple(plan.configs.items())
         rows = self._config_rows.get(key)
         if rows is None:
-            rows = self._config_rows[key] = [_config_row(context, plan, name) for name in TOPIC_CONFIGS]
+            rows = self._config_rows[key] = [_config_row(self._context, plan, name) for name in TOPIC_CONFIGS]
         return rows
 
 
@@ -110,37 +131,6 @@ class _TopicPlan(NamedTuple):
         for key, value in self.configs.items():
             yield ConfigRecord(TOPIC_RESOURCE, self.name, key, value)
         yield from self.partitions
-
-
-class _NormalizedNames:
-    """Names with '.' written as '_', as metrics have them: no two topics may have the same one."""
-
-    def __init__(self, image: MetadataImage) -> None:
-        self._image = image
-        self._added: list[str] = []
-        self._known: dict[str, str] | None = None
-
-    def check(self, name: str) -> None:
-        """Raise `ProtocolError` when a topic cannot get this name."""
-        if name == CLUSTER_METADATA_TOPIC:
-            raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
-        validate_topic_name(name)
-        if name in self._image.topics_by_name:
-            raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if "." not in name and "_" not in name:
-            return
-        if self._known is None:
-            self._known = {known.replace(".", "_"): known for known in [*self._image.topics_by_name, *self._added]}
-        other = self._known.get(name.replace(".", "_"))
-        if other is not None:
-            complaint = f"Topic '{name}' collides with existing topic: {other}"
-            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
-
-    def add(self, name: str) -> None:
-        """Note a topic that this request creates."""
-        self._added.append(name)
-        if self._known is not None:
-            self._known[name.replace(".", "_")] = name
 
 
 def _plan_topic(context: TopicContext, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ...runtime.incremental_work import Pace, count_in_steps, map_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, TopicImage
 from ..metadata.metadata_records import Record, RemoveTopicRecord
-from ..result import ControllerResult, Response
+from ..result import ControllerResult, Decision, Response
 from ..settings import ControllerSettings
 from .new_partitions import topic_error
 
@@ -16,45 +18,65 @@ if TYPE_CHECKING:
     from ...wire.message_types.topics import DeleteTopicsRequest
 
 
-def delete_topics(image: MetadataImage, settings: ControllerSettings, request: DeleteTopicsRequest) -> ControllerResult:
-    """DeleteTopics 1-6: by name, and from version 6 by id."""
+class _Target(NamedTuple):
+    """What a request names to be deleted."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+def delete_topics(image: MetadataImage, settings: ControllerSettings, request: DeleteTopicsRequest) -> Decision:
+    """DeleteTopics 1-6: by name, and from version 6 by id. What is named twice is not deleted, and has one row."""
+    pace = Pace()
     named = request.get("topics", None)
     if named is None:
-        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
+        targets = yield from map_in_steps(lambda name: _Target(name, None), request.topic_names, pace)
     else:
-        asked = [(topic.name, topic.topic_id) for topic in named]
+        targets = yield from map_in_steps(lambda topic: _Target(topic.name, topic.topic_id), named, pace)
+    times = yield from count_in_steps(targets, pace)
     records: list[Record] = []
     results: list[Response] = []
-    seen: dict[UUID, None] = {}
-    for name, topic_id in asked:
+    for target in times:
+        cost = 1
         try:
-            topic = _topic_to_delete(image, settings, name, topic_id)
-            if topic.topic_id in seen:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            topic = _topic_to_delete(image, settings, target, times)
         except ProtocolError as error:
-            results.append({**topic_error(name, error), "topic_id": topic_id})
-            continue
-        seen[topic.topic_id] = None
-        records.append(RemoveTopicRecord(topic.topic_id))
-        results.append({"name": topic.name, "topic_id": topic.topic_id, "error_code": 0, "error_message": None})
+            results.append({**topic_error(target.name, error), "topic_id": target.topic_id})
+        else:
+            if topic is not None:
+                records.append(RemoveTopicRecord(topic.topic_id))
+                results.append({"name": topic.name, "topic_id": topic.topic_id, "error_code": 0, "error_message": None})
+                cost += len(topic.partitions)
+        if pace.ends_step(cost):
+            yield records
+            records = []
     return ControllerResult(records, {"responses": results})
 
 
 def _topic_to_delete(
-    image: MetadataImage, settings: ControllerSettings, name: str | None, topic_id: UUID | None
-) -> TopicImage:
+    image: MetadataImage, settings: ControllerSettings, target: _Target, times: Mapping[_Target, int]
+) -> TopicImage | None:
+    """The topic, or None when it is named by its id and by its name, and the name has the row that refuses both."""
+    name, topic_id = target
     if not settings.delete_topic_enable:
         raise ProtocolError(ErrorCode.TOPIC_DELETION_DISABLED, "")
     if name is not None and topic_id is not None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if topic_id is not None:
+        if times[target] > 1:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "")
-        return topic
+        return None if times.get(_Target(topic.name, None)) == 1 else topic
     if name is None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times[target] > 1:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     topic = image.topics_by_name.get(name)
     if topic is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if _Target(None, topic.topic_id) in times:
+        complaint = "The provided topic name maps to an ID that was already supplied."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
     return topic

@@ -17,6 +17,7 @@ from raftwerk.isr.follower import follower_fetch_session
 from raftwerk.isr.leader import alter_partition_manager
 from raftwerk.isr.roles import pending_role_transitions
 from raftwerk.raft.driver import commit_publisher
+from raftwerk.runtime import incremental_work
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +28,13 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 1)
     monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
     monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", 1)
+    monkeypatch.setattr(incremental_work, "ITEMS_PER_STEP", 1)
     monkeypatch.setattr(commit_publisher, "_CHUNK_BYTES", 200)
 
 
-@pytest.mark.parametrize("scenario", ["leader-crash", "failover", "mixed", "power", "churn", "moves"])
+@pytest.mark.parametrize(
+    "scenario", ["leader-crash", "failover", "mixed", "power", "churn", "moves", "elections", "min-isr"]
+)
 @pytest.mark.parametrize("seed", range(2))
 def test_seeds(scenario: str, seed: int) -> None:
     outcome = Run(SCENARIOS[scenario], seed).execute()

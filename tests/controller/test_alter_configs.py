@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.controller.controller_harness import decoded
+from support.controller.controller_harness import decided, decoded
 
 from raftwerk.controller.configs.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
 from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
@@ -50,17 +50,16 @@ def apply(image: MetadataImage, *records: Any) -> None:
 def change(image: MetadataImage, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> int:
     rows = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
     resource = {"resource_type": kind, "resource_name": name, "configs": rows}
-    result = incremental_alter_configs(image, decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], **more))
+    request = decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], **more)
+    result = decided(incremental_alter_configs(image, request))
     apply(image, *result.records)
     return int(result.response["responses"][0]["error_code"])
 
 
 def replace(image: MetadataImage, kind: int, name: str, **values: str | None) -> int:
     rows = [{"name": key.replace("_", "."), "value": value} for key, value in values.items()]
-    result = alter_configs(
-        image,
-        decoded(ApiKey.ALTER_CONFIGS, resources=[{"resource_type": kind, "resource_name": name, "configs": rows}]),
-    )
+    resource = {"resource_type": kind, "resource_name": name, "configs": rows}
+    result = decided(alter_configs(image, decoded(ApiKey.ALTER_CONFIGS, resources=[resource])))
     apply(image, *result.records)
     return int(result.response["responses"][0]["error_code"])
 
@@ -221,7 +220,7 @@ def test_a_session_must_be_longer_than_a_heartbeat() -> None:
     request = decoded(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}]
     )
-    answer = incremental_alter_configs(image, request, limits).response["responses"][0]
+    answer = decided(incremental_alter_configs(image, request, limits)).response["responses"][0]
     assert (answer["error_code"], "must be greater" in answer["error_message"]) == (ErrorCode.INVALID_CONFIG, True)
 
 

@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from support.controller.broker_histories import BROKERS, IDS, PARTITIONS, BrokerHistories
-from support.controller.controller_harness import decoded
+from support.controller.controller_harness import decided, decoded
 
 from raftwerk.controller.brokers import broker_heartbeat
 from raftwerk.controller.metadata.metadata_image import MetadataImage, PartitionRegistration
@@ -116,7 +116,8 @@ class DirectoryHistories(BrokerHistories):
             want_shut_down=False,
             offline_log_dirs=[each for each in self.dirs[broker_id] if each in self.failed],
         )
-        self.apply(broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0).records)
+        decision = broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        self.apply(decided(decision).records)
         for partition in self.topic.partitions.values():
             held = partition.directory_of(broker_id) if broker_id in partition.replicas else None
             if held in self.failed and (self.elr or len(partition.isr) > 1):
@@ -173,7 +174,7 @@ class DirectoryHistories(BrokerHistories):
             broker_epoch=epoch,
             directories=[{"id": held, "topics": [row]}],
         )
-        result = assign_replicas_to_dirs(self.image, self.settings, request)
+        result = decided(assign_replicas_to_dirs(self.image, self.settings, request))
         assert result.response["directories"][0]["topics"][0]["partitions"][0]["error_code"] == 0
         self.apply(result.records)
         assert self.topic.partitions[index].directory_of(broker_id) == held

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.controller.controller_harness import decoded
+from support.controller.controller_harness import decided, decoded
 
 from raftwerk.controller.metadata.features import (
     SUPPORTED_FEATURES,
@@ -62,9 +62,8 @@ def ask(
     image: MetadataImage, *updates: tuple[str, int, int], kraft: Kraft | None = None, **more: Any
 ) -> tuple[list[Record], int]:
     rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    result = update_features(
-        image, decoded(ApiKey.UPDATE_FEATURES, feature_updates=rows, **more), kraft or Kraft(), SUPPORTED_FEATURES
-    )
+    request = decoded(ApiKey.UPDATE_FEATURES, feature_updates=rows, **more)
+    result = decided(update_features(image, request, kraft or Kraft(), SUPPORTED_FEATURES))
     return result.records, result.response["error_code"]
 
 

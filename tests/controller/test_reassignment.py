@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.controller.controller_harness import decoded
+from support.controller.controller_harness import decided, decoded
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import (
@@ -59,7 +59,7 @@ class Cluster:
         request = decoded(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partitions": partitions}], **more
         )
-        result = alter_partition_reassignments(self.image, self.settings, request)
+        result = decided(alter_partition_reassignments(self.image, self.settings, request))
         self.apply(result.records)
         row = result.response["responses"][0]["partitions"][0]
         return row["error_code"], row["error_message"]
@@ -162,11 +162,11 @@ def test_listing() -> None:
     cluster = Cluster((1, 2), (1, 2))
     everything = decoded(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None)
     named = decoded(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partition_indexes": [0, 7]}])
-    assert list_partition_reassignments(cluster.image, everything).response["topics"] == []
+    assert decided(list_partition_reassignments(cluster.image, everything)).response["topics"] == []
     cluster.ask([3, 1])
     row = {"partition_index": 0, "replicas": [3, 1, 2], "adding_replicas": [3], "removing_replicas": [2]}
     for request in (everything, named):
-        topics = list_partition_reassignments(cluster.image, request).response["topics"]
+        topics = decided(list_partition_reassignments(cluster.image, request)).response["topics"]
         assert topics == [{"name": "t", "partitions": [row]}]
 
 

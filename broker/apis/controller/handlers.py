@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ....controller.quorum_controller import QuorumController
+from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....wire.codec import Struct
-from ...api import DecodedHandler, Fields
+from ...api import DecodedHandler, Fields, Result
 from ...network.request import Request
 from ...services import ControllerServices
 
@@ -17,6 +18,20 @@ Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
 def _decided(decision: Decision) -> DecodedHandler[ControllerServices]:
     """A handler that asks the controller of this node, active or not."""
     return lambda services, request, message: decision(services.controller, message)
+
+
+def _decided_for_all(decision: Decision) -> DecodedHandler[ControllerServices]:
+    """As `_decided`, for short requests that may have very long answers: these are encoded in steps, too."""
+
+    async def handle(services: ControllerServices, request: Request, message: Struct) -> Work[Result]:
+        return _in_steps(await decision(services.controller, message))
+
+    return handle
+
+
+def _in_steps(fields: Fields) -> Work[Result]:
+    yield PLAIN_STEP
+    return fields
 
 
 def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
@@ -32,9 +47,9 @@ def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
 create_topics = _decided(lambda controller, message: controller.create_topics(message))
 delete_topics = _decided(lambda controller, message: controller.delete_topics(message))
 create_partitions = _decided(lambda controller, message: controller.create_partitions(message))
-elect_leaders = _decided(lambda controller, message: controller.elect_leaders(message))
+elect_leaders = _decided_for_all(lambda controller, message: controller.elect_leaders(message))
 alter_reassignments = _decided(lambda controller, message: controller.alter_partition_reassignments(message))
-list_reassignments = _decided(lambda controller, message: controller.list_partition_reassignments(message))
+list_reassignments = _decided_for_all(lambda controller, message: controller.list_partition_reassignments(message))
 update_features = _decided(lambda controller, message: controller.update_features(message))
 alter_configs = _decided(lambda controller, message: controller.alter_configs(message))
 incremental_alter_configs = _decided(lambda controller, message: controller.incremental_alter_configs(message))

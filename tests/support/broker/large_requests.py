@@ -6,9 +6,9 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from support.broker.broker_harness import Harness, decode_answer
+from support.broker.broker_harness import FakeTransport, decode_answer
 from support.processor_speed import times_slower
 
 from raftwerk.wire.api_keys import ApiKey
@@ -22,10 +22,18 @@ ITERATIONS_WAITED_MAX = 3
 _TRIES = 3
 
 
+class Listener(Protocol):
+    """A listener without sockets."""
+
+    def connect(self) -> FakeTransport: ...
+
+    def frame(self, key: ApiKey, version: int, fields: Any) -> bytes: ...
+
+
 class Attack:
     """One large request beside a neighbour that asks for the versions in each iteration of the loop."""
 
-    def __init__(self, harness: Harness, key: ApiKey, version: int, fields: Any) -> None:
+    def __init__(self, harness: Listener, key: ApiKey, version: int, fields: Any) -> None:
         self._harness = harness
         self._key, self._version = key, version
         self._frame = harness.frame(key, version, fields)

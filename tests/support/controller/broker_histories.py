@@ -14,7 +14,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.controller.controller_harness import CLUSTER_ID, decoded, restore_image
+from support.controller.controller_harness import CLUSTER_ID, decided, decoded, restore_image
 
 from raftwerk.controller.brokers import broker_fencing, broker_heartbeat, broker_registration
 from raftwerk.controller.brokers.broker_sessions import BrokerSessions
@@ -35,7 +35,7 @@ from raftwerk.controller.partitions.leader_election import elect_leaders, prefer
 from raftwerk.controller.partitions.reassignment import alter_partition_reassignments
 from raftwerk.controller.result import ControllerResult
 from raftwerk.controller.settings import ControllerSettings
-from raftwerk.controller.topics.create_topics import TopicCreation
+from raftwerk.controller.topics.create_topics import create_topics
 from raftwerk.controller.topics.new_partitions import TopicContext
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ProtocolError
@@ -111,7 +111,7 @@ class BrokerHistories(RuleBasedStateMachine):
             self.heartbeat(broker_id, False)
         context = TopicContext(self.image, self.settings, random.Random(1))
         row = {"name": "t", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
-        self.apply(TopicCreation(decoded(ApiKey.CREATE_TOPICS, topics=[row])).decide(context).records)
+        self.apply(decided(create_topics(context, decoded(ApiKey.CREATE_TOPICS, topics=[row]))).records)
         for index, partition in self.topic.partitions.items():
             self.log[index] = dict.fromkeys(partition.replicas, 0)
             self.committed[index] = 0
@@ -136,7 +136,8 @@ class BrokerHistories(RuleBasedStateMachine):
             previous_broker_epoch=self.clean_epoch[broker_id],
         )
         self.sessions.end(broker_id)
-        self.apply(broker_registration.register_broker(self.image, self.settings, self.sessions, request, 0).records)
+        decision = broker_registration.register_broker(self.image, self.settings, self.sessions, request, 0)
+        self.apply(decided(decision).records)
         self.up[broker_id] = True
         self.clean_epoch[broker_id] = -1
         if not clean and self.elr:
@@ -156,7 +157,7 @@ class BrokerHistories(RuleBasedStateMachine):
             want_fence=False,
             want_shut_down=want_shut_down,
         )
-        result = broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        result = decided(broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0))
         self.apply(result.records)
         if result.response["should_shut_down"]:
             self.up[broker_id] = False
@@ -178,7 +179,10 @@ class BrokerHistories(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def session_ends(self, broker_id: int) -> None:
-        self.apply(broker_fencing.fence_broker(self.image, self.settings, broker_id))
+        broker = self.image.brokers.get(broker_id)
+        if broker is not None:
+            decision = broker_fencing.fence_broker(self.image, self.settings, broker, self.sessions.departures)
+            self.apply(decided(decision).records)
         assert not any(
             broker_id == partition.leader or (self.elr and broker_id in partition.isr)
             for partition in self.topic.partitions.values()
@@ -230,11 +234,8 @@ class BrokerHistories(RuleBasedStateMachine):
         }
         epoch = self.image.brokers[partition.leader].epoch
         topic = {"topic_id": self.topic.topic_id, "partitions": [row]}
-        return alter_partition(
-            self.image,
-            self.settings,
-            decoded(ApiKey.ALTER_PARTITION, broker_id=partition.leader, broker_epoch=epoch, topics=[topic]),
-        )
+        request = decoded(ApiKey.ALTER_PARTITION, broker_id=partition.leader, broker_epoch=epoch, topics=[topic])
+        return decided(alter_partition(self.image, self.settings, request))
 
     @precondition(lambda self: self.log)
     @rule(index=PARTITIONS, replicas=st.lists(BROKERS, min_size=1, max_size=3, unique=True))
@@ -242,7 +243,7 @@ class BrokerHistories(RuleBasedStateMachine):
         """Reassign the partition; None cancels a reassignment."""
         partition = {"partition_index": index, "replicas": replicas}
         request = decoded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partitions": [partition]}])
-        self.apply(alter_partition_reassignments(self.image, self.settings, request).records)
+        self.apply(decided(alter_partition_reassignments(self.image, self.settings, request)).records)
 
     @precondition(lambda self: self.log)
     @rule(index=PARTITIONS)
@@ -252,22 +253,23 @@ class BrokerHistories(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(unclean=st.sampled_from([False, False, True]))
     def elections(self, unclean: bool) -> None:
-        self.apply(preferred_leaders(self.image, self.settings))
+        self.apply(decided(preferred_leaders(self.image, self.settings)).records)
         if unclean:
             request = decoded(ApiKey.ELECT_LEADERS, election_type=1, topic_partitions=None)
-            self.apply(elect_leaders(self.image, self.settings, request).records)
+            self.apply(decided(elect_leaders(self.image, self.settings, request)).records)
 
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS)
     def forget(self, broker_id: int) -> None:
         if not self.up[broker_id] and broker_id in self.image.brokers and self.clean_epoch[broker_id] == -1:
-            self.apply(broker_registration.unregister_broker(self.image, self.settings, broker_id).records)
+            decision = broker_registration.unregister_broker(self.image, self.settings, broker_id)
+            self.apply(decided(decision).records)
 
     @rule(broker_id=BROKERS)
     def stale_heartbeat(self, broker_id: int) -> None:
         request = decoded(ApiKey.BROKER_HEARTBEAT, broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
         try:
-            broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+            decided(broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0))
         except ProtocolError:
             return
         raise AssertionError("a stale epoch is refused")

@@ -15,6 +15,7 @@ from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_loader import MetadataLoader
 from raftwerk.controller.metadata.metadata_records import Record, decode_record
 from raftwerk.controller.quorum_controller import ControllerPorts, QuorumController
+from raftwerk.controller.result import ControllerResult, Decision
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
 from raftwerk.runtime.ports import Runtime
@@ -38,6 +39,16 @@ def decoded(api_key: ApiKey, *, version: int | None = None, **fields: Any) -> An
     if version is None:
         version = _newest_version(api_key)
     return decode_request(api_key, version, encode_request(api_key, version, fields))
+
+
+def decided(decision: Decision) -> ControllerResult:
+    """The result of a decision that has one part."""
+    try:
+        next(decision)
+    except StopIteration as end:
+        result: ControllerResult = end.value
+        return result
+    raise AssertionError("the decision has several parts")
 
 
 class _VirtualSelector(selectors.SelectSelector):
