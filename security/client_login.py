@@ -10,7 +10,7 @@ from typing import Any
 from ..runtime.tls_contexts import TlsContext
 from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, ConnectionLostError
-from ..wire.errors import ErrorCode
+from ..wire.errors import WireFormatError, error_name
 from .sasl.mechanism import ClientMechanism, SaslAuthenticationError
 
 HANDSHAKE_VERSION = 1
@@ -48,7 +48,7 @@ class ClientLogin:
             while lifetime_ms and self.new_exchange is not None:
                 await asyncio.sleep(RENEW_AT * lifetime_ms / 1000)
                 lifetime_ms = await _exchange(connection, self.new_exchange())
-        except OSError:
+        except (OSError, WireFormatError):
             connection.close()  # whoever uses it connects again, and learns why
 
 
@@ -66,7 +66,7 @@ async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
         except ConnectionLostError as error:
             raise AuthenticationFailedError(f"{connection.peer} closed the connection during the login") from error
         if answer.error_code:
-            reason = answer.error_message or ErrorCode(answer.error_code).name
+            reason = answer.error_message or error_name(answer.error_code)
             raise AuthenticationFailedError(f"{connection.peer} refuses the login by {exchange.name}: {reason}")
         lifetime_ms = answer.session_lifetime
         try:

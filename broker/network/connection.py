@@ -85,8 +85,6 @@ class Connection(asyncio.BufferedProtocol):
         self._close_when_drained = False
         self._is_closing = False
         self._login_timer: asyncio.TimerHandle | None = None  # until the login, or until the session expires
-        if server.security is not None and self.sasl is not None:
-            self._expect_login(server.security)
 
     @property
     def in_flight(self) -> int:
@@ -105,7 +103,9 @@ class Connection(asyncio.BufferedProtocol):
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
         self._server.opened(self, files_left_after(self._transport))
         security = self._server.security
-        if security is not None and self.sasl is None:
+        if security is not None and self.sasl is not None:
+            self._expect_login(security)
+        elif security is not None:
             try:
                 self.principal = security.principal_of(transport)
             except ValueError as error:

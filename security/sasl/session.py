@@ -30,6 +30,7 @@ class SaslSession:
 
     __slots__ = (
         "_exchange",
+        "_has_failed",
         "_max_reauth_ms",
         "_mechanism",
         "_mechanisms",
@@ -46,6 +47,7 @@ class SaslSession:
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
         self._exchange: ServerMechanism | None = None
+        self._has_failed = False  # nothing more is taken, while the answer to the failure is delayed
         self._mechanism = ""
         self.mechanism = ""
         """The mechanism by which the peer has authenticated itself."""
@@ -68,7 +70,7 @@ class SaslSession:
 
     def handshake(self, mechanism: str) -> ErrorCode:
         """The client chooses a mechanism; after an error the connection is closed."""
-        if self._exchange is not None:
+        if self._exchange is not None or self._has_failed:
             return ErrorCode.ILLEGAL_SASL_STATE
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -86,17 +88,22 @@ class SaslSession:
         try:
             answer = exchange.evaluate(token)
         except SaslAuthenticationError as error:
-            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+            return self._failed(str(error))
         result = exchange.result
         if result is None:
             return TokenAnswer(ErrorCode.NONE, None, answer)
         self._exchange = None
         before = self.authenticated
         if before is not None and before.principal != result.principal:
-            text = f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
-            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
+            return self._failed(
+                f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
+            )
         self.authenticated, self.mechanism = result, self._mechanism
         return TokenAnswer(ErrorCode.NONE, None, answer, self._lifetime_ms(result.lifetime_ms))
+
+    def _failed(self, text: str) -> TokenAnswer:
+        self._exchange, self._has_failed = None, True
+        return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
 
     def _lifetime_ms(self, credentials_ms: int | None) -> int:
         if not self._max_reauth_ms:

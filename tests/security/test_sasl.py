@@ -154,3 +154,22 @@ def test_a_peer_that_logs_in_again_must_be_the_same_by_the_same_mechanism() -> N
     answer = one.evaluate(b"\0bob\0bricks")
     assert answer.error is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert one.principal == ALICE
+
+
+def test_after_a_failure_no_other_token_is_taken() -> None:
+    """The answer is delayed; a client that does not wait for it must not guess on."""
+    one = session()
+    one.handshake("PLAIN")
+    assert one.evaluate(b"\0alice\0wrong").error is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert one.evaluate(b"\0alice\0wonder").error is ErrorCode.ILLEGAL_SASL_STATE
+    assert one.handshake("PLAIN") is ErrorCode.ILLEGAL_SASL_STATE
+    assert one.principal is None
+
+
+def test_after_a_login_as_somebody_else_no_other_token_is_taken() -> None:
+    one = session()
+    one.handshake("PLAIN")
+    one.evaluate(b"\0alice\0wonder")
+    one.handshake("PLAIN")
+    assert one.evaluate(b"\0bob\0bricks").error is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert one.handshake("PLAIN") is ErrorCode.ILLEGAL_SASL_STATE
