@@ -220,8 +220,8 @@ class ChaosRun:
             if reason is None:
                 yield "java_producer", task("java-producer", options.producers, options.rate)
             else:
-                self.left_out["java producer"] = reason
-                self.say(f"left out: the Java producer ({reason})")
+                self.left_out["java clients"] = reason
+                self.say(f"left out: the Java clients ({reason})")
         for number in range(options.consumers):
             yield "consumer", task("consumer", number)
         if options.transactions:
@@ -233,6 +233,9 @@ class ChaosRun:
             for number in range(count):
                 task = self._transactional_task(cluster, role, number, _DRAIN_LIMIT_S)
                 yield "transactions.incarnations", replace(task, rate=_TRANSACTIONS_PER_S, seed=self.options.seed)
+        if self.options.java and why_java_unavailable() is None:
+            task = self._transactional_task(cluster, "java-copier", 0, _DRAIN_LIMIT_S)
+            yield "transactions.java_copier", replace(task, seed=self.options.seed)
         for level in ISOLATION_LEVELS:
             yield "transactions.reader", self._transactional_task(cluster, f"reader-{level}", 0, _DRAIN_LIMIT_S)
 

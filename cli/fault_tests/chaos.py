@@ -100,7 +100,7 @@ def _fault_rows() -> list[tuple[str, str]]:
 @click.option(
     "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1 the run finds losses."
 )
-@click.option("--java", is_flag=True, help="Add a Java VerifiableProducer; needs Java and Kafka's jars.")
+@click.option("--java", is_flag=True, help="Add Java clients; they need Java and Kafka's jars.")
 @click.option(
     "--transactions/--no-transactions",
     default=True,

@@ -241,6 +241,7 @@ def test_what_was_not_synced_is_gone_after_a_power_cut(tmp_path: Path) -> None:
 def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
     where = tmp_path / "run"
     options = ["--minutes", "0.1", "--hold", "1", "--interval", "1", "--rate", "100", "--consumers", "1"]
+    options.append("--no-transactions")
     result = CliRunner().invoke(cli, ["chaos", "run", "--nemesis", "kill", "-o", str(where), *options])
     assert result.exit_code == 0, result.output
     verdict = json.loads((where / "verdict.json").read_text())
@@ -256,6 +257,7 @@ def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
 def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
     where, cluster = tmp_path / "run", str(tmp_path / "cluster")
     options = ["--minutes", "0.1", "--hold", "1", "--interval", "1", "--rate", "100", "--consumers", "1"]
+    options.append("--no-transactions")
     run = CliRunner().invoke
     assert run(cli, ["up", "-n", "3", "--port", "0", "--detach", "-d", cluster]).exit_code == 0
     try:

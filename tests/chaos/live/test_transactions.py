@@ -326,8 +326,20 @@ def test_reordered() -> None:
 
 
 def test_copies_are_there_once() -> None:
-    header = {"process": "copier", "type": "info", "f": "history", "version": 1, "copies": ["t", "c"], "start": 0}
-    lines = [header, *committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    header = {
+        "process": "copier",
+        "type": "info",
+        "f": "history",
+        "version": 1,
+        "copies": ["t", "c", GROUP],
+        "start": 0,
+    }
+    lines = [
+        *committed("w.1:1", T0, T0, acks=(0, 1)),
+        *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3),
+        header,
+        group_offset(2),
+    ]
     assert found([*lines, *final([5, "w.1:1", 0], [8, "w.1:1", 1], topic="c", end=9)]) == {}
     twice = [*lines, *final([5, "w.1:1", 0], [8, "w.1:1", 1], [9, "w.1:1", 1], topic="c", end=10)]
     assert found(twice) == {"duplicate-effect": 1}
@@ -335,9 +347,10 @@ def test_copies_are_there_once() -> None:
         "record 1 of transaction w.1:1 was copied to c-0 offset 8 and to c-0 offset 9"
     )
     assert found([*lines, *final([5, "w.1:1", 0], topic="c", end=9)]) == {"lost-effect": 1}
+    assert found([*lines[:-1], group_offset(1), *final([5, "w.1:1", 0], topic="c", end=9)]) == {"unprocessed": 1}
     aborted = [*lines, begun("w.1:2", T0, at=4.0)]
-    copied = final([5, "w.1:1", 0], [6, "w.1:1", 1], [8, "w.1:2", 0], topic="c", end=9)
-    assert found([*aborted, *copied]) == {"aborted-read": 1}
+    read_there = final([5, "w.1:1", 0], [6, "w.1:1", 1], [8, "w.1:2", 0], topic="c", end=9)
+    assert found([*aborted, *read_there]) == {"aborted-read": 1}
 
 
 def test_every_kind_has_a_test_here() -> None:

@@ -37,8 +37,8 @@ class ExactlyOnceJudge:
         self._findings = findings
         self._isolation = isolation
 
-    def judge(self, group_offsets: Mapping[tuple[str, Place], int], copies: Mapping[str, str]) -> None:
-        """Judge everything. `copies` has the source of each topic that holds copies."""
+    def judge(self, group_offsets: Mapping[tuple[str, Place], int]) -> None:
+        """Judge effects and offsets; `group_offsets` are those that the groups have in the end."""
         progress = self._progress()
         for (group, place), one in sorted(progress.items(), key=lambda item: item[0]):
             self._judge_offsets(group, place, one, group_offsets.get((group, place)))
@@ -47,8 +47,6 @@ class ExactlyOnceJudge:
             for (group, place), one in progress.items()
         }
         self._judge_effects(self._effects(), reached)
-        for topic, source in sorted(copies.items()):
-            self._judge_copies(topic, source)
 
     # -- offsets
 
@@ -131,7 +129,8 @@ class ExactlyOnceJudge:
 
     # -- copies
 
-    def _judge_copies(self, topic: str, source: str) -> None:
+    def judge_copies(self, topic: str, source: str, reached: Mapping[Place, int]) -> None:
+        """Judge the copies of the source's records in a topic; `reached` has the offsets of the copying group."""
         wanted = self._final_spots(source)
         found = self._final_spots(topic)
         for key, spots in sorted(found.items()):
@@ -146,7 +145,8 @@ class ExactlyOnceJudge:
             if key not in found:
                 place, offset = spots[0]
                 said = f"{self._reads.name(place, offset)} at {_at(spots[0])} was not copied to {topic}"
-                self._add("lost-effect", said, place, offset)
+                kind = "lost-effect" if offset < reached.get(place, 0) else "unprocessed"
+                self._add(kind, f"{said}; the group came to offset {reached.get(place, 0)}", place, offset)
 
     def _final_spots(self, topic: str) -> dict[RecordKey, list[Spot]]:
         found: dict[RecordKey, list[Spot]] = {}

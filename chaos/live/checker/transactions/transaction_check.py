@@ -26,11 +26,12 @@ class TransactionCheck:
         """Figures for the report; empty if there are no transactions."""
         self._findings = findings
         self._group_offsets: dict[tuple[str, Place], int] = {}
-        self._copies: dict[str, str] = {}
+        self._copies: dict[str, tuple[str, str]] = {}
+        """The source and the group of each topic that holds copies."""
 
-    def on_copies(self, source: str, topic: str) -> None:
-        """A client copies the committed records of a topic to another."""
-        self._copies[topic] = source
+    def on_copies(self, source: str, topic: str, group: str) -> None:
+        """A group copies the committed records of a topic to another."""
+        self._copies[topic] = (source, group)
 
     def on_group_offset(self, line: Mapping[str, Any]) -> None:
         """The offset that a group has in the end."""
@@ -63,7 +64,10 @@ class TransactionCheck:
         isolation.judge()
         self.reads.judge_skips()
         exactly_once = ExactlyOnceJudge(self.table, self.reads, self._findings, isolation)
-        exactly_once.judge(self._group_offsets, self._copies)
+        exactly_once.judge(self._group_offsets)
+        for topic, (source, group) in sorted(self._copies.items()):
+            reached = {place: offset for (name, place), offset in self._group_offsets.items() if name == group}
+            exactly_once.judge_copies(topic, source, reached)
         outcomes = [one.outcome for one in self.table.transactions.values()]
         self.figures |= {"transactions": len(outcomes)}
         self.figures |= {outcome.value: outcomes.count(outcome) for outcome in Outcome}

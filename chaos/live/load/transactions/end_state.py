@@ -64,12 +64,12 @@ class EndState:
         return None
 
     async def _open(self, client: ClusterClient) -> list[OpenTransaction]:
-        """The open transactions in the topics of the run, and in the partition that has its group's offsets."""
+        """The open transactions in the topics of the run, and in the partitions that have its groups' offsets."""
         found = [one for topic in self.topics.all for one in await TransactionClient(client).open_transactions(topic)]
         partitions = len((await client.metadata([_OFFSETS_TOPIC])).topic(_OFFSETS_TOPIC).partitions)
-        place = (_OFFSETS_TOPIC, partition_for(self.topics.group, partitions))
+        places = [partition_for(group, partitions) for group in (self.topics.group, self.topics.copiers)]
         others = await TransactionClient(client).open_transactions(_OFFSETS_TOPIC)
-        return found + [one for one in others if tuple(one.partition) == place]
+        return found + [one for one in others if one.partition.partition in places]
 
     def _ends(self, isolation: IsolationLevel) -> Offsets:
         places = [TopicPartition(topic, index) for topic in self.topics.all for index in range(PARTITIONS)]
@@ -93,11 +93,12 @@ class EndState:
         while time.monotonic() < deadline:
             with contextlib.suppress(ClientError, OSError, TimeoutError):
                 async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
-                    found = await GroupClient(client).committed(self.topics.group)
-                for place, offset in sorted(found.items()):
-                    where: dict[str, Any] = {"topic": place.topic, "partition": place.partition, "offset": offset}
-                    told = {"group": self.topics.group, **where, "end": time.monotonic_ns()}
-                    self.history.event("ok", "group-offset", **told)
+                    groups = (self.topics.group, self.topics.copiers)
+                    found = {group: await GroupClient(client).committed(group) for group in groups}
+                for group, offsets in found.items():
+                    for place, offset in sorted(offsets.items()):
+                        where: dict[str, Any] = {"topic": place.topic, "partition": place.partition, "offset": offset}
+                        self.history.event("ok", "group-offset", group=group, **where, end=time.monotonic_ns())
                 return True
             await asyncio.sleep(_PAUSE_S)
         return False

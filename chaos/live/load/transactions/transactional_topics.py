@@ -17,18 +17,19 @@ ISOLATION_LEVELS = {"committed": COMMITTED, "uncommitted": "read_uncommitted"}
 
 
 class TransactionalTopics(NamedTuple):
-    """The names of the topics of a run, and of the processors' group."""
+    """The names of the topics of a run, and of the groups of processors and copiers."""
 
     inputs: str
     others: str
     effects: str
     copies: str
     group: str
+    copiers: str
 
     @staticmethod
     def of(topic: str) -> TransactionalTopics:
         """The names that belong to the main topic of a run."""
-        return TransactionalTopics(*(f"{topic}-{name}" for name in ("inputs", "others", "effects", "copies", "group")))
+        return TransactionalTopics(*(f"{topic}-{name}" for name in TransactionalTopics._fields))
 
     @property
     def all(self) -> tuple[str, ...]:

@@ -1,0 +1,33 @@
+"""Short chaos runs with transactional clients on real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.chaos.live.load.java_producer import why_unavailable
+from raftwerk.cli.main import cli
+
+_RUN = ["--minutes", "0.15", "--nemesis", "kill,pause", "--hold", "1", "--interval", "1"]
+_LOAD = ["--rate", "20", "--producers", "1", "--consumers", "1", "--partitions", "1"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("options", [[], pytest.param(["--java"], marks=pytest.mark.java)])
+def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list[str]) -> None:
+    if options and (reason := why_unavailable()) is not None:
+        pytest.skip(f"{reason}: the Java clients are NOT tested")
+    where = tmp_path / "run"
+    result = CliRunner().invoke(cli, ["chaos", "run", "-o", str(where), *_RUN, *_LOAD, *options])
+    assert result.exit_code == 0, result.output
+    verdict = json.loads((where / "verdict.json").read_text())
+    assert verdict["verdict"] == "VALID" and verdict["errors"] == [] and sum(verdict["inflicted"].values()) >= 1
+    figures = verdict["transactions"]
+    assert figures["committed"] >= 10 and figures["effects"] >= 10 and figures["incarnations"] >= 4
+    assert "committed transactions were read whole" in (where / "report.html").read_text()
+    elle = tmp_path / "elle.edn"
+    assert CliRunner().invoke(cli, ["chaos", "check", str(where), "--to-elle", str(elle)]).exit_code == 0
+    assert elle.read_text().count(":append") >= figures["committed"]
