@@ -8,7 +8,8 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,7 @@ from ..cluster.command_line.plural import counted as counted
 from ..runtime.os_errors import os_reason
 
 if TYPE_CHECKING:
-    from ..cluster.client.client_errors import ClientError
+    from ..cluster.client.client_errors import ClientError, UnreachableError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,6 +103,22 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
         raise click.exceptions.Exit(130) from None
 
 
+@contextmanager
+def near_names_told(resource_type: int, names: Iterable[str]) -> Iterator[None]:
+    """Add to a refusal the names that were probably meant by settings that do not exist."""
+    from ..cluster.client.client_errors import ClientError, RefusedError
+
+    try:
+        yield
+    except RefusedError as error:
+        from ..cluster.settings.setting_names import near_names
+
+        near = near_names(resource_type, names)
+        if not near:
+            raise
+        raise ClientError(f"{error}; did you mean {' and '.join(near)}?") from None
+
+
 def is_reader_gone() -> bool:
     """Whether standard output is a pipe or a socket that its reader has closed, as `| head` does."""
     try:
@@ -135,12 +152,26 @@ def _where_asked(error: Exception) -> str:
     if address is None:
         return ""
     if isinstance(error, UnreachableError):
-        return f"; {address.advice}"
+        return f"; {_brokers_of_controllers(error)}{address.advice}"
     elsewhere = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(error, RefusedError) and error.code in elsewhere and not address.is_explicit:
         asked = address.origin if address.directory is not None else f"{address.bootstrap}, from {address.origin}"
         return f" (asked {asked})"
     return ""
+
+
+def _brokers_of_controllers(error: UnreachableError) -> str:
+    """Where the brokers of the local cluster are, if its controllers were asked instead; empty otherwise."""
+    from ..cluster.command_line.cluster_address import default_directory
+    from ..cluster.local.layout import load_plan
+
+    try:
+        plan = load_plan(default_directory())
+    except (OSError, ValueError):
+        return ""
+    controllers = {node.controller_port for node in plan.nodes}
+    is_there = all(host in ("127.0.0.1", "localhost", "::1") and port in controllers for host, port in error.reasons)
+    return f"the brokers of this cluster are at {plan.bootstrap}; " if is_there else ""
 
 
 def print_json(value: object) -> None:

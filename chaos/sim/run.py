@@ -207,7 +207,7 @@ class Run:
     async def _create_topic(self) -> None:
         scenario = self.scenario
         topic = NewTopic(TOPIC, scenario.partitions, -1, dict(scenario.topic_configs))
-        async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0) as client:
+        async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0, probe_timeout_s=None) as client:
             await AdminClient(client).create_topic(topic)
 
     def _start_load(self, client: ProcessLoop) -> tuple[list[IdempotentProducer], TopicConsumer]:

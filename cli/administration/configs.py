@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from ..options import Group, bootstrap_option, counted, json_option, parse_pairs, print_json, run_client
+from ..options import (
+    Group,
+    bootstrap_option,
+    counted,
+    json_option,
+    near_names_told,
+    parse_pairs,
+    print_json,
+    run_client,
+)
 
 _SOURCES = {
     1: "topic",
@@ -95,7 +104,11 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
             click.echo(f"{row['name']}={'' if row['value'] is None else row['value']}  ({row['source']})")
 
 
-@configs.command("set")
+_UNSET = "raftwerk configs unset removes values, for example --topic flights retention.ms"
+_SET = "values stand without an option: raftwerk configs set --topic flights retention.ms=3600000"
+
+
+@configs.command("set", hints={"--unset": _UNSET, "--delete": _UNSET, "--delete-config": _UNSET, "--add-config": _SET})
 @_resource_options
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
@@ -130,7 +143,8 @@ def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            await AdminClient(client).alter_configs(*resource, values, deleted)
+            with near_names_told(resource[0], (*values, *deleted)):
+                await AdminClient(client).alter_configs(*resource, values, deleted)
 
     run_client(run())
     click.echo("Done.")

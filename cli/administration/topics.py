@@ -10,6 +10,7 @@ from ..options import (
     bootstrap_option,
     counted,
     json_option,
+    near_names_told,
     parse_pairs,
     print_json,
     run_client,
@@ -70,14 +71,15 @@ def create(
     pairs = parse_pairs(configs, "--config")
 
     async def run() -> None:
-        from ...cluster.client.admin_client import AdminClient, NewTopic
+        from ...cluster.client.admin_client import TOPIC, AdminClient, NewTopic
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
         from ...wire.errors import ErrorCode
 
         async with ClusterClient(bootstrap) as client:
             try:
-                await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
+                with near_names_told(TOPIC, pairs):
+                    await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
             except RefusedError as error:
                 if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise
@@ -201,7 +203,8 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
         async with ClusterClient(bootstrap) as client:
             admin = AdminClient(client)
             if pairs or unset:
-                await admin.alter_configs(TOPIC, name, pairs, unset)
+                with near_names_told(TOPIC, (*pairs, *unset)):
+                    await admin.alter_configs(TOPIC, name, pairs, unset)
             if partitions is not None:
                 await admin.create_partitions(name, partitions)
 

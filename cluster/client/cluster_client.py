@@ -6,10 +6,13 @@ their requests through it.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import gaierror
 from typing import Any
@@ -27,7 +30,16 @@ DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
+PROBE_TIMEOUT_S = 1.0
+_NOTICE_AFTER_S = 2.0
 _REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
+
+
+_logger = logging.getLogger("raftwerk.cluster.client")
+
+
+class ControllerListenerError(OSError):
+    """The peer is the listener of a controller, which does not serve what clients ask of brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,24 @@ class ClusterView:
 
 
 class ClusterClient:
-    """Connections to the brokers of one cluster; an async context manager."""
+    """Connections to the brokers of one cluster; an async context manager.
 
-    def __init__(self, bootstrap: str, *, client_id: str = CLIENT_ID, timeout_s: float = 10.0) -> None:
+    A broker that is asked first has `probe_timeout_s` to answer to ApiVersions; after that the next one is asked, and
+    the silent one has the whole `timeout_s` only if no other answers. With None nothing is sent before the request.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = CLIENT_ID,
+        timeout_s: float = 10.0,
+        probe_timeout_s: float | None = PROBE_TIMEOUT_S,
+    ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self._probe_timeout_s = probe_timeout_s
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
 
@@ -109,14 +133,35 @@ class ClusterClient:
         reasons: dict[tuple[str, int], str] = {}
         silent: list[tuple[str, int]] = []
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
-        for host, port in dict.fromkeys((*self._connections, *self.bootstrap, *known)):
+        left = list(dict.fromkeys((*self._connections, *self.bootstrap, *known)))
+        was_slow: set[tuple[str, int]] = set()
+        while left:
+            host, port = left.pop(0)
+            may_wait = not left or (host, port) in was_slow
             try:
-                return await self._request_to(host, port, api, version, fields)
+                with _notice(host, port, self.timeout_s):
+                    await self._probe(host, port, api, may_wait=may_wait)
+                    return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
+                if not may_wait and isinstance(error, TimeoutError | RequestTimedOutError):
+                    was_slow.add((host, port))
+                    left.append((host, port))
+                    continue
                 reasons[host, port] = no_answer_reason(error)
                 if isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
                     silent.append((host, port))
         raise UnreachableError(reasons, silent)
+
+    async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool) -> None:
+        """Whether a peer that was not asked before answers, and serves this API to clients."""
+        connection = self._connections.get((host, port))
+        if self._probe_timeout_s is None or (connection is not None and not connection.is_closed):
+            return
+        timeout_s = self.timeout_s if may_wait else min(self._probe_timeout_s, self.timeout_s)
+        connection = await self._connect(host, port, timeout_s)
+        served = await connection.api_versions(timeout_s=timeout_s)
+        if api not in served and ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served:
+            raise ControllerListenerError
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask one broker. Raises one of `NO_ANSWER` when it does not answer."""
@@ -136,17 +181,33 @@ class ClusterClient:
             raise ConnectionLostError("it is not among the live brokers, which raftwerk brokers list shows")
         return await self._connect(broker.host, broker.port)
 
-    async def _connect(self, host: str, port: int) -> Connection:
+    async def _connect(self, host: str, port: int, timeout_s: float | None = None) -> Connection:
         connection = self._connections.get((host, port))
         if connection is None or connection.is_closed:
             self._connections.pop((host, port), None)
-            connection = await connect(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+            limit_s = self.timeout_s if timeout_s is None else timeout_s
+            connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s)
             self._connections[host, port] = connection
         return connection
 
     async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         connection = await self._connect(host, port)
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+
+@contextmanager
+def _notice(host: str, port: int, timeout_s: float) -> Iterator[None]:
+    """Say what is waited for, if it takes long."""
+    if timeout_s <= _NOTICE_AFTER_S:
+        yield
+        return
+    text = "%s:%d has not answered for %g s; waiting for up to %g s"
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(_NOTICE_AFTER_S, _logger.warning, text, host, port, _NOTICE_AFTER_S, timeout_s)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
@@ -166,6 +227,8 @@ def no_answer_reason(error: Exception) -> str:
     other = next((one for one in (error, error.__cause__) if isinstance(one, OtherProtocolError)), None)
     if other is not None:
         return speaks(other.protocol)
+    if isinstance(error, ControllerListenerError):
+        return "is the listener of a controller: name that of a broker"
     if isinstance(error, gaierror):
         return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):

@@ -29,11 +29,9 @@ def speaks(protocol: str) -> str:
 
 async def spoken_protocol(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> str | None:
     """HTTP, TLS or SSH, if the peer answers in it within `timeout_s` for each; None otherwise."""
-    for request in (_HTTP_REQUEST, _tls_client_hello()):
-        protocol = other_protocol(await _first_bytes(host, port, request, timeout_s))
-        if protocol is not None:
-            return protocol
-    return None
+    requests = (_HTTP_REQUEST, _tls_client_hello())
+    answers = await asyncio.gather(*(_first_bytes(host, port, request, timeout_s) for request in requests))
+    return next((protocol for answer in answers if (protocol := other_protocol(answer)) is not None), None)
 
 
 async def unreachable_reason(error: UnreachableError) -> str:

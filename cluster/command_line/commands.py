@@ -103,13 +103,32 @@ class _Worded:
 
 
 class Command(_Worded, click.Command):
-    """A command whose help page may end with `tables`, each a title and a function that gives its rows."""
+    """A command whose help page may end with `tables`, each a title and a function that gives its rows.
 
-    def __init__(self, *args: Any, tables: Mapping[str, Callable[[], Rows]] | None = None, **attributes: Any) -> None:
+    The `hints` say what to use instead of options that it does not have.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        tables: Mapping[str, Callable[[], Rows]] | None = None,
+        hints: Mapping[str, str] | None = None,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
+        self.hints = dict(hints or {})
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])  # also when it runs by itself
         self.tables = dict(tables or {})
         _show_numbers_as_n(self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command's options; a usage error with its hint for one that it does not have."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in self.hints:
+                raise
+            ctx.fail(f"There is no option {error.option_name!r}: {self.hints[error.option_name]}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, then the tables."""

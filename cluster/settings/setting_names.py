@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
+from ...controller.configs.group_configs import GROUP_CONFIGS
+from ...controller.metadata.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ...log.topic_configs import TOPIC_CONFIGS
 from .unserved_configs import is_unserved
 
+_TABLES = {TOPIC_RESOURCE: TOPIC_CONFIGS, GROUP_RESOURCE: GROUP_CONFIGS, BROKER_RESOURCE: BROKER_CONFIGS}
 _POLICY_SETTINGS = ("create.topic.policy.class.name", "alter.config.policy.class.name")
 
 
@@ -15,12 +19,19 @@ def is_unknown(name: str) -> bool:
     return name not in BROKER_CONFIGS and not is_unserved(name)
 
 
-def nearest_name(name: str) -> str | None:
+def nearest_name(name: str, known: Iterable[str] = BROKER_CONFIGS) -> str | None:
     """The known name that is most like this one; None when none is."""
     import difflib
 
-    near = difflib.get_close_matches(name, BROKER_CONFIGS, 1, 0.85)
+    near = difflib.get_close_matches(name, list(known), 1, 0.85)
     return near[0] if near else None
+
+
+def near_names(resource_type: int, names: Iterable[str]) -> list[str]:
+    """The names that were probably meant by those that no resource of this type has, such as a topic."""
+    known = _TABLES.get(resource_type, {})
+    found = (nearest_name(name, known) for name in names if name not in known)
+    return [name for name in found if name is not None]
 
 
 def misspelt_names(given: Iterable[str], all_names: Iterable[str]) -> list[str]:

@@ -110,6 +110,14 @@ def test_a_topic_or_group_may_be_an_option_everywhere(path: str) -> None:
             assert names[metavar] in one.names
 
 
+def test_options_of_other_tools_get_hints() -> None:
+    for option in ("--unset", "--delete-config"):
+        code, told = _run(f"raftwerk configs set --topic t {option} retention.ms")
+        assert (code, "raftwerk configs unset" in told) == (2, True)
+    assert "No such option" in _run("raftwerk configs set --topic t --nonsense")[1]
+    assert "127.0.0.1:1 refuses" in _run("raftwerk topics list --broker-list 127.0.0.1:1")[1]
+
+
 def test_a_topic_as_an_option() -> None:
     at = "-b 127.0.0.1:1"
     for line in (

@@ -181,6 +181,12 @@ def test_a_wrong_choice_is_told_with_its_origin(words: tuple[str, ...], monkeypa
     assert "RAFTWERK_BOOTSTRAP" in run(*words)[1]
 
 
+def test_the_brokers_are_named_where_the_controllers_of_the_local_cluster_are_asked() -> None:
+    bootstrap = lay_out(Path("raftwerk-data"), 1, 1)
+    assert f"the brokers of this cluster are at {bootstrap}; " in run("topics", "list", "-b", "localhost:1002")[1]
+    assert "the brokers of this cluster" not in run("topics", "list", "-b", "localhost:1003")[1]
+
+
 def test_options_of_a_group_hold_in_its_subcommands() -> None:
     assert "127.0.0.1:1 refuses" in run("quorum", "-b", "127.0.0.1:1", "describe")[1]
     told = run("quorum", "--bootstrap-controller", "127.0.0.1:1", "describe")[1]

@@ -34,7 +34,7 @@ class RetryingAdmin:
     """Asks any broker, again and again, until an answer is definite."""
 
     def __init__(self, context: ClientContext, name: str) -> None:
-        self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=TIMEOUT_S)
+        self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=TIMEOUT_S, probe_timeout_s=None)
         self.in_doubt = False
         """Whether an answer was ever lost."""
 

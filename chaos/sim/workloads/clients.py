@@ -64,7 +64,9 @@ class TopicClient:
     """The metadata of one topic, refreshed after errors, and the connections to its leaders."""
 
     def __init__(self, context: ClientContext, name: str) -> None:
-        self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S)
+        self.cluster = ClusterClient(
+            context.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S, probe_timeout_s=None
+        )
         self.topic = context.topic
         self.topic_id = UUID(int=0)
         self.partitions: tuple[PartitionView, ...] = ()

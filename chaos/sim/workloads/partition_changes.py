@@ -156,7 +156,7 @@ class LogDirMoves(RepeatedChange):
         super().__init__(context)
         self._brokers = brokers
         self._dirs = dirs
-        self._cluster = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=TIMEOUT_S)
+        self._cluster = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=TIMEOUT_S, probe_timeout_s=None)
 
     async def change(self) -> None:
         """Ask one broker once; a lost answer does not matter."""

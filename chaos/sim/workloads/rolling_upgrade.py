@@ -38,7 +38,7 @@ class RollingUpgrade:
     def __init__(self, context: ClientContext, cluster: SimulatedCluster) -> None:
         self._rng = context.rng
         self._cluster = cluster
-        self._client = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
+        self._client = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S, probe_timeout_s=None)
         self._waits_for = "it has not begun"
         self._finished = False
         self._features: VersionRanges = OLD_FEATURES

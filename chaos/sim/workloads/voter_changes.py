@@ -37,7 +37,7 @@ class VoterChanges(RepeatedChange):
         self._controllers = controllers
         self._why_not_all = why_not_all
         bootstrap = ",".join(f"{host}:{port}" for host, port in controllers.values())
-        self._client = ClusterClient(bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
+        self._client = ClusterClient(bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S, probe_timeout_s=None)
         self._quorum = QuorumClient(self._client, at_controllers=True)
 
     async def change(self) -> None:

@@ -46,6 +46,14 @@ def test_configs(bootstrap: str, topic: str) -> None:
     assert "consumer.heartbeat.interval.ms" in values("--group", topic, "--all", *at)
     refused = fails(1, "configs", "set", "--group", topic, "consumer.session.timeout.ms=5", *at)
     assert "must be greater than or equal to group.consumer.min.session.timeout.ms" in refused
+    for resource, wrong, meant in (
+        (("--topic", topic), "retention.mss", "retention.ms"),
+        (("--broker", "1"), "log.retention.mss", "log.retention.ms"),
+        (("--group", topic), "consumer.session.timeout", "consumer.session.timeout.ms"),
+    ):
+        assert fails(1, "configs", "set", *resource, f"{wrong}=1", *at).endswith(f"; did you mean {meant}?")
+    misspelt = fails(1, "topics", "create", f"{topic}-x", "-c", "retention.mss=1", *at)
+    assert misspelt.endswith("; did you mean retention.ms?")
     assert "does not exist" in fails(1, "configs", "set", "--loggers", "1", "nobody=INFO", *at)
 
 

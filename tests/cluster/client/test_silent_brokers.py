@@ -1,0 +1,75 @@
+"""Brokers that are asked first and are silent, controllers that are taken for brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from raftwerk.cluster.client import cluster_client
+from raftwerk.cluster.client.client_errors import UnreachableError
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView
+from raftwerk.cluster.testing.cluster import TestCluster
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def silent_peer() -> Iterator[str]:
+    """The address of a process that is paused: its kernel takes connections, and nobody answers."""
+    with socket.socket() as paused:
+        paused.bind(("127.0.0.1", 0))
+        paused.listen()
+        yield f"127.0.0.1:{paused.getsockname()[1]}"
+
+
+async def ask(bootstrap: str, timeout_s: float = 10.0) -> ClusterView:
+    async with ClusterClient(bootstrap, timeout_s=timeout_s) as client:
+        return await client.metadata()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[TestCluster]:
+    with TestCluster.start(1) as started:
+        yield started
+
+
+def test_a_silent_bootstrap_server_costs_a_second(cluster: TestCluster) -> None:
+    with silent_peer() as silent:
+        began = time.monotonic()
+        view = asyncio.run(ask(f"{silent},{cluster.bootstrap_servers}"))
+        assert time.monotonic() - began < 5
+    assert [one.node_id for one in view.brokers] == [1]
+
+
+def test_a_slow_broker_still_answers_when_no_other_does(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_client, "_NOTICE_AFTER_S", 0.2)
+    cluster.pause(1)
+
+    async def run() -> ClusterView:
+        asyncio.get_running_loop().call_later(2.5, cluster.resume, 1)
+        return await ask(f"{cluster.bootstrap_servers},127.0.0.1:1", 30)
+
+    with caplog.at_level(logging.WARNING):
+        assert [one.node_id for one in asyncio.run(run()).brokers] == [1]
+    assert "has not answered for 0.2 s; waiting for up to 30 s" in caplog.text
+
+
+def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(cluster_client, "_NOTICE_AFTER_S", 0.1)
+    with silent_peer() as silent, caplog.at_level(logging.WARNING), pytest.raises(UnreachableError, match="in time"):
+        asyncio.run(ask(silent, 0.5))
+    assert caplog.messages == [f"{silent} has not answered for 0.1 s; waiting for up to 0.5 s"]
+
+
+def test_a_controllers_listener_is_named(cluster: TestCluster) -> None:
+    at = cluster.plan.nodes[0].controller_address
+    with pytest.raises(UnreachableError, match=f"{at} is the listener of a controller: name that of a broker"):
+        asyncio.run(ask(str(at)))
