@@ -12,7 +12,7 @@ from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.client.peer_protocol import unreachable_reason
-from .errors import PipelineError, UnreachableClusterError
+from .errors import PipelineError, UnreachableClusterError, WrongOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,11 +135,11 @@ class Topics:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, str]:
-    """`name=value` arguments as a mapping. `PipelineError` for an argument without `=`."""
+    """`name=value` arguments as a mapping. `WrongOptionError` for an argument without `=`."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise PipelineError(f"{pair} is no option: write it as name=value.")
+            raise WrongOptionError(f"{pair} is no option: write it as name=value.")
         options[name] = value
     return options

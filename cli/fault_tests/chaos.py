@@ -63,8 +63,13 @@ def faults(as_json: bool) -> None:
 
 def _fault_rows() -> list[tuple[str, str]]:
     from ...chaos.live.nemesis.faults import FAULTS
+    from ...chaos.live.nemesis.machine_capabilities import missing_tools
 
-    return [(fault.name, fault.what) for fault in FAULTS.values()]
+    rows = []
+    for fault in FAULTS.values():
+        reasons = missing_tools(fault.needs)
+        rows.append((fault.name, f"{fault.what}  [not here: {'; '.join(reasons)}]" if reasons else fault.what))
+    return rows
 
 
 @chaos.command(tables={"Faults": _fault_rows})
@@ -137,7 +142,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     both isolation levels.
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
-    such as Apache Kafka. The environment and the profile in use are ignored.
+    such as Apache Kafka. The environment and the profile in use are ignored. A fault that this machine cannot inject is
+    left out; raftwerk chaos faults says why.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;

@@ -207,8 +207,17 @@ async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int
     if asked_to_stop.is_set():
         return
     tune_gc_for_server()
+    _logger.info("%s", _where(node.config))
     if ready_fd is not None:
         _report_ready(ready_fd)
+
+
+def _where(config: NodeConfig) -> str:
+    """Where the node listens, by its configuration."""
+    told = [str(one) for one in config.listeners]
+    if config["metrics.port"] is not None:
+        told.append(f"http://{config['metrics.host'] or '0.0.0.0'}:{config['metrics.port']}/metrics")
+    return f"node {config.node_id} ({','.join(config['process.roles'])}) is ready and listens on {', '.join(told)}"
 
 
 def _report_ready(ready_fd: int) -> None:

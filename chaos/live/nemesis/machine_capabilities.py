@@ -30,8 +30,13 @@ def run_tool(command: Sequence[str], *, check: bool = True) -> str:
 
 def unmet_needs(needs: Iterable[str]) -> list[str]:
     """The reasons why these needs are not met; empty if all are."""
-    reasons = [_PROBES[need]() for need in needs]
+    reasons = [_missing(need) or _PROBES[need]() for need in needs]
     return [reason for reason in dict.fromkeys(reasons) if reason is not None]
+
+
+def missing_tools(needs: Iterable[str]) -> list[str]:
+    """The reasons why these needs cannot be met by what is installed. Nothing is tried, so this is quick."""
+    return [reason for reason in dict.fromkeys(_missing(need) for need in needs) if reason is not None]
 
 
 @functools.cache
@@ -42,7 +47,7 @@ def _root() -> str | None:
 @functools.cache
 def _network() -> str | None:
     """Network namespaces joined by a bridge."""
-    reason = _root() or _tools("ip")
+    reason = _root()
     name = f"rwprobe{os.getpid()}"
     return reason or _tries(
         [["ip", "netns", "add", name], ["ip", "-n", name, "link", "add", "b0", "type", "bridge"]],
@@ -53,11 +58,7 @@ def _network() -> str | None:
 def _in_probe(*command: str) -> str | None:
     name = f"rwprobe{os.getpid()}"
     inside = ["ip", "netns", "exec", name, *command]
-    return (
-        _network()
-        or _tools(command[0])
-        or _tries([["ip", "netns", "add", name], inside], [["ip", "netns", "del", name]])
-    )
+    return _network() or _tries([["ip", "netns", "add", name], inside], [["ip", "netns", "del", name]])
 
 
 @functools.cache
@@ -88,12 +89,12 @@ def _bandwidth() -> str | None:
 def _tmpfs() -> str | None:
     with tempfile.TemporaryDirectory() as at:
         mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "raftwerk", at]
-        return _root() or _tools("mount", "umount") or _tries([mount], [["umount", at]])
+        return _root() or _tries([mount], [["umount", at]])
 
 
 @functools.cache
 def _loop_device() -> str | None:
-    reason = _root() or _tools("mkfs.ext4", "losetup", "mount", "umount")
+    reason = _root()
     if reason is not None:
         return reason
     with tempfile.TemporaryDirectory() as at:
@@ -107,11 +108,11 @@ def _loop_device() -> str | None:
 
 @functools.cache
 def _strace() -> str | None:
-    return _tools("strace") or _tries([["strace", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"]], [])
+    return _tries([["strace", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"]], [])
 
 
-def _tools(*names: str) -> str | None:
-    missing = [name for name in names if shutil.which(name) is None]
+def _missing(need: str) -> str | None:
+    missing = [name for name in _TOOLS[need] if shutil.which(name) is None]
     return f"there is no {' and no '.join(missing)}" if missing else None
 
 
@@ -128,6 +129,16 @@ def _tries(commands: Sequence[Sequence[str]], undo: Sequence[Sequence[str]]) -> 
     return None
 
 
+_TOOLS = {
+    "network": ("ip",),
+    "iptables": ("ip", "iptables"),
+    "iptables-loss": ("ip", "iptables"),
+    "iptables-reset": ("ip", "iptables"),
+    "bandwidth": ("ip", "tc"),
+    "tmpfs": ("mount", "umount"),
+    "loop-device": ("mkfs.ext4", "losetup", "mount", "umount"),
+    "strace": ("strace",),
+}
 _PROBES: dict[str, Callable[[], str | None]] = {
     "network": _network,
     "iptables": _iptables,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,7 +114,16 @@ def test_every_fault_says_what_it_does_and_every_need_has_a_probe() -> None:
     for name, fault in FAULTS.items():
         assert fault.name == name and fault.what
         assert machine_capabilities.unmet_needs(fault.needs) is not None
+        assert set(machine_capabilities.missing_tools(fault.needs)) <= {*machine_capabilities.unmet_needs(fault.needs)}
     assert machine_capabilities.unmet_needs(()) == []
+
+
+def test_tools_that_are_not_installed_are_in_the_help_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "iptables" else name)
+    page = CliRunner().invoke(cli, ["chaos", "run", "--help"], terminal_width=200).output
+    lines = {line.split()[0]: line for line in page.partition("Faults:")[2].splitlines() if line.strip()}
+    assert lines["cut"].endswith("[not here: there is no iptables]")
+    assert "not here" not in lines["kill"] + lines["eio"]
 
 
 def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

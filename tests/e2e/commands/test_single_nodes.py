@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from raftwerk.cluster.local.layout import load_plan
+
 
 def raftwerk(*arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-P", "-m", "raftwerk", *arguments]
@@ -33,9 +35,12 @@ def test_nodes_one_by_one(tmp_path: Path) -> None:
         assert states(where, 1) == {1: "up", 2: "down", 3: "paused"}
         raftwerk("kill", "3", "-s", "CONT", "-d", where)
         assert "raftwerk start 2" in raftwerk("kill", "2", "-d", where, code=1)
-        assert "cluster in" in raftwerk("kill", "9", "-d", where, code=1)
+        assert "cluster in" in raftwerk("kill", "9", "-d", where, code=2)
         assert "nothing listens there" in raftwerk("doctor", "-b", bootstrap, code=1)
         assert "Node 2 ready in" in raftwerk("start", "2", "-d", where)
+        listeners = ", ".join(load_plan(where).node(2).properties["listeners"].split(","))
+        ready = f"node 2 (broker,controller) is ready and listens on {listeners}"
+        assert ready in (tmp_path / "c" / "n2.log").read_text()
         assert states(where, 0) == {1: "up", 2: "up", 3: "up"}
         load = json.loads(
             raftwerk("perf", "produce", "load", "--records", "5000", "-p", "2", "-b", bootstrap, "--json").splitlines()[
