@@ -64,6 +64,18 @@ def client_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
     return context
 
 
+def tls_greeting() -> bytes:
+    """The first bytes of a client with TLS, to which every server with TLS answers in TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    sent = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return sent.read()
+
+
 def _configure(context: ssl.SSLContext, material: TlsMaterial, options: TlsOptions) -> None:
     versions = [_VERSIONS[name] for name in options.protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)

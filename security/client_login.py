@@ -20,7 +20,11 @@ RENEW_AT = 0.85
 
 
 class AuthenticationFailedError(ConnectionError):
-    """The other side did not accept who we say we are, or did not prove who it is."""
+    """The peer did not accept who we say we are, or did not prove who it is. `reason` follows its address."""
+
+    def __init__(self, connection: Connection, reason: str) -> None:
+        super().__init__(f"{connection.peer} {reason}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +61,20 @@ async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
     chosen = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
     if chosen.error_code:
         offered = ", ".join(chosen.mechanisms) or "none"
-        raise AuthenticationFailedError(f"{connection.peer} does not offer {exchange.name}; it offers {offered}")
+        raise AuthenticationFailedError(connection, f"does not offer {exchange.name}; it offers {offered}")
     token: bytes | None = exchange.first()
     lifetime_ms = 0
     while token is not None:
         try:
             answer = await connection.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})
         except ConnectionLostError as error:
-            raise AuthenticationFailedError(f"{connection.peer} closed the connection during the login") from error
+            raise AuthenticationFailedError(connection, "closes the connection during the login") from error
         if answer.error_code:
             reason = answer.error_message or error_name(answer.error_code)
-            raise AuthenticationFailedError(f"{connection.peer} refuses the login by {exchange.name}: {reason}")
+            raise AuthenticationFailedError(connection, f"refuses the login by {exchange.name}: {reason}")
         lifetime_ms = answer.session_lifetime
         try:
             token = exchange.evaluate(bytes(answer.auth_bytes))
         except SaslAuthenticationError as error:
-            raise AuthenticationFailedError(f"login at {connection.peer} by {exchange.name}: {error}") from None
+            raise AuthenticationFailedError(connection, f"fails in the login by {exchange.name}: {error}") from None
     return lifetime_ms

@@ -10,22 +10,27 @@ import asyncio
 import errno
 import logging
 import re
+import ssl
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from socket import gaierror
 from typing import Any
 
 from ...runtime.os_errors import os_reason
+from ...security.client_login import AuthenticationFailedError
 from ...wire.api_keys import ApiKey
-from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
+from ...wire.client import Connection, ConnectionLostError, Login, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from .client_errors import RefusedError, UnreachableError, WrongArgumentError, is_retriable
 from .peer_protocol import speaks
 
 CLIENT_ID = "raftwerk-cli"
+CURRENT_LOGIN: ContextVar[Login | None] = ContextVar("login", default=None)
+"""How the connections of the running command log in (`--command-config`)."""
 DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
@@ -186,7 +191,8 @@ class ClusterClient:
         if connection is None or connection.is_closed:
             self._connections.pop((host, port), None)
             limit_s = self.timeout_s if timeout_s is None else timeout_s
-            connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s)
+            login = CURRENT_LOGIN.get()
+            connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s, login=login)
             self._connections[host, port] = connection
         return connection
 
@@ -233,6 +239,12 @@ def no_answer_reason(error: Exception) -> str:
         return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):
         return f"does not speak Kafka's protocol ({error})"
+    if isinstance(error, AuthenticationFailedError):
+        return error.reason
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"has a certificate that is not trusted: {error.verify_message} (ssl.truststore.*)"
+    if isinstance(error, ssl.SSLError):
+        return f"fails in the TLS handshake: {(error.reason or 'no TLS').replace('_', ' ').lower()}"
     if isinstance(error, TimeoutError | RequestTimedOutError):
         return "does not answer in time"
     if isinstance(error, ConnectionLostError) and error.__cause__ is not None:

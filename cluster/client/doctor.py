@@ -31,7 +31,7 @@ from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
+from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
 from .peer_protocol import WAYS_OUT, spoken_protocol
 from .transaction_client import OpenTransaction, TransactionClient, TransactionView
 
@@ -111,7 +111,9 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
     """Whether a broker answers there, and the APIs that it serves, if it does."""
     name = f"{what} {host}:{port}"
     try:
-        connection = await connect(host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S)
+        connection = await connect(
+            host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S, login=CURRENT_LOGIN.get()
+        )
     except socket.gaierror:
         way_out = (
             "use a name that resolves here; for brokers in containers add a listener that is advertised to the host"

@@ -93,7 +93,7 @@ _SENTENCES = {
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: ("the broker does not know the SASL mechanism", _NO_SECURITY),
     ErrorCode.ILLEGAL_SASL_STATE: (
         "the listener wants a client that authenticates itself",
-        "name a listener without SASL: this client has none",
+        "say how to log in, with --command-config",
     ),
     ErrorCode.UNSUPPORTED_VERSION: (
         "the brokers do not support this request",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ...runtime.tls_contexts import tls_greeting
 from ...wire.frames import other_protocol
 from .client_errors import UnreachableError
 
@@ -16,7 +17,7 @@ _HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 _TIMEOUT_S = 2.0
 WAYS_OUT = {
     "HTTP": "name the port of a broker, not that of a web server or of a node's metrics",
-    "TLS": "name a listener without TLS, since this client has none",
+    "TLS": "say how to log in there (--command-config), or name a listener without TLS",
     "SSH": "name the port of a broker",
 }
 """What to do when a peer speaks another protocol than Kafka's."""
@@ -29,7 +30,7 @@ def speaks(protocol: str) -> str:
 
 async def spoken_protocol(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> str | None:
     """HTTP, TLS or SSH, if the peer answers in it within `timeout_s` for each; None otherwise."""
-    requests = (_HTTP_REQUEST, _tls_client_hello())
+    requests = (_HTTP_REQUEST, tls_greeting())
     answers = await asyncio.gather(*(_first_bytes(host, port, request, timeout_s) for request in requests))
     return next((protocol for answer in answers if (protocol := other_protocol(answer)) is not None), None)
 
@@ -42,13 +43,6 @@ async def unreachable_reason(error: UnreachableError) -> str:
         if protocol is not None:
             reasons[address] = speaks(protocol)
     return str(UnreachableError(reasons))
-
-
-def _tls_client_hello() -> bytes:
-    """A greeting of TLS 1.2 (RFC 5246, 7.4.1.2) without extensions; the answer is a greeting or an alert."""
-    hello = b"\x03\x03" + bytes(32) + b"\x00" + b"\x00\x04\xc0\x2f\x00\x2f" + b"\x01\x00"
-    message = b"\x01" + len(hello).to_bytes(3) + hello
-    return b"\x16\x03\x01" + len(message).to_bytes(2) + message
 
 
 async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -> bytes:

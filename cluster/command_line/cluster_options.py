@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -26,6 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 BOOTSTRAP_NAMES = ("-b", "--bootstrap-server")
 BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers", "--broker-list")
 _ADDRESS = f"{__name__}.address"
+_COMMAND_CONFIG = f"{__name__}.command_config"
+COMMAND_CONFIG_VARIABLE = "RAFTWERK_COMMAND_CONFIG"
+ADMIN_PROPERTIES = "admin.properties"
+"""In the directory of a secured local cluster: how its commands log in."""
 
 
 def bootstrap_option(function: F) -> F:
@@ -44,8 +49,11 @@ def bootstrap_option(function: F) -> F:
 
 
 def cluster_options(function: F) -> F:
-    """Add `--bootstrap-server`, `--name`, `--dir`: the parameters `bootstrap_server`, `cluster_name`, `cluster_dir`."""
-    for option in (_directory("cluster_dir"), _name(), _bootstrap()):
+    """Add `--bootstrap-server`, `--name`, `--dir`: the parameters `bootstrap_server`, `cluster_name`, `cluster_dir`.
+
+    `--command-config` holds for all connections of the command, and is no parameter.
+    """
+    for option in (_command_config(), _directory("cluster_dir"), _name(), _bootstrap()):
         function = option(function)
     return function
 
@@ -67,6 +75,10 @@ def choose_address(
     except AddressError as error:
         raise WrongConfiguration(str(error)) from None
     meta[_ADDRESS] = address
+    if address.directory is not None and _COMMAND_CONFIG not in meta:
+        own = os.path.join(address.directory, ADMIN_PROPERTIES)
+        if os.path.exists(own):
+            _use_login(own)
     return address
 
 
@@ -103,6 +115,40 @@ def _bootstrap() -> Callable[[F], F]:
         help=f"Brokers to ask first, as host:port,... (environment: {BOOTSTRAP_VARIABLE}); "
         f"default: those of ./{DEFAULT_DIR}, or localhost:9092.",
     )
+
+
+def _command_config() -> Callable[[F], F]:
+    return click.option(
+        "--command-config",
+        cls=Option,
+        aliases=("--command.config", "--producer.config", "--consumer.config"),
+        section=WHICH_CLUSTER,
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        envvar=COMMAND_CONFIG_VARIABLE,
+        expose_value=False,
+        callback=_on_command_config,
+        help="How to log in where the cluster is secured, in the properties of Kafka's clients "
+        f"(environment: {COMMAND_CONFIG_VARIABLE}).",
+    )
+
+
+def _on_command_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_COMMAND_CONFIG] = value
+        _use_login(value)
+
+
+def _use_login(path: str) -> None:
+    """Let all connections of this command log in as the file says."""
+    from ...runtime.loop import real_runtime
+    from ..client.cluster_client import CURRENT_LOGIN
+    from ..settings.client_properties import ClientPropertiesError, load_login
+
+    try:
+        CURRENT_LOGIN.set(load_login(path, real_runtime()))
+    except ClientPropertiesError as error:
+        raise WrongConfiguration(str(error)) from None
 
 
 def _name() -> Callable[[F], F]:

@@ -111,10 +111,7 @@ def _server_mechanisms(
 ) -> Mapping[str, MakeMechanism]:
     found: dict[str, MakeMechanism] = {}
     for name in settings["sasl.enabled.mechanisms"]:
-        if name not in SERVER_MECHANISMS:
-            reason = f"{name} is not served"
-            way_out = f"choose among {', '.join(SERVER_MECHANISMS)}"
-            raise _problem(settings.name_of("sasl.enabled.mechanisms"), name, reason, way_out)
+        _check_mechanism(settings.name_of("sasl.enabled.mechanisms"), name)
         found[name] = (
             _plain_server(settings) if name == PLAIN else _scram_server(settings, name, runtime, find_credential)
         )
@@ -142,19 +139,31 @@ def _scram(key: str, mechanism: str) -> ModuleType:
 
 
 def _client_mechanism(settings: ListenerSettings, mechanism: str, runtime: Runtime) -> Callable[[], ClientMechanism]:
-    if mechanism not in SERVER_MECHANISMS:
-        reason, way_out = f"{mechanism} is not served", f"choose among {', '.join(SERVER_MECHANISMS)}"
-        raise _problem("sasl.mechanism.*.protocol", mechanism, reason, way_out)
+    _check_mechanism("sasl.mechanism.*.protocol", mechanism)
     options = _module(settings, mechanism, 'username="..." password="..."').options
+    return client_exchange(settings.mechanism_key(mechanism, "sasl.jaas.config"), mechanism, options, runtime)
+
+
+def client_exchange(
+    key: str, mechanism: str, options: Mapping[str, str], runtime: Runtime
+) -> Callable[[], ClientMechanism]:
+    """What makes the exchanges of a client, by the options of its login module.
+
+    `key` is the configuration that has them. Raises `ConfigError`.
+    """
+    _check_mechanism(key, mechanism)
     user, password = options.get("username"), options.get("password")
-    key = settings.mechanism_key(mechanism, "sasl.jaas.config")
     if user is None or password is None:
-        reason = "this node has no credentials for its connections to other nodes"
-        raise _problem(key, "", reason, 'add username="..." password="..." to it')
+        raise _problem(key, "", "it has no credentials to log in with", 'add username="..." password="..." to it')
     if mechanism == PLAIN:
         return lambda: PlainClient(user, password)
     scram = _scram(key, mechanism)
     return lambda: scram.ScramClientExchange(mechanism, user, password, scram.new_nonce(runtime.secret_bytes))
+
+
+def _check_mechanism(key: str, mechanism: str) -> None:
+    if mechanism not in SERVER_MECHANISMS:
+        raise _problem(key, mechanism, f"{mechanism} is not served", f"choose among {', '.join(SERVER_MECHANISMS)}")
 
 
 def _module(settings: ListenerSettings, mechanism: str, example: str) -> LoginModule:
@@ -185,19 +194,20 @@ _MODULES = {
 
 def _server_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
     try:
-        return server_context(tls_material(settings, disk), _options(settings))
+        return server_context(tls_material(settings, disk), tls_options(settings))
     except TlsError as error:
         raise _tls_problem(settings, error) from None
 
 
 def _client_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
     try:
-        return client_context(tls_material(settings, disk), _options(settings))
+        return client_context(tls_material(settings, disk), tls_options(settings))
     except TlsError as error:
         raise _tls_problem(settings, error) from None
 
 
-def _options(settings: ListenerSettings) -> TlsOptions:
+def tls_options(settings: Any) -> TlsOptions:
+    """What the settings say of protocols, cipher suites and certificates of peers."""
     return TlsOptions(
         protocols=settings["ssl.enabled.protocols"],
         ciphers=settings["ssl.cipher.suites"],

@@ -62,7 +62,7 @@ async def _ask(first_bytes: bytes) -> str:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP instead of Kafka's protocol: name the port of a broker"),
         (b"<!DOCTYPE HTML>", "speaks HTTP"),
-        (bytes.fromhex("15030300020246"), "speaks TLS instead of Kafka's protocol: name a listener without TLS"),
+        (bytes.fromhex("15030300020246"), "speaks TLS instead of Kafka's protocol: say how to log in"),
         (b"SSH-2.0-OpenSSH_9.9\r\n", "speaks SSH"),
         (b"\x7f\xff\xff\xff", "does not speak Kafka's protocol (frame of 2147483647 bytes"),
         (b"", "closes the connection"),

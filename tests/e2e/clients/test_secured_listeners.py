@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaProducer
 from support.e2e.clusters import start_cluster
+from support.e2e.command import raftwerk
 from support.security.certificates import Authority
 
 from raftwerk.cluster.local.supervisor import Supervisor
@@ -184,6 +186,32 @@ def test_a_client_without_tls_gets_nothing(settings: dict[str, Any]) -> None:
     client = AdminClient({"bootstrap.servers": settings["bootstrap.servers"]})
     with pytest.raises(KafkaException):
         client.list_topics(timeout=3)
+
+
+def test_commands_log_in_by_the_properties_of_kafkas_tools(
+    cluster: Supervisor, authority: Authority, tmp_path: Path
+) -> None:
+    properties = tmp_path / "client.properties"
+    text = f"""security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config={PLAIN} username="alice" password="PASSWORD";
+ssl.truststore.type=PEM
+ssl.truststore.location={authority.file}
+"""
+    properties.write_text(text.replace("PASSWORD", "wonder"))
+    at = ("-b", cluster.plan.bootstrap, "--command-config", str(properties))
+    assert raftwerk("topics", "create", "by-command", *at).returncode == 0
+    assert raftwerk("produce", "by-command", *at, text="one\n").returncode == 0
+    assert raftwerk("consume", "by-command", "-e", *at).stdout == "one\n"
+    assert "alice" not in raftwerk("doctor", *at).stdout
+    properties.write_text(text.replace("PASSWORD", "wrong"))
+    refused = raftwerk("topics", "list", *at)
+    assert refused.returncode == 1
+    assert "refuses the login by PLAIN: Authentication failed: Invalid username or password" in refused.stderr
+    properties.write_text(text.replace("PASSWORD", "wonder").replace(str(authority.file), str(tmp_path / "none.pem")))
+    assert raftwerk("topics", "list", *at).returncode == 2
+    without = raftwerk("topics", "list", "-b", cluster.plan.bootstrap)
+    assert "speaks TLS instead of Kafka's protocol: say how to log in there (--command-config)" in without.stderr
 
 
 def test_a_killed_node_comes_back_by_its_own_login(settings: dict[str, Any], cluster: Supervisor) -> None:
