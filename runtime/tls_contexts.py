@@ -64,6 +64,15 @@ def client_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
     return context
 
 
+def tls_failure(error: BaseException) -> str | None:
+    """What a peer did in a TLS handshake that failed, in words that follow its address; None for other errors."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"has a certificate that is not trusted: {error.verify_message} (ssl.truststore.*)"
+    if isinstance(error, ssl.SSLError):
+        return f"fails in the TLS handshake: {(error.reason or 'no TLS').replace('_', ' ').lower()}"
+    return None
+
+
 def tls_greeting() -> bytes:
     """The first bytes of a client with TLS, to which every server with TLS answers in TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import logging
 import re
-import ssl
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from socket import gaierror
 from typing import Any
 
 from ...runtime.os_errors import os_reason
+from ...runtime.tls_contexts import tls_failure
 from ...security.client_login import AuthenticationFailedError
 from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, Login, OtherProtocolError, RequestTimedOutError, connect
@@ -241,10 +241,9 @@ def no_answer_reason(error: Exception) -> str:
         return f"does not speak Kafka's protocol ({error})"
     if isinstance(error, AuthenticationFailedError):
         return error.reason
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"has a certificate that is not trusted: {error.verify_message} (ssl.truststore.*)"
-    if isinstance(error, ssl.SSLError):
-        return f"fails in the TLS handshake: {(error.reason or 'no TLS').replace('_', ' ').lower()}"
+    failure = tls_failure(error)
+    if failure is not None:
+        return failure
     if isinstance(error, TimeoutError | RequestTimedOutError):
         return "does not answer in time"
     if isinstance(error, ConnectionLostError) and error.__cause__ is not None:

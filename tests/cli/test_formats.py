@@ -38,5 +38,5 @@ def test_keys_and_values_are_decoded() -> None:
 
 @pytest.mark.parametrize("wrong", ["%q", "%", "\\q", "\\x4", "\\"])
 def test_what_is_no_format(wrong: str) -> None:
-    with pytest.raises(FormatError, match="there are"):
+    with pytest.raises(FormatError, match="s are "):
         parse(wrong)
