@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
+from ...runtime.incremental_work import PLAIN_STEP, Pace, count_in_steps
 from ...security.sasl.scram_credential import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_MECHANISMS, credential_of
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import Record, RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from ..result import ControllerResult, error_response
+from ..result import ControllerResult, Decision, Response, error_response
 from .record_level import check_security_records
 
 if TYPE_CHECKING:
@@ -25,28 +26,40 @@ class _Change(Protocol):
     mechanism: int
 
 
-def alter_scram_credentials(image: MetadataImage, request: AlterUserScramCredentialsRequest) -> ControllerResult:
+def alter_scram_credentials(image: MetadataImage, request: AlterUserScramCredentialsRequest) -> Decision:
     """AlterUserScramCredentials 0: all changes of a user, or none of them. Raises `ProtocolError`."""
     check_security_records(image)
-    changes = [(one.name, one.mechanism) for one in (*request.deletions, *request.upsertions)]
-    times = Counter(changes)
-    records: dict[str, list[Record]] = {name: [] for name, _ in changes}
-    failures: dict[str, ProtocolError] = {}
-
-    def change(one: _Change, decide: Callable[[], Record]) -> None:
-        try:
-            _check(one, times[one.name, one.mechanism])
-            records[one.name].append(decide())
-        except ProtocolError as error:
-            failures.setdefault(one.name, error)
-
+    pace = Pace()
+    times = yield from count_in_steps(
+        ((one.name, one.mechanism) for one in chain[_Change](request.deletions, request.upsertions)), pace
+    )
+    of_users: dict[str, list[tuple[_Change, Callable[[], Record]]]] = {}
     for deletion in request.deletions:
-        change(deletion, partial(_deleted, image, deletion))
+        of_users.setdefault(deletion.name, []).append((deletion, partial(_deleted, image, deletion)))
+        if pace.ends_step():
+            yield PLAIN_STEP
     for upsertion in request.upsertions:
-        change(upsertion, partial(_set, upsertion))
-    results = [{"user": name, **_outcome(failures.get(name))} for name in records]
-    kept = [record for name, some in records.items() if name not in failures for record in some]
-    return ControllerResult(kept, {"results": results})
+        of_users.setdefault(upsertion.name, []).append((upsertion, partial(_set, upsertion)))
+        if pace.ends_step():
+            yield PLAIN_STEP
+    records: list[Record] = []
+    results: list[Response] = []
+    for name, changes in of_users.items():
+        failure: ProtocolError | None = None
+        altered: list[Record] = []
+        for change, decide in changes:
+            try:
+                _check(change, times[change.name, change.mechanism])
+                altered.append(decide())
+            except ProtocolError as error:
+                failure = failure or error
+        records += altered if failure is None else []
+        results.append({"user": name, **_outcome(failure)})
+        if pace.ends_step(len(changes)):
+            yield records
+            records = []
+            check_security_records(image)
+    return ControllerResult(records, {"results": results})
 
 
 def _outcome(failure: ProtocolError | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.controller.controller_harness import decoded
+from support.controller.controller_harness import decided, decoded
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
@@ -45,7 +45,7 @@ def alter(
     """Decide, and replay the records; returns the outcome of each user."""
     gone = [{"name": name, "mechanism": mechanism} for name, mechanism in deletions]
     request = decoded(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=gone, upsertions=upsertions)
-    result = alter_scram_credentials(image, request)
+    result = decided(alter_scram_credentials(image, request))
     for record in result.records:
         assert decode_record(encode_record(record, 2)) == record
         image.replay(record, image.offset + 1, MetadataDelta())

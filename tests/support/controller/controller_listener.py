@@ -16,6 +16,8 @@ from raftwerk.broker.config import BrokerConfig
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.services import ControllerServices
+from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
+from raftwerk.controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, RECORD_VERSION_FEATURE
 from raftwerk.controller.metadata.metadata_records import (
     NO_LEADER,
     Endpoint,
@@ -93,7 +95,9 @@ class ControllerListener:
 
 
 def _cluster(topics: int, partitions: int, state: State) -> list[Record]:
-    levels = {"metadata.version": 29, "eligible.leader.replicas.version": 1, "raftwerk.record.version": 1}
+    levels = {
+        name: SUPPORTED_FEATURES[name][1] for name in (METADATA_VERSION_FEATURE, ELR_FEATURE, RECORD_VERSION_FEATURE)
+    }
     records: list[Record] = [FeatureLevelRecord(name, level) for name, level in levels.items()]
     for broker_id, log_dirs in zip(BROKERS, DIRECTORIES, strict=True):
         endpoints = (Endpoint("PLAINTEXT", f"b{broker_id}", 9092),)

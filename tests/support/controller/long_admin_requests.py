@@ -17,6 +17,7 @@ from support.controller.controller_listener import (
     topic_name,
 )
 
+from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
 from raftwerk.wire.api_keys import ApiKey
 
 ITEMS = 10_000
@@ -105,9 +106,8 @@ def _registration(log_dirs: int, listeners: int, features: int) -> dict[str, Any
             {"name": f"f{number}", "min_supported_version": 0, "max_supported_version": 1} for number in range(features)
         ]
         + [
-            {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 29},
-            {"name": "raftwerk.record.version", "min_supported_version": 0, "max_supported_version": 1},
-            {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
+            {"name": name, "min_supported_version": low, "max_supported_version": high}
+            for name, (low, high) in SUPPORTED_FEATURES.items()
         ],
         "rack": None,
         "log_dirs": [UUID(int=5_000 + number) for number in range(log_dirs)],
@@ -117,6 +117,10 @@ def _registration(log_dirs: int, listeners: int, features: int) -> dict[str, Any
 
 def _controller(listeners: int) -> dict[str, Any]:
     return {**_registration(0, listeners, 1), "controller_id": 1, "zk_migration_ready": False}
+
+
+def _password(user: str) -> dict[str, Any]:
+    return {"name": user, "mechanism": 1, "iterations": 4096, "salt": b"1234567890", "salted_password": bytes(32)}
 
 
 K = ApiKey
@@ -298,5 +302,17 @@ LONG_REQUESTS = [
     LongRequest("many directories", K.BROKER_REGISTRATION, _registration(2 * ITEMS, 1, 1), _broker_1_is_away),
     LongRequest("many listeners", K.BROKER_REGISTRATION, _registration(1, 2 * ITEMS, 1), _broker_1_is_away),
     LongRequest("many features", K.BROKER_REGISTRATION, _registration(1, 1, 2 * ITEMS), _broker_1_is_away),
+    LongRequest(
+        "passwords of many users",
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        {"deletions": [], "upsertions": [_password(f"u{number}") for number in range(ITEMS)]},
+        _small,
+    ),
+    LongRequest(
+        "unknown users",
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        {"deletions": [{"name": f"u{number}", "mechanism": 1} for number in range(2 * ITEMS)], "upsertions": []},
+        _small,
+    ),
     LongRequest("many listeners of a controller", K.CONTROLLER_REGISTRATION, _controller(2 * ITEMS), _small),
 ]
