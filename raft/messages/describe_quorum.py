@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...wire.codec import Rows
 from ...wire.errors import ErrorCode
 from ..quorum.quorum_state import QuorumState
 from ..replication.replica_progress import ReplicaProgress
@@ -20,27 +22,35 @@ def describe_quorum_fields(quorum: QuorumState, request: Any, now_ms: int, wall_
     reads `wall_ms`.
     """
     leader, current = quorum.role.as_leader(), quorum.leader_and_epoch
-    topics = [
-        {
-            "topic_name": topic.topic_name,
-            "partitions": [
-                _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                if topic.topic_name != METADATA_TOPIC or partition.partition_index != METADATA_PARTITION
-                else _described(quorum, leader, now_ms, wall_ms)
-                if leader is not None
-                else _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                | {"leader_id": _UNKNOWN if current.leader_id is None else current.leader_id}
-                | {"leader_epoch": current.epoch}
-                for partition in topic.partitions
-            ],
-        }
-        for topic in request.topics
-    ]
+    topics: Sequence[Any] | Rows[Any] = Rows(_refused_topic, request.topics)
+    if _names_the_quorum(request.topics):
+        if leader is not None:
+            described = _described(quorum, leader, now_ms, wall_ms)
+        else:
+            described = _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            described["leader_id"] = _UNKNOWN if current.leader_id is None else current.leader_id
+            described["leader_epoch"] = current.epoch
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [described]}]
     nodes = [
         {"node_id": voter.key.id, "listeners": [listener._asdict() for listener in voter.listeners]}
         for voter in quorum.voters.voters
     ]
     return {"error_code": 0, "topics": topics, "nodes": nodes}
+
+
+def _names_the_quorum(topics: Sequence[Any]) -> bool:
+    """Whether the request is about the metadata partition and nothing else, as Apache Kafka wants it."""
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return False
+    named = topics[0].topic_name, topics[0].partitions[0].partition_index
+    return named == (METADATA_TOPIC, METADATA_PARTITION)
+
+
+def _refused_topic(topic: Any) -> dict[str, Any]:
+    def refused(partition: Any) -> dict[str, Any]:
+        return _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return {"topic_name": topic.topic_name, "partitions": Rows(refused, topic.partitions)}
 
 
 def _described(quorum: QuorumState, leader: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:

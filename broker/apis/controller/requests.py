@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_response
 from ...api import Fields, Result
 from ...network.request import Request
@@ -14,6 +15,9 @@ from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from ..admin.describe_configs import describe
 from ..metadata.api_versions import api_versions_fields
 from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
+
+_QUORUM_FETCH_BYTES_MAX = 16 * 1024
+"""The metadata log has one partition, and a request that names it is small."""
 
 
 def quorum(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
@@ -24,6 +28,9 @@ def quorum(services: ControllerServices, request: Request, message: Struct) -> A
 def quorum_fetch(services: ControllerServices, request: Request) -> None:
     """Fetch of the metadata log."""
     version = request.api_version
+    if len(request.body) > _QUORUM_FETCH_BYTES_MAX:
+        request.respond(encode_fetch_response(version, FetchResponse(int(ErrorCode.INVALID_REQUEST))))
+        return
     message = decode_fetch_request(version, request.body, 0)
     task = asyncio.ensure_future(services.quorum.handle_fetch(version, message))
 

@@ -7,6 +7,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import pytest
 from support.broker.large_requests import ITERATION_S_MAX, Attack
@@ -18,6 +19,7 @@ from raftwerk.broker.apis.api_table import API_TABLE
 from raftwerk.controller.brokers.listener_probe import ProbeResult
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.errors import ErrorCode
 
 NEWEST = {spec.key: spec.versions[1] for spec in API_TABLE}
 
@@ -39,6 +41,21 @@ def test_a_long_request_is_decided_in_parts(long: LongRequest) -> None:
         listener = long.cluster()
         await Attack(listener, long.key, NEWEST[long.key], long.fields).run()
         assert not listener.fatal
+        listener.harness.controller.close()
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_a_fetch_of_more_than_the_metadata_log_is_refused() -> None:
+    """Only that log is here, and Apache Kafka refuses the whole request, too."""
+
+    async def main() -> None:
+        rows = [{"partition": number, "fetch_offset": 0} for number in range(10 * ITEMS)]
+        topics = [{"topic_id": UUID(int=1), "partitions": rows}]
+        fields = {"max_wait_ms": 1, "min_bytes": 1, "topics": topics}
+        listener = ControllerListener()
+        answer = await Attack(listener, ApiKey.FETCH, NEWEST[ApiKey.FETCH], fields).run()
+        assert answer.error_code == ErrorCode.INVALID_REQUEST and not answer.responses
         listener.harness.controller.close()
 
     asyncio.run(asyncio.wait_for(main(), 120))
