@@ -31,12 +31,14 @@ class TransactionTopicConfig:
 class TransactionConfig:
     """transaction.* and transactional.id.*.
 
-    `abort_interval_ms` and `expiration_interval_ms` say how often transactions that have timed out and ids that have
-    expired are looked for.
+    `is_two_phase_commit_enabled` allows transactions that an outside coordinator ends (KIP-939). `abort_interval_ms`
+    and `expiration_interval_ms` say how often transactions that have timed out and ids that have expired are looked
+    for.
     """
 
     topic: TransactionTopicConfig = field(default_factory=TransactionTopicConfig)
     max_timeout_ms: int = 15 * 60 * 1000
+    is_two_phase_commit_enabled: bool = False
     abort_interval_ms: int = 10_000
     id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     expiration_interval_ms: int = 60 * 60 * 1000

@@ -29,12 +29,17 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_EPOCH)
+
+
 class Answer(NamedTuple):
     """The answer to a request: an error, or the producer id and epoch that the client goes on with."""
 
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
+    ongoing: Producer = NO_PRODUCER
+    """The producer of a transaction that was kept."""
 
 
 class Transition(NamedTuple):
@@ -64,10 +69,14 @@ def _granted(value: TransactionMetadata) -> Transition:
 
 
 class InitRequest(NamedTuple):
-    """InitProducerId: the time-out of transactions, and the producer that the client was before (KIP-360)."""
+    """InitProducerId: the time-out of transactions, and the producer that the client was before (KIP-360).
+
+    `keeps_prepared`: a transaction that is open stays open, since an outside coordinator knows how it ends (KIP-939).
+    """
 
     timeout_ms: int
     expected: Producer | None = None
+    keeps_prepared: bool = False
 
 
 def init_producer_id(
@@ -81,8 +90,11 @@ def init_producer_id(
 ) -> Decision:
     """A producer id and an epoch that fence all producers of the id before.
 
-    A transaction that is open is aborted first; the client is answered CONCURRENT_TRANSACTIONS and asks again.
+    A transaction that is open is aborted first; the client is answered CONCURRENT_TRANSACTIONS and asks again. To keep
+    it takes records that hold two producers, and an epoch for each transaction: `transaction.version` 2.
     """
+    if request.keeps_prepared and transaction_version < EPOCH_BUMP_VERSION:
+        return Answer(ErrorCode.UNSUPPORTED_VERSION)
     if is_busy:
         return _BUSY
     if current is None:
@@ -95,6 +107,8 @@ def init_producer_id(
     if expected is not None and not _may_continue(current, expected):
         return _FENCED
     if current.state is TransactionState.ONGOING:
+        if request.keeps_prepared:
+            return _keep(current, request, producer_ids, now_ms)
         return Transition(current.fenced(transaction_version, now_ms), _BUSY)
     return _next_epoch(current, request, producer_ids, now_ms)
 
@@ -106,11 +120,26 @@ def _may_continue(current: TransactionMetadata, expected: Producer) -> bool:
     answer that gave it another producer id.
     """
     is_previous = expected.producer_id == current.previous_producer_id and expected.producer_epoch >= EPOCH_MAX - 1
-    return expected.producer_id == current.producer_id or is_previous
+    return expected.producer_id == current.client[0] or is_previous
+
+
+def _keep(current: TransactionMetadata, request: InitRequest, producer_ids: ProducerIds, now_ms: int) -> Decision:
+    """The transaction stays open, and only the producer that gets the next id and epoch may end it."""
+    client = Producer(*current.client)
+    if request.expected not in (None, client):
+        return _FENCED
+    following = client._replace(producer_epoch=client.producer_epoch + 1)
+    if current.is_epoch_exhausted:
+        producer_id = producer_ids()
+        if producer_id is None:
+            return _NO_IDS
+        following = Producer(producer_id, 0)
+    ongoing = Producer(current.producer_id, current.producer_epoch)
+    return Transition(current.kept(*following, request.timeout_ms, now_ms), Answer(ErrorCode.NONE, *following, ongoing))
 
 
 def _next_epoch(current: TransactionMetadata, request: InitRequest, producer_ids: ProducerIds, now_ms: int) -> Decision:
-    timeout_ms, expected = request
+    timeout_ms, expected = request.timeout_ms, request.expected
     epoch, last_epoch = current.producer_epoch, current.last_producer_epoch
     is_last = expected is None or expected.producer_epoch == epoch
     if current.is_epoch_exhausted and (is_last or epoch == EPOCH_MAX):
@@ -134,9 +163,10 @@ def _next_epoch(current: TransactionMetadata, request: InitRequest, producer_ids
 
 def _refusal(current: TransactionMetadata, producer: Producer) -> Answer | None:
     """The refusal of a producer that is not the current one. The highest epoch belongs to no producer."""
-    if current.producer_id != producer.producer_id:
+    producer_id, epoch = current.client
+    if producer_id != producer.producer_id:
         return _UNKNOWN
-    is_current = current.producer_epoch == producer.producer_epoch < EPOCH_MAX
+    is_current = epoch == producer.producer_epoch < EPOCH_MAX
     return None if is_current else _FENCED
 
 
@@ -149,7 +179,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Decision:
-    """Add partitions to the transaction, which begins with the first of them."""
+    """Add partitions to the transaction, which begins with the first of them. None are added to one that was kept."""
     if is_busy:
         return _BUSY
     if current is None:
@@ -157,6 +187,8 @@ def add_partitions(
     refusal = _refusal(current, producer)
     if refusal is not None:
         return refusal
+    if current.is_kept:
+        return _INVALID_STATE
     if current.state is TransactionState.ONGOING and partitions <= current.partitions:
         return Answer()
     return Transition(current.with_partitions(partitions, client_version, now_ms))
@@ -170,6 +202,8 @@ def verify_partitions(
     if current is None:
         return dict.fromkeys(wanted, _UNKNOWN.error)
     refusal = _refusal(current, producer) or (_BUSY if current.state.is_ending else None)
+    if refusal is None and current.is_kept:
+        refusal = _INVALID_STATE
     if refusal is not None:
         return dict.fromkeys(wanted, refusal.error)
     return {one: ErrorCode.NONE if one in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for one in wanted}
@@ -232,13 +266,14 @@ def _end_with_bump(
         and producer.producer_epoch == EPOCH_MAX - 1
         and current.producer_epoch == 0
     )
-    if current.producer_id != producer.producer_id and not has_next_id:
+    producer_id, epoch = current.client
+    if producer_id != producer.producer_id and not has_next_id:
         return _UNKNOWN
     is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     if is_complete and (has_next_id or current.producer_epoch == producer.producer_epoch + 1):
         answer = Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch)
         return answer if current.state is _complete(is_commit) else _INVALID_STATE
-    if not producer.producer_epoch == current.producer_epoch < EPOCH_MAX:
+    if not producer.producer_epoch == epoch < EPOCH_MAX:
         return _FENCED
     if is_commit and current.state is not TransactionState.ONGOING:
         return _INVALID_STATE

@@ -8,7 +8,12 @@ With `transaction.version` 2 (KIP-890) each end bumps the producer's epoch. The 
 no batch that is late can enter the next transaction. When the epochs of a producer id are used up, the end also gives
 the id's next producer id, which counts from the complete state on.
 
+A transaction may be kept for a producer that has recovered (KIP-939): an outside coordinator decides how it ends. It
+keeps the producer id and epoch of its records and markers. The recovered producer gets the next ones, and may only end
+the transaction.
+
     Empty, CompleteCommit, CompleteAbort --add partitions--> Ongoing --add partitions--> Ongoing
+    Ongoing --init producer id that keeps it--> Ongoing
     Ongoing --end--> PrepareCommit or PrepareAbort --all markers are written--> CompleteCommit or CompleteAbort
     Empty, CompleteCommit, CompleteAbort --init producer id--> Empty;  --abort, version 2--> PrepareAbort
     Empty, CompleteCommit, CompleteAbort --expiration--> Dead, which is not recorded: the id is removed
@@ -79,9 +84,10 @@ class TransactionMetadata(NamedTuple):
     """What the record of a transactional id says, and `last_producer_epoch`. Times are wall-clock milliseconds.
 
     `previous_producer_id` is the producer id before the last change of it, until the next transition.
-    `next_producer_id` follows `producer_id` when the transaction that is ending is complete. `last_producer_epoch` is
-    the epoch before the last bump that the producer itself asked for; it is not recorded, as in Apache Kafka.
-    `client_version` is the `transaction.version` that the client of the present transaction speaks.
+    `next_producer_id` follows `producer_id` when the transaction that is ending is complete. `next_producer_epoch` is
+    that of the recovered producer of a transaction that was kept, to whom `next_producer_id` belongs then, too.
+    `last_producer_epoch` is the epoch before the last bump that the producer itself asked for; it is not recorded, as
+    in Apache Kafka. `client_version` is the `transaction.version` that the client of the present transaction speaks.
     """
 
     producer_id: int
@@ -95,11 +101,24 @@ class TransactionMetadata(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
     last_producer_epoch: int = NO_EPOCH
+    next_producer_epoch: int = NO_EPOCH
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the transaction was kept for a producer that has recovered (KIP-939)."""
+        return self.next_producer_epoch != NO_EPOCH
+
+    @property
+    def client(self) -> tuple[int, int]:
+        """The producer id and epoch of the only producer that may act."""
+        if self.is_kept:
+            return self.next_producer_id, self.next_producer_epoch
+        return self.producer_id, self.producer_epoch
 
     @property
     def is_epoch_exhausted(self) -> bool:
         """Whether no producer may get a higher epoch. One is left over, so that the last producer can be fenced."""
-        return self.producer_epoch >= EPOCH_MAX - 1
+        return self.client[1] >= EPOCH_MAX - 1
 
     @property
     def is_commit(self) -> bool:
@@ -154,34 +173,59 @@ class TransactionMetadata(NamedTuple):
             client_version=client_version,
         )
 
+    def kept(
+        self, next_producer_id: int, next_producer_epoch: int, timeout_ms: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Ongoing, kept for a producer with this id and epoch."""
+        return self._moved(
+            TransactionState.ONGOING,
+            now_ms,
+            next_producer_id=next_producer_id,
+            next_producer_epoch=next_producer_epoch,
+            timeout_ms=timeout_ms,
+        )
+
     def ending(
         self, state: TransactionState, client_version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
         """PrepareCommit or PrepareAbort, by a client of `client_version`."""
         bumps = client_version >= EPOCH_BUMP_VERSION
-        return self._moved(
+        ending = self._moved(
             state,
             now_ms,
             producer_epoch=self.producer_epoch + int(bumps),
-            last_producer_epoch=self.producer_epoch if bumps else self.last_producer_epoch,
+            last_producer_epoch=self.client[1] if bumps else self.last_producer_epoch,
             start_ms=now_ms if self.state.is_idle else self.start_ms,
             next_producer_id=next_producer_id,
             client_version=client_version,
         )
+        if not self.is_kept:
+            return ending
+        if next_producer_id != NO_PRODUCER_ID:
+            return ending._replace(previous_producer_id=self.next_producer_id, next_producer_epoch=0)
+        next_epoch = self.next_producer_epoch + int(bumps)
+        return ending._replace(next_producer_id=self.next_producer_id, next_producer_epoch=next_epoch)
 
     def fenced(self, client_version: int, now_ms: int) -> TransactionMetadata:
         """PrepareAbort with a bumped epoch, so that the present producer can do nothing more."""
         fenced = self.ending(TransactionState.PREPARE_ABORT, client_version, now_ms)
         if client_version >= EPOCH_BUMP_VERSION:
             return fenced
-        return fenced._replace(producer_epoch=self.producer_epoch + 1, last_producer_epoch=NO_EPOCH)
+        next_epoch = self.next_producer_epoch + 1 if self.is_kept else NO_EPOCH
+        epoch = self.producer_epoch + 1
+        return fenced._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH, next_producer_epoch=next_epoch)
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """CompleteCommit or CompleteAbort: every partition has its marker."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
-        done = self._moved(state, now_ms, partitions=frozenset(), next_producer_id=NO_PRODUCER_ID)
+        nobody = {"next_producer_id": NO_PRODUCER_ID, "next_producer_epoch": NO_EPOCH}
+        done = self._moved(state, now_ms, partitions=frozenset(), **nobody)
         if self.next_producer_id == NO_PRODUCER_ID:
             return done
+        if self.is_kept:
+            producer_id, epoch = self.client
+            previous = self.previous_producer_id
+            return done._replace(producer_id=producer_id, producer_epoch=epoch, previous_producer_id=previous)
         return done._replace(producer_id=self.next_producer_id, previous_producer_id=self.producer_id, producer_epoch=0)
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: object) -> TransactionMetadata:

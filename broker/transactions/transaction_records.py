@@ -1,9 +1,11 @@
 """The records of `__transaction_state`, to the byte as Apache Kafka writes them.
 
 The key is a transactional id; a null value removes it. Values have version 0, or, from `transaction.version` 1 on,
-version 1, which has tagged fields: the previous (0) and the next producer id (1), and the client's transaction version
-(2). Apache Kafka 4.2 reads the two producer ids and never writes them; here they are written when there is one, since
-otherwise the next coordinator would not know which producer id a client was told. Tag 3 (KIP-939) is read past.
+version 1, which has tagged fields: the previous (0) and the next producer id (1), the client's transaction version (2),
+and the next producer epoch (3) of a transaction that was kept (KIP-939). Apache Kafka 4.2 reads the two producer ids
+and never writes them, and reads past the epoch. Here they are written when there is one, since otherwise the next
+coordinator would not know which producer a client was told to be. A transaction that was kept is written in version 1
+at any level.
 Source: TransactionLogKey and TransactionLogValue of Apache Kafka.
 """
 
@@ -11,11 +13,11 @@ from __future__ import annotations
 
 from ...wire.types import TopicPartition, by_topic
 from ..coordinators.record_fields import BadRecord, CoordinatorRecord, FieldReader, FieldWriter
-from .transaction_metadata import EPOCH_MAX, NO_PRODUCER_ID, TransactionMetadata, TransactionState
+from .transaction_metadata import EPOCH_MAX, NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata, TransactionState
 
 _KEY_VERSION = 0
 _PLAIN_VERSION, _COMPACT_VERSION = 0, 1
-_PREVIOUS_TAG, _NEXT_TAG, _CLIENT_VERSION_TAG = 0, 1, 2
+_PREVIOUS_TAG, _NEXT_TAG, _CLIENT_VERSION_TAG, _NEXT_EPOCH_TAG = 0, 1, 2, 3
 _RECORDED = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
 
@@ -62,6 +64,7 @@ def decode_value(data: bytes) -> TransactionMetadata:
         _tagged(tags, _PREVIOUS_TAG, 8, NO_PRODUCER_ID),
         _tagged(tags, _NEXT_TAG, 8, NO_PRODUCER_ID),
         _tagged(tags, _CLIENT_VERSION_TAG, 2, 0),
+        next_producer_epoch=_tagged(tags, _NEXT_EPOCH_TAG, 2, NO_EPOCH),
     )
     _check(value)
     return value
@@ -71,8 +74,15 @@ def _check(value: TransactionMetadata) -> None:
     """Raise `BadRecord` where no coordinator could go on from the value."""
     if value.producer_id < 0 or value.producer_epoch < 0 or value.next_producer_id < NO_PRODUCER_ID:
         raise BadRecord(f"producer id {value.producer_id} with epoch {value.producer_epoch}")
-    if value.state is TransactionState.ONGOING and value.producer_epoch == EPOCH_MAX:
+    if value.is_kept and not _may_be_kept(value):
+        raise BadRecord(f"producer id {value.next_producer_id} with epoch {value.next_producer_epoch} comes next")
+    if value.state is TransactionState.ONGOING and EPOCH_MAX in (value.producer_epoch, value.next_producer_epoch):
         raise BadRecord(f"an open transaction with epoch {EPOCH_MAX}, which no producer has")
+
+
+def _may_be_kept(value: TransactionMetadata) -> bool:
+    has_producer = value.next_producer_id >= 0 and value.next_producer_epoch >= 0
+    return has_producer and not value.state.is_idle
 
 
 def _state(number: int) -> TransactionState:
@@ -95,7 +105,7 @@ def _tagged(tags: dict[int, bytes], tag: int, size_bytes: int, default: int) -> 
 
 
 def _encode(value: TransactionMetadata, transaction_version: int) -> bytes:
-    version = _COMPACT_VERSION if transaction_version >= 1 else _PLAIN_VERSION
+    version = _COMPACT_VERSION if transaction_version >= 1 or value.is_kept else _PLAIN_VERSION
     writer = FieldWriter(compact=version >= _COMPACT_VERSION).int16(version)
     writer.int64(value.producer_id).int16(value.producer_epoch).int32(value.timeout_ms).int8(value.state)
     if value.state is TransactionState.EMPTY:
@@ -125,4 +135,6 @@ def _tags(value: TransactionMetadata) -> dict[int, bytes]:
         tags[_NEXT_TAG] = value.next_producer_id.to_bytes(8, "big", signed=True)
     if value.client_version:
         tags[_CLIENT_VERSION_TAG] = value.client_version.to_bytes(2, "big", signed=True)
+    if value.is_kept:
+        tags[_NEXT_EPOCH_TAG] = value.next_producer_epoch.to_bytes(2, "big", signed=True)
     return tags

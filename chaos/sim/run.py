@@ -38,6 +38,7 @@ from .workloads.transactions.read_process_write import ReadProcessWrite
 from .workloads.transactions.transaction_version_changes import TransactionVersionChanges
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
+from .workloads.transactions.two_phase_writers import TwoPhaseWriters
 from .workloads.voter_changes import VoterChanges
 from .workloads.workload import ClientTask, Workload
 
@@ -240,6 +241,7 @@ class Run:
             "transactions of changing versions": lambda: TransactionalWriters(transactions, changing_style),
             "transaction versions": lambda: TransactionVersionChanges(context("transaction versions")),
             "read-process-write": lambda: ReadProcessWrite(effects, processor, any_style),
+            "two-phase commits": lambda: TwoPhaseWriters(context("two-phase commits", "prepared", History())),
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
             "min isr": lambda: MinIsrChanges(context("min isr")),

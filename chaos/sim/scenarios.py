@@ -19,6 +19,7 @@ from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deleted_records import SETTINGS as TRIM_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
+from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS
 
 _PROCESS_FAULTS = (FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE)
 _NETWORK_FAULTS = (FaultKind.ISOLATE, FaultKind.CUT, FaultKind.CUT_ONE_WAY, FaultKind.RESET, FaultKind.SLOW_LINK)
@@ -381,6 +382,23 @@ SCENARIOS = {
             mean_gap_s=0.8,
             workloads=("grouped processors",),
             properties={**TRANSACTION_SETTINGS, **GROUP_SETTINGS},
+        ),
+        Scenario(
+            "two-phase",
+            "transactions that an outside coordinator ends; their producers die before and after it has decided",
+            kinds=(
+                FaultKind.SLOW_LINK,
+                FaultKind.ISOLATE,
+                FaultKind.CUT,
+                FaultKind.KILL,
+                FaultKind.KILL,
+                FaultKind.STOP,
+            ),
+            targets=("leader", "transaction-coordinator", "transaction-coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.4,
+            mean_duration_s=0.6,
+            workloads=("two-phase commits",),
+            properties={**TRANSACTION_SETTINGS, **TWO_PHASE_SETTINGS},
         ),
         Scenario(
             "transaction-versions",

@@ -295,6 +295,7 @@ def transaction_config(config: NodeConfig) -> TransactionConfig:
             segment_bytes=config["transaction.state.log.segment.bytes"],
         ),
         max_timeout_ms=config["transaction.max.timeout.ms"],
+        is_two_phase_commit_enabled=config["transaction.two.phase.commit.enable"],
         abort_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
         id_expiration_ms=config["transactional.id.expiration.ms"],
         expiration_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],

@@ -53,6 +53,12 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
         "transaction.max.timeout.ms", INT, "900000", "The longest time-out that a transaction may have.", POSITIVE
     ),
     ConfigKey(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        "false",
+        "Allow transactions that an outside coordinator ends, and that never time out (KIP-939).",
+    ),
+    ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         INT,
         "10000",

@@ -62,6 +62,7 @@ SEEDS = {
     "exactly-once": 14,
     "exactly-once-group": 10,
     "transaction-versions": 10,
+    "two-phase": 12,
     "storm": 16,
     "shapes": 60,
     "voters": 20,

@@ -1,7 +1,8 @@
 """InitProducerId: the producer id and epoch of a producer (KIP-98, KIP-360).
 
 Without a transactional id the producer is idempotent only, and gets a new id of this broker's block. With one, it gets
-the id's producer id with a higher epoch, which fences all producers before it.
+the id's producer id with a higher epoch, which fences all producers before it. Version 6 (KIP-939) is for transactions
+that an outside coordinator ends: they never time out, and a producer that has recovered may keep and end the open one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...transactions.transaction_decisions import Answer, InitRequest, Producer
+from ...transactions.transaction_metadata import NO_TIMEOUT_MS
 from .transaction_requests import TRANSACTIONAL_ID_BYTES_MAX, for_version
 
 if TYPE_CHECKING:
@@ -50,7 +52,9 @@ def handle(services: BrokerServices, request: Request, message: InitProducerIdRe
     refusal = _refusal(services, message)
     if refusal:
         return _refused(refusal)
-    init = InitRequest(message.transaction_timeout, None if expected.producer_id == -1 else expected)
+    timeout_ms = NO_TIMEOUT_MS if message.get("enable2_pc", False) else message.transaction_timeout
+    keeps_prepared = message.get("keep_prepared_txn", False)
+    init = InitRequest(timeout_ms, None if expected.producer_id == -1 else expected, keeps_prepared)
     return _transactional(services, request, message.transactional_id, init)
 
 
@@ -59,11 +63,13 @@ def _refusal(services: BrokerServices, message: InitProducerIdRequest) -> ErrorC
     transactional_id = message.transactional_id or ""
     if not transactional_id or len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
-    if message.get("enable2_pc", False):
+    config = services.transactions.config
+    has_no_timeout = message.get("enable2_pc", False)
+    if has_no_timeout and not config.is_two_phase_commit_enabled:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if message.get("keep_prepared_txn", False):
+    if message.get("keep_prepared_txn", False) and not config.is_two_phase_commit_enabled:
         return ErrorCode.UNSUPPORTED_VERSION
-    if not 0 < message.transaction_timeout <= services.transactions.config.max_timeout_ms:
+    if not has_no_timeout and not 0 < message.transaction_timeout <= config.max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return ErrorCode.NONE
 
@@ -79,6 +85,8 @@ async def _transactional(
         "error_code": int(for_version(answer.error, request.api_version, PRODUCER_FENCED_SINCE)),
         "producer_id": answer.producer_id,
         "producer_epoch": answer.producer_epoch,
+        "ongoing_txn_producer_id": answer.ongoing.producer_id,
+        "ongoing_txn_producer_epoch": answer.ongoing.producer_epoch,
     }
 
 

@@ -113,6 +113,10 @@ class TransactionModel(RuleBasedStateMachine):
         granted = Producer(answer.producer_id, answer.producer_epoch)
         if kind == "init":
             client, is_lost = asked
+            if answer.ongoing.producer_id >= 0:
+                value = self.shard.current(ID)
+                assert value is not None and value.state is TransactionState.ONGOING
+                assert ((value.producer_id, value.producer_epoch), value.client) == (answer.ongoing, granted)
             assert granted != self.latest or self.owner == client, "no two clients have one epoch"
             self.latest, self.owner = granted, client
             if not is_lost:
@@ -143,10 +147,10 @@ class TransactionModel(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- clients
 
-    @rule(client=CLIENTS, is_known=st.booleans(), is_lost=st.booleans())
-    def init(self, client: int, is_known: bool, is_lost: bool) -> None:
+    @rule(client=CLIENTS, is_known=st.booleans(), is_lost=st.booleans(), keeps=st.booleans())
+    def init(self, client: int, is_known: bool, is_lost: bool, keeps: bool) -> None:
         token = self.ask("init", (client, is_lost))
-        request = InitRequest(TIMEOUT_MS, self.clients[client] if is_known else None)
+        request = InitRequest(TIMEOUT_MS, self.clients[client] if is_known else None, keeps)
         self.shard.init_producer_id(token, ID, request, self.now_ms)
         self.carry_out()
 

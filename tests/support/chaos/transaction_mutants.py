@@ -12,10 +12,10 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
-from raftwerk.broker.transactions import transaction_decisions
+from raftwerk.broker.transactions import transaction_decisions, transaction_records
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
-from raftwerk.broker.transactions.transaction_metadata import TransactionMetadata, TransactionState
+from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from raftwerk.isr.replica import Replica
 from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.wire.errors import ErrorCode
@@ -23,6 +23,7 @@ from raftwerk.wire.errors import ErrorCode
 Patch = Callable[[pytest.MonkeyPatch], None]
 ORIGINAL_PERSIST = TransactionCoordinatorShard._persist
 ORIGINAL_ENDING = TransactionMetadata.ending
+ORIGINAL_TAGS = transaction_records._tags
 ORIGINAL_FENCED = TransactionMetadata.fenced
 ORIGINAL_END_PENDING = PendingTransactionalOffsets.end
 ORIGINAL_REPLAY = GroupCoordinatorShard.replay
@@ -49,6 +50,10 @@ def answer_at_once(self: TransactionCoordinatorShard, values: Any, token: Any = 
 def stable_up_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "last_stable_offset", property(lambda self: self.high_watermark))
     monkeypatch.setattr(ProducerStateManager, "is_stable", property(lambda _: True))
+
+
+def record_one_producer(value: TransactionMetadata) -> dict[int, bytes]:
+    return ORIGINAL_TAGS(value._replace(next_producer_epoch=NO_EPOCH))
 
 
 def commit_when_timed_out(self: TransactionMetadata, client_version: int, now_ms: int) -> TransactionMetadata:
@@ -168,6 +173,11 @@ TRANSACTION_MUTANTS = (
         replacing(ProducerStateManager, "load_snapshot", forget_open_transactions),
         ("transaction-failover",),
         first=6,
+    ),
+    Mutant(
+        "the recovered producer of a prepared transaction is not recorded (KIP-939)",
+        replacing(transaction_records, "_tags", record_one_producer),
+        ("two-phase",),
     ),
     Mutant(
         "offsets of aborted transactions take effect",

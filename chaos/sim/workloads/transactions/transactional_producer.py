@@ -28,6 +28,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 _FIND_COORDINATOR = 4
 _API_VERSIONS = 4
 _INIT_PRODUCER_ID = 4
+_INIT_THAT_KEEPS = 6
 _ADD_PARTITIONS = 3
 _ADD_OFFSETS = 3
 _RETRY_PAUSE_S = 0.05
@@ -139,6 +140,22 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+
+    async def recover(self) -> tuple[int, int] | None:
+        """As `init`, for transactions without a time-out, and keep what is open: its producer, or None (KIP-939)."""
+        fields = {
+            "transactional_id": self._transactional_id,
+            "transaction_timeout": self._timeout_ms,
+            "producer_id": -1,
+            "producer_epoch": -1,
+            "enable2_pc": True,
+            "keep_prepared_txn": True,
+        }
+        answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_THAT_KEEPS, fields, _error_code)
+        self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        if answer.ongoing_txn_producer_id < 0:
+            return None
+        return answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort. Before this returns, the answer of the coordinator is known."""
