@@ -22,7 +22,7 @@ def check_not_foreign(directory: str) -> None:
     if foreign:
         shown = ", ".join(foreign[:_NAMED_FILES]) + (", ..." if len(foreign) > _NAMED_FILES else "")
         raise ValueError(
-            f"{directory} holds other files ({shown}): name a new or an empty directory, for example "
+            f"{os.path.abspath(directory)} holds other files ({shown}): name a new or an empty directory, for example "
             f"{os.path.join(directory, 'raftwerk-data')}"
         )
 

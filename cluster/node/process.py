@@ -61,7 +61,7 @@ def run_node(options: NodeOptions) -> int:
     except ConfigError as error:
         return _refuse(error)
     except OSError as error:
-        return _fail(f"cannot read {options.file}: {error.strerror}", EXIT_BAD_CONFIG)
+        return _fail(f"cannot read {os.path.abspath(options.file or '')}: {error.strerror}", EXIT_BAD_CONFIG)
     configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
     for warning in config.warnings:
         _logger.warning("%s", warning)
@@ -90,7 +90,7 @@ def run_format(
     except ConfigError as error:
         return _refuse(error)
     except OSError as error:
-        return _fail(f"cannot read {file}: {error.strerror}", EXIT_BAD_CONFIG)
+        return _fail(f"cannot read {os.path.abspath(file)}: {error.strerror}", EXIT_BAD_CONFIG)
     try:
         chosen = cluster_id or new_cluster_id()
         formatted = format_node(

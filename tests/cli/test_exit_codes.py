@@ -90,3 +90,9 @@ def test_what_can_only_fail_has_exit_code_1(home: Path) -> None:
     assert run(f"format -c c.properties -s -t {ID}")[0] == 1
     (home / "data" / "meta.properties").write_text("node.id=7\n")
     assert run("quorum add-controller -c c.properties")[0] == 1
+
+
+@pytest.mark.parametrize("wrong", ["-o nonsense", "--value-format csv", "--value-format poem", "--schema x"])
+def test_wrong_options_of_a_job(wrong: str) -> None:
+    pytest.importorskip("pyspark", reason="the jobs need PySpark: NOT tested")
+    assert run(f"pipeline run lake -b 127.0.0.1:1 -t x --out o {wrong}")[0] == 2
