@@ -19,7 +19,7 @@ from ..metadata.metadata_image import (
     MetadataImage,
 )
 from ..metadata.metadata_records import ConfigRecord, Record
-from ..partitions.eligible_leader_replicas import clear_elr
+from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, clear_elr
 from ..policies import Policies
 from ..result import ControllerResult, Decision, Response
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
@@ -58,9 +58,6 @@ class ConfigRules(NamedTuple):
 
 
 _NO_RULES = ConfigRules()
-
-ELRS_PER_BATCH = 250
-"""ELRs that are emptied in one batch of records, before `min.insync.replicas` is altered with the last of them."""
 
 _Config = TypeVar("_Config", bound="AlterConfigsRequest.AlterableConfig")
 _Configs = TypeVar("_Configs", covariant=True)

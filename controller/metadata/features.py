@@ -27,7 +27,7 @@ from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
 from ...runtime.incremental_work import PLAIN_STEP, Pace, Work, count_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
-from ..partitions.eligible_leader_replicas import switch_off_elr
+from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, switch_off_elr
 from ..result import ControllerResult, Decision, Response, error_response
 from .metadata_image import (
     ELR_FEATURE,
@@ -130,8 +130,6 @@ def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who
 
 # -- UpdateFeatures ------------------------------------------------------------------------------------------------
 
-ELRS_PER_BATCH = 250
-"""ELRs that are emptied in one batch of records, before the feature is switched off with the last of them."""
 _ELR_OFF = (ELR_FEATURE, 0)
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 

@@ -17,6 +17,9 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
 
+ELRS_PER_BATCH = 250
+"""ELRs that are emptied in one batch of records, before the change that makes them wrong is made with the last ones."""
+
 
 def is_isr_large_enough(isr: tuple[int, ...], replicas: tuple[int, ...], min_insync_replicas: int) -> bool:
     """Whether records are committed under this ISR, so that the partition needs no ELR."""
