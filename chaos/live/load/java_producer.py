@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from ..history import HistoryWriter, Send
+from .child_process import tied
 from .load_task import Task
 
 TOOL = "org.apache.kafka.tools.VerifiableProducer"
@@ -51,7 +52,7 @@ class JavaProducer:
 
     def run(self) -> None:
         """Run until standard input ends; then stop the tool, and wait for its end up to the time limit."""
-        with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
+        with subprocess.Popen(tied(self._command()), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
             try:
                 self._follow(tool)
             finally:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,13 @@ from click.testing import CliRunner
 from raftwerk.chaos.live.load.java_producer import why_unavailable
 from raftwerk.cli.main import cli
 
+_PARENT = """
+import subprocess, sys
+from raftwerk.chaos.live.load.child_process import tied
+child = subprocess.Popen(tied(["sleep", "1000"]))
+print(child.pid, flush=True)
+child.wait()
+"""
 _RUN = ["--minutes", "0.15", "--nemesis", "kill,pause", "--hold", "1", "--interval", "1"]
 _LOAD = ["--rate", "20", "--producers", "1", "--consumers", "1", "--partitions", "1"]
 
@@ -31,3 +42,26 @@ def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list
     elle = tmp_path / "elle.edn"
     assert CliRunner().invoke(cli, ["chaos", "check", str(where), "--to-elle", str(elle)]).exit_code == 0
     assert elle.read_text().count(":append") >= figures["committed"]
+
+
+def test_a_tool_ends_when_its_load_process_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        status = Path(f"/proc/{parent.stdout.readline().strip()}/status")
+        _until(lambda: "Name:\tsleep" in _text(status))
+        parent.kill()
+    _until(lambda: not status.exists() or "State:\tZ" in _text(status))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

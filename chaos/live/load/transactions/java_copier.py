@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ...checker.transactions.read_table import COMMITTED
 from ...history import HistoryWriter
+from ..child_process import tied
 from ..java_producer import jars
 from ..load_task import Task, asked_to_stop, client_config
 from .transactional_client import TRANSACTION_TIMEOUT_MS
@@ -70,7 +71,7 @@ class JavaCopier:
         """Run the tool until it makes no progress any more, or until it is killed at the limit."""
         progress, limit = b"", time.monotonic() + limit_s
         moved_at: float | None = None
-        with subprocess.Popen(self._command(partition), stdout=subprocess.PIPE) as tool:
+        with subprocess.Popen(tied(self._command(partition)), stdout=subprocess.PIPE) as tool:
             try:
                 while (now := time.monotonic()) < limit and tool.poll() is None:
                     line = self._next_line(tool)

@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ...checker.transactions.read_table import COMMITTED
+from ..child_process import die_with_parent
 from ..load_task import Task, asked_to_stop, client_config
-from .child_process import die_with_parent
 from .transactional_client import IncarnationOver, Mishap, TransactionalClient, TransactionPlan
 from .transactional_topics import PARTITIONS, TransactionalTopics
 from .writer import draw_mishap

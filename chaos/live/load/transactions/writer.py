@@ -9,8 +9,8 @@ import random
 import sys
 import time
 
+from ..child_process import die_with_parent
 from ..load_task import Task, asked_to_stop
-from .child_process import die_with_parent
 from .transactional_client import IncarnationOver, Mishap, TransactionalClient, TransactionPlan
 from .transactional_topics import PARTITIONS, TransactionalTopics
 
