@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._limits = server.limits
         self.runner = self._dispatcher = server.dispatcher
+        self.memory = server.memory
         self._observer = server.observer
         self._budget = server.budget
         self._units = server.dispatcher.units

@@ -21,6 +21,7 @@ from ...wire.codec import Struct, decode_request, encode_response
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry, Result
+from .decoded_memory import DecodedItems
 from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps
 from .loop_budget import ITEMS_PER_UNIT, Finished, LoopBudget
 from .request import Request, RequestSink
@@ -164,9 +165,10 @@ class Dispatcher(Generic[C]):
             request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
         message: Struct | None = None
 
-        def answer() -> Work[Result]:
+        def answer(items: DecodedItems) -> Work[Result]:
             nonlocal message
-            message = yield from decode_request_in_steps(request.api_key, request.api_version, request.body)
+            message = yield from decode_request_in_steps(request.api_key, request.api_version, request.body, items)
+            items.settle()
             handle = api.decoded
             return handle(self._context, request, message) if handle is not None else {}
 
@@ -176,7 +178,13 @@ class Dispatcher(Generic[C]):
             else:
                 self._fail(api, request, message, error)
 
-        self._finish(request, answer(), fail)
+        self._decode(request, lambda items: self._finish(request, answer(items), fail))
+
+    def _decode(self, request: Request, begin: Callable[[DecodedItems], None]) -> None:
+        """Call `begin` when there is memory for the items of a large request."""
+        memory = request.sink.memory.decoded
+        request.memory = items = DecodedItems(memory, request.memory, request.frame_bytes, begin)
+        memory.decode(items)
 
     def _finish(
         self, request: Request, result: Result, fail: Callable[[BaseException], None], *, in_steps: bool = False
@@ -208,9 +216,13 @@ class Dispatcher(Generic[C]):
                 else:
                     self._fail(api, request, decoded.result(), error)
 
-            decoding = self.budget.run(decode_request_in_steps(request.api_key, request.api_version, memoryview(body)))
-            self._tasks[decoding] = None
-            decoding.add_done_callback(on_decoded)
+            def begin(items: DecodedItems) -> None:
+                work = decode_request_in_steps(request.api_key, request.api_version, memoryview(body), items)
+                decoding = self.budget.run(work)
+                self._tasks[decoding] = None
+                decoding.add_done_callback(on_decoded)
+
+            self._decode(request, begin)
 
         try:
             handle = api.forwarded

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ...runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ...runtime.ports import Buffer
@@ -34,11 +34,40 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 """As much as a request may have (`socket.request.max.bytes`). Few bytes can ask for gigabytes."""
 
 
+SCALAR_BYTES = 60
+"""About what a text or a large number takes in memory, with its place in a list."""
+STRUCT_BYTES = 240
+"""About what an item with fields takes, without them."""
+
+
 class ResponseTooLargeError(Exception):
     """The request asks for more than a response may have."""
 
 
-_ReadWork: TypeAlias = Callable[[Any, int, Pace], Work[tuple[Any, int]]]
+class ItemCounter(Protocol):
+    """Counts the memory that the items of a request take."""
+
+    def count(self, size_bytes: int) -> None:
+        """More items are known. Raises `WireFormatError` where they are too many."""
+        ...
+
+    def check(self) -> None:
+        """Raises `WireFormatError` when nobody needs the items any more."""
+        ...
+
+
+class DecodingPace(Pace):
+    """Counts the items of a step, and the memory of all items."""
+
+    __slots__ = ("check", "count")
+
+    def __init__(self, counter: ItemCounter) -> None:
+        super().__init__()
+        self.count = counter.count
+        self.check = counter.check
+
+
+_ReadWork: TypeAlias = Callable[[Any, int, DecodingPace], Work[tuple[Any, int]]]
 _WriteWork: TypeAlias = Callable[[bytearray, Any, Pace], Work[None]]
 
 
@@ -49,11 +78,13 @@ def _has_arrays(schema: Schema) -> bool:
 def _array_reader(field: Field, flexible: bool) -> _ReadWork:
     read_count, read_item = array_length_reader(field, flexible), item_reader(field, flexible)
     nested = _struct_reader(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
+    item_bytes = SCALAR_BYTES if field.schema is None else STRUCT_BYTES + SCALAR_BYTES * len(field.schema.fields)
 
-    def read(data: Buffer, position: int, pace: Pace) -> Work[tuple[Any, int]]:
+    def read(data: Buffer, position: int, pace: DecodingPace) -> Work[tuple[Any, int]]:
         count, position = read_count(data, position)
         if count < 0:
             return None, position
+        pace.count(count * item_bytes)
         items = []
         for _ in range(count):
             if nested is None:
@@ -62,6 +93,7 @@ def _array_reader(field: Field, flexible: bool) -> _ReadWork:
                 item, position = yield from nested(data, position, pace)
             items.append(item)
             if pace.ends_step():
+                pace.check()
                 yield PLAIN_STEP
         return items, position
 
@@ -78,7 +110,7 @@ def _struct_reader(schema: Schema) -> _ReadWork:
     if schema.flexible:
         parts.append(("", None, tags_read_step(schema.tagged)))
 
-    def read(data: Buffer, position: int, pace: Pace) -> Work[tuple[Any, int]]:
+    def read(data: Buffer, position: int, pace: DecodingPace) -> Work[tuple[Any, int]]:
         values: dict[str, Any] = {}
         for name, work, step in parts:
             if work is None:
@@ -141,10 +173,10 @@ def _response_writer(api_key: int, version: int) -> _WriteWork:
     return _struct_writer(load_api_schema(ApiKey(api_key), version, "response"))
 
 
-def decode_request_in_steps(api_key: int, version: int, data: Buffer) -> Work[Struct]:
-    """The work of `codec.decode_request`. `data` must stay as it is until the end."""
+def decode_request_in_steps(api_key: int, version: int, data: Buffer, counter: ItemCounter) -> Work[Struct]:
+    """The work of `codec.decode_request`. `data` must stay as it is until the end. `counter` may end it."""
     try:
-        message, _ = yield from _request_reader(api_key, version)(data, 0, Pace())
+        message, _ = yield from _request_reader(api_key, version)(data, 0, DecodingPace(counter))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireFormatError(str(error)) from error
     request: Struct = message

@@ -12,7 +12,8 @@ from ...runtime.ports import Buffer
 from ...security.principals import KafkaPrincipal
 from ...security.sasl.session import SaslSession
 from ...wire.frames import RequestHeader, response_header_version
-from .request_memory import Claim
+from .decoded_memory import Releasable
+from .request_memory import RequestMemory
 
 _PLAIN = struct.Struct(">ii")
 _FLEXIBLE = struct.Struct(">iiB")
@@ -33,6 +34,11 @@ class RequestSink(Protocol):
     """Who makes the requests."""
     sasl: SaslSession | None
     """The state of authentication; None on listeners without SASL."""
+
+    @property
+    def memory(self) -> RequestMemory:
+        """What all requests of its server share."""
+        ...
 
     @property
     def runner(self) -> WorkRunner:
@@ -99,7 +105,7 @@ class Request:
         self.api_key, self.api_version, self.correlation_id, self.client_id = header
         self.body = frame[body_at:]
         self.frame_bytes = len(frame)
-        self.memory: Claim | None = None  # of a large frame, until the answer
+        self.memory: Releasable | None = None  # of a large frame and its items, until the answer
         self.response: Sequence[Sendable] | None = None
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 
@@ -121,6 +127,8 @@ class Request:
 
     def reject(self, reason: str) -> None:
         """Close the connection instead of answering."""
+        if self.memory is not None:
+            self.memory.release()
         self.sink.reject(reason)
 
     def run_in_steps(self, work: Work[None]) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from .decoded_memory import DecodedMemory
+
 STALLED_S = 5.0
 TOO_OLD_S = 30.0
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
@@ -95,6 +97,8 @@ class RequestMemory:
         self._timer: asyncio.TimerHandle | None = None
         self._is_retry_scheduled = False
         self.used_bytes = 0
+        self.decoded = DecodedMemory(limit_bytes)
+        """The memory of the items in requests; it has a bound of its own."""
 
     def claim(self, owner: ClaimOwner, frame_bytes: int) -> Claim:
         """The claim of a frame whose first bytes have arrived."""

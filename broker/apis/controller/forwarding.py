@@ -41,6 +41,7 @@ class EnvelopeSink:
         self.on_close = outer.on_close
         self.principal = outer.principal
         self.sasl: SaslSession | None = None
+        self.memory = outer.memory
         self.runner = outer.runner
         self.sends_files = False
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -48,6 +49,8 @@ class EnvelopeSink:
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response."""
+        if request.memory is not None:
+            request.memory.release()
         if not self.answer.done():
             request.response = response
             self.answer.set_result(in_memory(response)[4:])

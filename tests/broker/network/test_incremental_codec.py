@@ -7,6 +7,7 @@ import random
 import pytest
 from support.wire import kio_oracle as oracle
 
+from raftwerk.broker.network.decoded_memory import DecodedItems, DecodedMemory
 from raftwerk.broker.network.incremental_codec import (
     decode_request_in_steps,
     encode_response_in_steps,
@@ -16,6 +17,7 @@ from raftwerk.wire import codec, schemas
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
 
+NOT_COUNTED = DecodedItems(DecodedMemory(1 << 40), None, 0, lambda items: None)
 REQUESTS = oracle.all_entities("request")
 RESPONSES = oracle.all_entities("response")
 
@@ -34,9 +36,9 @@ def test_requests_are_decoded_as_at_once_whole_and_damaged(seed: int) -> None:
                 expected = codec.decode_request(key, version, memoryview(data))
             except WireFormatError:
                 with pytest.raises(WireFormatError):
-                    run_at_once(decode_request_in_steps(key, version, memoryview(data)))
+                    run_at_once(decode_request_in_steps(key, version, memoryview(data), NOT_COUNTED))
             else:
-                found = run_at_once(decode_request_in_steps(key, version, memoryview(data)))
+                found = run_at_once(decode_request_in_steps(key, version, memoryview(data), NOT_COUNTED))
                 assert codec.encode_request(key, version, found) == codec.encode_request(key, version, expected)
 
 
@@ -54,5 +56,8 @@ def test_responses_are_encoded_as_at_once(seed: int) -> None:
 def test_long_arrays_are_done_in_steps_however_they_are_nested() -> None:
     topics = [{"name": "t", "partitions": [{"partition_index": n} for n in range(10)]} for _ in range(1000)]
     data = codec.encode_request(ApiKey.LIST_OFFSETS, 6, {"topics": topics})
-    assert len(list(decode_request_in_steps(ApiKey.LIST_OFFSETS, 6, memoryview(data)))) == 11_000 // ITEMS_PER_STEP
+    assert (
+        len(list(decode_request_in_steps(ApiKey.LIST_OFFSETS, 6, memoryview(data), NOT_COUNTED)))
+        == 11_000 // ITEMS_PER_STEP
+    )
     assert len(list(encode_response_in_steps(ApiKey.LIST_OFFSETS, 6, {"topics": topics}))) == 11_000 // ITEMS_PER_STEP
