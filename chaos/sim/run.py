@@ -238,6 +238,9 @@ class Run:
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)
             ),
+            "late old batches": lambda: TransactionalWriters(
+                transactions, lambda: ClientStyle(1, is_impatient_with_leaders=True)
+            ),
             "transactions of changing versions": lambda: TransactionalWriters(transactions, changing_style),
             "transaction versions": lambda: TransactionVersionChanges(context("transaction versions")),
             "read-process-write": lambda: ReadProcessWrite(effects, processor, any_style),

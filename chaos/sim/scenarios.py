@@ -358,6 +358,26 @@ SCENARIOS = {
             properties=TRANSACTION_SETTINGS,
         ),
         Scenario(
+            "late-batches",
+            "batches that clients with transaction.version 1 have given up arrive after their transactions (KIP-890)",
+            kinds=(FaultKind.SLOW_CLIENTS,),
+            targets=("n1", "n2", "n3"),
+            mean_gap_s=0.25,
+            mean_duration_s=2.0,
+            workloads=("late old batches",),
+            properties=TRANSACTION_SETTINGS,
+        ),
+        Scenario(
+            "leaderless",
+            "partitions of one replica have no leader for a while, also when their transactions end",
+            kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.STOP),
+            targets=("leader", "n1", "n2", "n3"),
+            mean_gap_s=0.6,
+            mean_duration_s=0.8,
+            workloads=("transactions",),
+            properties={**TRANSACTION_SETTINGS, "default.replication.factor": "1", "min.insync.replicas": "1"},
+        ),
+        Scenario(
             "exactly-once",
             "a processor that reads, writes and commits its offsets in transactions",
             kinds=(

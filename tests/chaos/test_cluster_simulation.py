@@ -63,6 +63,8 @@ SEEDS = {
     "exactly-once-group": 10,
     "transaction-versions": 10,
     "two-phase": 12,
+    "late-batches": 10,
+    "leaderless": 8,
     "storm": 16,
     "shapes": 60,
     "voters": 20,

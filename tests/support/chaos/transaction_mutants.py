@@ -17,7 +17,9 @@ from raftwerk.broker.transactions.transaction_coordinator_shard import Transacti
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
 from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from raftwerk.isr.replica import Replica
+from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.wire.errors import ErrorCode
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -119,6 +121,11 @@ def abort_without_the_markers(self: Any, partitions: Any, client_version: int, n
     return ORIGINAL_WITH_PARTITIONS(self._replace(partitions=frozenset()), partitions, client_version, now_ms)
 
 
+def let_everything_in(self: ReplicaManager, _: bool) -> None:
+    """Take the setting for false."""
+    self._appends.default_guard = VERIFICATION_OFF
+
+
 ORIGINAL_WITH_PARTITIONS = TransactionMetadata.with_partitions
 TRANSACTION_MUTANTS = (
     Mutant(
@@ -178,6 +185,16 @@ TRANSACTION_MUTANTS = (
         "the recovered producer of a prepared transaction is not recorded (KIP-939)",
         replacing(transaction_records, "_tags", record_one_producer),
         ("two-phase",),
+    ),
+    Mutant(
+        "batches open transactions that no coordinator has verified (KIP-890)",
+        replacing(ReplicaManager, "verifies_transactions", property(lambda self: False, let_everything_in)),
+        ("late-batches",),
+    ),
+    Mutant(
+        "markers are forgotten while a partition has no leader",
+        replacing(TransactionMarkerSender, "on_metadata", lambda *_: None),
+        ("leaderless",),
     ),
     Mutant(
         "offsets of aborted transactions take effect",

@@ -74,11 +74,12 @@ class ClientStyle(NamedTuple):
 
     Without a version it goes by the level that the cluster has finalized. An impatient one waits for answers only for a
     short time, repeats the request on another connection, and now and then gives up a batch and aborts. What it sent
-    may arrive later, after the next requests.
+    may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests.
     """
 
     version: int | None
     is_impatient: bool = False
+    is_impatient_with_leaders: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -105,6 +106,7 @@ class TransactionalProducer:
         self._learns_version = style.version is None
         self._features_epoch = -1
         self._is_impatient = style.is_impatient
+        self._gives_up_batches = style.is_impatient or style.is_impatient_with_leaders
         self.producer = (-1, -1)
         """Its id and epoch."""
         self._context = context
@@ -249,7 +251,7 @@ class TransactionalProducer:
         client = self._topic(topic)
         while True:
             code = await self._ask_leader(client, partition, version, fields)
-            if code == ErrorCode.NETWORK_EXCEPTION and self._is_impatient and self._context.rng.random() < 0.4:
+            if code == ErrorCode.NETWORK_EXCEPTION and self._gives_up_batches and self._context.rng.random() < 0.4:
                 raise AbortableError(f"{self.name} gives up a batch to {topic}-{partition}")
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 break
@@ -263,7 +265,7 @@ class TransactionalProducer:
     ) -> ErrorCode:
         await client.until_known()
         leader = client.partitions[partition].leader
-        client.cluster.timeout_s = self._patience_s()
+        client.cluster.timeout_s = self._patience_s(self._gives_up_batches)
         try:
             answer = await client.cluster.request_node(leader, ApiKey.PRODUCE, version, fields)
         except NO_ANSWER:
@@ -332,7 +334,7 @@ class TransactionalProducer:
                 node = self._coordinators.get(key)
                 if node is None:
                     node = self._coordinators[key] = await self._find_coordinator(key)
-                cluster.timeout_s = self._patience_s()
+                cluster.timeout_s = self._patience_s(self._is_impatient)
                 answer = await cluster.request_node(node, api, version, fields)
                 code = ErrorCode(code_of(answer))
             except (ClientError, *NO_ANSWER):
@@ -345,8 +347,8 @@ class TransactionalProducer:
                 self._judge(code, f"{api.name} {version}")
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    def _patience_s(self) -> float:
-        return self._context.rng.choice(_SHORT_TIMEOUTS_S) if self._is_impatient else _TIMEOUT_S
+    def _patience_s(self, is_impatient: bool) -> float:
+        return self._context.rng.choice(_SHORT_TIMEOUTS_S) if is_impatient else _TIMEOUT_S
 
     async def _find_coordinator(self, key: tuple[int, str]) -> int:
         cluster = self._topic(self._context.topic).cluster
