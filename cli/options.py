@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LAST_MS = 2**63 - 1
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -88,9 +89,14 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
     Ctrl-C ends it with exit code 130; `on_interrupt` prints what was done by then.
     """
     from ..cluster.client.client_errors import ClientError, WrongArgumentError
+    from ..wire.errors import UnencodableError
 
     try:
         return asyncio.run(coroutine)
+    except UnicodeEncodeError as error:
+        raise WrongConfiguration(f"{error.object!r} is not UTF-8 text, and names have to be") from None
+    except UnencodableError as error:
+        raise WrongConfiguration(f"a number is too large for Kafka's protocol ({error.__cause__})") from None
     except WrongArgumentError as error:
         raise WrongConfiguration(str(error)) from None
     except (ClientError, OSError) as error:
@@ -174,6 +180,11 @@ def _brokers_of_controllers(error: UnreachableError) -> str:
     return f"the brokers of this cluster are at {plan.bootstrap}; " if is_there else ""
 
 
+def as_bytes(text: str) -> bytes:
+    """An argument of the command line as the bytes that were typed, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def print_json(value: object) -> None:
     """Print one object in one line."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
@@ -195,7 +206,18 @@ def milliseconds(text: str, option: str) -> int:
 
     Exit code 2 for anything else.
     """
-    if text.isdigit():
+    found = _milliseconds(text)
+    if found is None:
+        example = "is not a time like 10m (ago), 2026-01-31T12:00 (UTC) or 1769860800000"
+        raise click.BadParameter(f"{text!r} {example}", param_hint=option)
+    if not 0 <= found <= _LAST_MS:
+        when = "before 1970" if found < 0 else "later than Kafka's timestamps go"
+        raise click.BadParameter(f"{text!r} is {when}", param_hint=option)
+    return found
+
+
+def _milliseconds(text: str) -> int | None:
+    if text.isdecimal():
         return int(text)
     ago = re.fullmatch(r"(\d+)([smhd])", text)
     if ago:
@@ -203,6 +225,5 @@ def milliseconds(text: str, option: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        example = "is not a time like 10m (ago), 2026-01-31T12:00 (UTC) or 1769860800000"
-        raise click.BadParameter(f"{text!r} {example}", param_hint=option) from None
+        return None
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)

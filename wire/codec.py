@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ..runtime.ports import Buffer
 from .api_keys import ApiKey
-from .errors import WireFormatError
+from .errors import UnencodableError, WireFormatError
 from .frames import read_uvarint, write_uvarint
 from .schemas import Field, Schema, load_api_schema, load_data_schema
 
@@ -535,7 +535,7 @@ def _encode(writer: Writer, fields: Fields) -> bytes:
     try:
         writer(out, fields)
     except struct.error as error:
-        raise ValueError(f"cannot encode {fields!r:.500}: {error}") from error
+        raise UnencodableError(f"cannot encode {fields!r:.500}: {error}") from error
     return bytes(out)
 
 

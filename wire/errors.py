@@ -166,6 +166,10 @@ def known_error(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+class UnencodableError(ValueError):
+    """A value does not fit its field of the protocol, such as a number that is too large."""
+
+
 class ProtocolError(Exception):
     """A valid request that is refused. The client gets `code`, and `message` where its version has a field for it."""
 

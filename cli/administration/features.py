@@ -107,7 +107,7 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
       raftwerk features set eligible.leader.replicas.version=0 --downgrade --dry-run
     """
     given = parse_pairs(pairs, "FEATURE=LEVEL")
-    wrong = [f"{name}={level}" for name, level in given.items() if not level.isdigit()]
+    wrong = [f"{name}={level}" for name, level in given.items() if not level.isdecimal()]
     if wrong:
         raise click.UsageError(f"{wrong[0]}: a level is a number")
 

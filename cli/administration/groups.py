@@ -146,7 +146,19 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
     run_client(run())
 
 
-@groups.command()
+_OTHER_TOOLS = {
+    "--reset-offsets": "reset does that without it",
+    "--to-earliest": "write --to earliest",
+    "--to-latest": "write --to latest",
+    "--to-current": "the group is there already",
+    "--by-duration": "--time 2h goes back by two hours",
+    "--all-topics": "name one --topic at a time, or all of them in a --file",
+    "--dry-run": "nothing is changed without --execute",
+}
+"""Options of kafka-consumer-groups.sh, and what there is here instead."""
+
+
+@groups.command(hints=_OTHER_TOOLS)
 @group_argument()
 @click.option("-t", "--topic", metavar="TOPIC", help="The topic whose offsets are set.")
 @click.option(
@@ -202,36 +214,48 @@ def reset(
         raise click.UsageError("give one of --to, --shift, --time and --file")
     if file is None and topic is None:
         raise click.UsageError("give the --topic")
-    if to is not None and to not in _ENDS and not to.isdigit():
+    if to is not None and to not in _ENDS and not to.isdecimal():
         raise click.BadParameter(f"{to!r} is neither earliest nor latest nor an offset", param_hint="--to")
     wanted = _Wanted(
         topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
     )
 
-    async def run() -> list[dict[str, Any]]:
+    async def run() -> tuple[bool, list[tuple[dict[str, Any], int]]]:
+        """Whether there is such a group; the rows, each with the offset that was asked for."""
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
-            await asked.check_empty(group)
+            is_there = await asked.check_empty(group)
             before = await asked.committed(group)
-            after = await wanted.offsets(asked, before)
+            goals = await wanted.offsets(asked, before)
+            after = await asked.clamp(goals)
             if execute:
                 await asked.commit(group, after)
-        return [
-            {"topic": key.topic, "partition": key.partition, "from": before.get(key), "to": offset}
+        return is_there, [
+            ({"topic": key.topic, "partition": key.partition, "from": before.get(key), "to": offset}, goals[key])
             for key, offset in sorted(after.items())
         ]
 
-    for row in run_client(run()):
+    is_there, rows = run_client(run())
+    for row, goal in rows:
         if as_json:
             print_json(row)
         else:
             came = "none" if row["from"] is None else row["from"]
-            click.echo(f"  {row['topic']}-{row['partition']:<4}  {came} -> {row['to']}")
+            side = "" if goal == row["to"] else "the end" if goal > row["to"] else "the first record"
+            note = f"  ({goal} is {'beyond' if goal > row['to'] else 'before'} {side})" if side else ""
+            click.echo(f"  {row['topic']}-{row['partition']:<4}  {came} -> {row['to']}{note}")
     if not as_json:
-        click.echo(f"Set the offsets of {group}." if execute else "Nothing was changed; add --execute to do it.")
+        new = (
+            ""
+            if is_there
+            else f" There was no group {group} before."
+            if execute
+            else f" There is no group {group} yet."
+        )
+        click.echo(f"{f'Set the offsets of {group}.' if execute else 'Nothing was changed; add --execute.'}{new}")
 
 
 @groups.command()
@@ -270,11 +294,11 @@ class _Wanted:
         self.topic, self.to, self.shift, self.time_ms, self.listed = topic, to, shift, time_ms, listed
 
     async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The new offsets. One outside the log becomes the nearest offset in the log."""
+        """The new offsets. They may be outside the log."""
         from ...cluster.client.client_errors import ClientError
 
         if self.listed is not None:
-            return await client.clamp(self.listed)
+            return self.listed
         if self.time_ms is not None:
             return await client.targets(self.topic, self.time_ms)
         if self.to in _ENDS:
@@ -283,9 +307,9 @@ class _Wanted:
             mine = {key: offset + self.shift for key, offset in before.items() if key.topic == self.topic}
             if not mine:
                 raise ClientError(f"the group has no offsets in {self.topic}")
-            return await client.clamp(mine)
+            return mine
         everywhere = await client.targets(self.topic, "latest")
-        return await client.clamp(dict.fromkeys(everywhere, int(self.to or 0)))
+        return dict.fromkeys(everywhere, int(self.to or 0))
 
 
 def _read_file(file: Any) -> dict[TopicPartition, int] | None:

@@ -228,7 +228,7 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
 
 def _parse_partition(text: str) -> tuple[str, int]:
     topic, dash, index = text.rpartition("-")
-    if not dash or not topic or not index.isdigit():
+    if not dash or not topic or not index.isdecimal():
         raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION, for example flights-0")
     return topic, int(index)
 
@@ -236,7 +236,7 @@ def _parse_partition(text: str) -> tuple[str, int]:
 def _parse_move(text: str) -> Move:
     name, _, brokers = text.partition("=")
     ids = brokers.split(",")
-    if not all(one.strip().isdigit() for one in ids):
+    if not all(one.strip().isdecimal() for one in ids):
         raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
     return Move(*_parse_partition(name), tuple(int(one) for one in ids))
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ...cluster.client.transaction_client import OpenTransaction
 
 
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+
+
 @click.group(cls=Group, aliases={"forceTerminateTransaction": "terminate", "force-terminate": "terminate"})
 def transactions() -> None:
     """List and describe transactions, find those that hang, and abort them.
@@ -33,7 +36,14 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state, such as Ongoing; repeatable.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help="Only this state, such as Ongoing; repeatable.",
+)
 @click.option(
     "--pattern",
     cls=Option,

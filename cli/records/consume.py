@@ -17,6 +17,7 @@ import click
 from ..options import (
     Command,
     Option,
+    as_bytes,
     bootstrap_option,
     is_reader_gone,
     json_option,
@@ -70,7 +71,35 @@ class _Request:
             raise click.UsageError("give one of --json, --format and --key-separator")
 
 
-@click.command(cls=Command)
+_PLACES = "--offset N, --latest, --last N or --since TIME say where to begin; the default is the beginning"
+_PROPERTIES = "-k TEXT prints keys with TEXT behind them; -f prints %h headers, %T timestamp, %p partition, %o offset"
+_OTHER_TOOLS = {
+    "-o": _PLACES,
+    "-C": "consume reads without it",
+    "-c": "-n N stops after N records",
+    "--num": "-n N stops after N records",
+    "-q": "consume prints nothing but records",
+    "-u": "each record is printed as it comes",
+    "-J": "--json prints JSON",
+    "-K": "-k TEXT prints keys with TEXT behind them",
+    "-Z": "--null TEXT is what is printed for null",
+    "-G": "-g ID reads as a member of a group",
+    "-X": "of librdkafka's settings there is isolation.level, as --isolation",
+    "--property": _PROPERTIES,
+    "--formatter-property": _PROPERTIES,
+    "--formatter": "-f and -s choose the format",
+    "--key-deserializer": "-s chooses how keys and values are decoded",
+    "--value-deserializer": "-s chooses how keys and values are decoded",
+    "--timeout-ms": "-e stops at the end that the topic had at the start",
+    "--whitelist": "consume reads one topic",
+    "--include": "consume reads one topic",
+    "--read-committed": "write --isolation read_committed",
+    "--follow": "consume waits for records unless -e is given",
+}
+"""Options of kafka-console-consumer.sh, kcat and rpk, and what there is here instead."""
+
+
+@click.command(cls=Command, hints=_OTHER_TOOLS)
 @topic_argument()
 @click.option(
     "-p",
@@ -251,7 +280,7 @@ class _Printer:
 
     def __init__(self, request: _Request, until_ms: int | None) -> None:
         self._request = request
-        self._key = None if request.key is None else request.key.encode()
+        self._key = None if request.key is None else as_bytes(request.key)
         self._how = "string" if request.decode == RAW else request.decode
         self._until_ms = until_ms
         self._left = request.max_records
@@ -263,7 +292,7 @@ class _Printer:
         self._pattern = None
         if request.grep is not None:
             try:
-                self._pattern = re.compile(request.grep.encode())
+                self._pattern = re.compile(as_bytes(request.grep))
             except re.error as error:
                 raise click.BadParameter(f"{request.grep!r}: {error}", param_hint="--grep") from None
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..options import as_bytes
 from .decoding import line_of
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def parse(text: str) -> list[_Part]:
                 raise FormatError(f"'{token[0]}' is not an escape; the escapes are \\n, \\r, \\t, \\xFF and \\\\")
             parts.append(_ESCAPES[escape])
         else:
-            parts.append(token[0].encode())
+            parts.append(as_bytes(token[0]))
     return parts
 
 
 def key_and_value(separator: str | None) -> list[_Part]:
     """The value in a line of its own; with a separator the key before it."""
-    key: list[_Part] = [] if separator is None else ["k", separator.encode()]
+    key: list[_Part] = [] if separator is None else ["k", as_bytes(separator)]
     return [*key, "s", b"\n"]
 
 
@@ -70,7 +71,7 @@ class Formatter:
     """Prints records by a format. Null is printed as the text `null`; `how` is one of the ways of `decoding`."""
 
     def __init__(self, topic: str, parts: list[_Part], how: str, null: str) -> None:
-        self._null = null.encode()
+        self._null = as_bytes(null)
         self._how = how
         fields: dict[str, Callable[[Consumed], bytes]] = {
             "t": lambda _: topic.encode(),

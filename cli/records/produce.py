@@ -16,6 +16,7 @@ import click
 from ..options import (
     ACKS,
     Command,
+    as_bytes,
     bootstrap_option,
     counted,
     json_option,
@@ -28,6 +29,23 @@ from ..options import (
 )
 
 _READ_BYTES = 256 * 1024
+_LINE_BYTES_MAX = 100 * 1024 * 1024
+_PROPERTIES = "-k TEXT is between key and value, -H NAME=VALUE a header, --null TEXT stands for null"
+_OTHER_TOOLS = {
+    "-P": "produce sends without it",
+    "-K": "-k TEXT is between key and value",
+    "-Z": "--null '' sends what is empty as null, --tombstone a record without a value",
+    "-l": "lines are read from standard input: raftwerk produce TOPIC < FILE",
+    "-f": "-k TEXT is between key and value",
+    "-X": "settings of librdkafka do not exist here; --acks, -z and --timestamp do",
+    "--property": _PROPERTIES,
+    "--reader-property": _PROPERTIES,
+    "--producer-property": "settings of Java's producer do not exist here; --acks, -z and --timestamp do",
+    "--request-required-acks": "write --acks all or --acks 1",
+    "--compression-codec": "write -z gzip, snappy, lz4 or zstd",
+    "--sync": "produce waits for acks",
+}
+"""Options of kafka-console-producer.sh, kcat and rpk, and what there is here instead."""
 T = TypeVar("T")
 _KeyAndValue: TypeAlias = tuple[bytes | None, bytes | None]
 
@@ -60,7 +78,7 @@ class _Request:
             raise click.UsageError("--tombstone sends a record without a value: give it a --key and no --message")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, hints=_OTHER_TOOLS)
 @topic_argument()
 @click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
 @click.option("--key", metavar="TEXT", help="The key of all records.")
@@ -97,7 +115,7 @@ def produce(**options: Any) -> None:
     """
     request = _Request(**options)
     request.check()
-    headers = [(name, value.encode()) for name, value in _pairs(request.headers)]
+    headers = [(name, as_bytes(value)) for name, value in _pairs(request.headers)]
     timestamp_ms = None if request.timestamp is None else milliseconds(request.timestamp, "--timestamp")
     parser = LineParser(request.key, request.key_separator, request.null)
 
@@ -112,15 +130,14 @@ def produce(**options: Any) -> None:
             compression = Compression[request.compression.upper()]
             producer = Producer(client, request.topic, acks=ACKS[request.acks], compression=compression)
             await producer.start()
+            nonlocal counts
+            counts = producer.acked
             if request.partition is not None:
                 producer.check_partition(request.partition)
             if not request.messages and not request.tombstone and sys.stdin.isatty():
                 click.echo(_hint(request.key_separator), err=True)
             async for records in _records(request, parser):
-                for acked in await producer.send(
-                    records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms
-                ):
-                    counts[acked.partition] = counts.get(acked.partition, 0) + acked.count
+                await producer.send(records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms)
 
     def summarize() -> None:
         acked = sum(counts.values())
@@ -129,7 +146,12 @@ def produce(**options: Any) -> None:
         else:
             click.echo(f"{counted(acked, 'record')} acked, in {counted(len(counts), 'partition')}.", err=True)
 
-    run_client(run(), on_interrupt=summarize)
+    try:
+        run_client(run(), on_interrupt=summarize)
+    except click.ClickException:
+        if counts:
+            summarize()
+        raise
     summarize()
     if parser.error:
         raise click.ClickException(parser.error)
@@ -150,7 +172,7 @@ def _pairs(entries: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 async def _records(request: _Request, parser: LineParser) -> AsyncIterator[list[_KeyAndValue]]:
     """The records in the chunks in which they arrive, up to the first line that has no key."""
     if request.tombstone:
-        yield [((request.key or "").encode(), None)]
+        yield [(as_bytes(request.key or ""), None)]
         return
     async for lines in _chunks(request.messages):
         yield parser.parse(lines)
@@ -160,12 +182,16 @@ async def _records(request: _Request, parser: LineParser) -> AsyncIterator[list[
 
 async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
     if messages:
-        yield [message.encode() for message in messages]
+        yield [as_bytes(message) for message in messages]
         return
     # The lock of the buffered stream must not be held by a thread that waits for input while Python ends.
     reader = LineReader(cast(io.RawIOBase, getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)))
-    while lines := await _in_daemon_thread(reader.take):
-        yield lines
+    try:
+        while lines := await _in_daemon_thread(reader.take):
+            yield lines
+    except LineTooLongError:
+        what = f"a line is longer than {_LINE_BYTES_MAX >> 20} MiB, which no request may be; it was not sent"
+        raise click.ClickException(f"{what}; are the lines separated by newlines?") from None
 
 
 def _in_daemon_thread(function: Callable[[], T]) -> asyncio.Future[T]:
@@ -180,7 +206,7 @@ def _in_daemon_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], object] = (future.set_result, function())
-        except OSError as error:
+        except (OSError, LineTooLongError) as error:
             outcome = (future.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, *outcome)
@@ -189,20 +215,33 @@ def _in_daemon_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     return future
 
 
+class LineTooLongError(ValueError):
+    """A line is longer than a request may be."""
+
+
 class LineReader:
     """Reads lines as they arrive, so that the lines of a slow writer are sent without waiting for more."""
 
     def __init__(self, stream: io.RawIOBase) -> None:
         self._stream = stream
-        self._rest = b""
+        self._begun = bytearray()
+        """The beginning of the next line."""
 
     def take(self) -> list[bytes]:
-        """The lines that have arrived, at least one; none at the end. It blocks until there is one."""
+        """The lines that have arrived, at least one; none at the end. It blocks until there is one.
+
+        Raises `LineTooLongError` for a line that no broker takes, before it fills the memory.
+        """
         while data := self._stream.read(_READ_BYTES):
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            if lines:
+            first, *others = data.split(b"\n")
+            self._begun += first
+            if others:
+                lines = [bytes(self._begun), *others[:-1]]
+                self._begun = bytearray(others[-1])
                 return [line.removesuffix(b"\r") for line in lines]
-        last, self._rest = self._rest, b""
+            if len(self._begun) > _LINE_BYTES_MAX:
+                raise LineTooLongError
+        last, self._begun = bytes(self._begun), bytearray()
         return [last] if last else []
 
 
@@ -211,9 +250,9 @@ class LineParser:
 
     def __init__(self, key: str | None, separator: str | None, null: str | None) -> None:
         self.error = ""
-        self._key = None if key is None else key.encode()
-        self._separator = None if separator is None else separator.encode()
-        self._null = None if null is None else null.encode()
+        self._key = None if key is None else as_bytes(key)
+        self._separator = None if separator is None else as_bytes(separator)
+        self._null = None if null is None else as_bytes(null)
         self._count = 0
 
     def parse(self, lines: list[bytes]) -> list[_KeyAndValue]:
@@ -235,6 +274,6 @@ class LineParser:
 
     def _missing(self, line: bytes) -> str:
         shown = line[:60].decode(errors="replace") + ("..." if len(line) > 60 else "")
-        separator = (self._separator or b"").decode()
+        separator = (self._separator or b"").decode(errors="replace")
         before = "it and the lines after it were not sent" if self._count else "nothing was sent"
         return f"line {self._count + 1} has no {separator!r} between key and value, {before}: {shown!r}"

@@ -264,7 +264,10 @@ _SENTENCES = {
         "the node belongs to another cluster",
         "correct its addresses, or format its directories for this cluster",
     ),
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ("there is no such transactional id", "check the name"),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        "there is no such transactional id",
+        "raftwerk transactions list shows them",
+    ),
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: ("a fetch session mixes names and ids of topics", _AGAIN),
     ErrorCode.INELIGIBLE_REPLICA: ("the replica may not be in the ISR now", _AGAIN),
     ErrorCode.NEW_LEADER_ELECTED: ("the change of the ISR has elected another leader", _AGAIN),

@@ -189,19 +189,20 @@ class GroupClient:
                 if row.error_code:
                     raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
 
-    async def check_empty(self, group_id: str) -> None:
+    async def check_empty(self, group_id: str) -> bool:
         """Raise `RefusedError` when the group has members, since nobody else may set its offsets then.
 
-        A group that does not exist is empty.
+        Returns whether there is such a group.
         """
         try:
             _, members = await self.members(group_id)
         except RefusedError as error:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            return
+            return False
         if members:
             raise _not_empty(group_id, f"it has {counted(len(members), 'member')}")
+        return True
 
     async def delete(self, group_id: str) -> None:
         """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""

@@ -10,6 +10,7 @@ rather than lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -68,11 +69,10 @@ class GroupMember:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        try:
+        with contextlib.suppress(ClientError):  # of a topic that is deleted nothing can be committed
             await self.commit()
-            await self._beat(_LEAVE_EPOCH)
-        except ClientError:
-            pass  # the group finds out by its session time-out
+        with contextlib.suppress(ClientError):  # the group finds out by its session time-out
+            await self._leave()
 
     @property
     def partitions(self) -> list[int]:
@@ -154,6 +154,11 @@ class GroupMember:
             rows = answer.assignment.topic_partitions
             if not await self._take([one for row in rows if row.topic_id == topic_id for one in row.partitions]):
                 return
+
+    async def _leave(self) -> None:
+        """Leave the group. The topic may be deleted by now."""
+        fields = {"group_id": self._group_id, "member_id": self._member_id, "member_epoch": _LEAVE_EPOCH}
+        await self._group.ask(self._group_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT_VERSION, fields)
 
     async def _beat(self, epoch: int) -> Any:
         view = (await self._client.metadata([self._topic])).topic(self._topic)

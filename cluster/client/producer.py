@@ -22,6 +22,10 @@ _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
 _RETRY_PAUSE_S = 0.05
 BATCH_BYTES = 256 * 1024
+_REQUEST_BYTES = 100 * 1024 * 1024
+"""The default of the brokers' socket.request.max.bytes. They close the connection on larger requests."""
+_SHOWN_BYTES = 40
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Producer:
         self.acks = acks
         self.compression = compression
         self.timeout_s = timeout_s
+        self.acked: dict[int, int] = {}
+        """How many records were acked, by partition."""
         self._view: TopicView | None = None
         self._producer: tuple[int, int] = (-1, -1)
         self._sequences: dict[int, int] = {}
@@ -79,7 +85,8 @@ class Producer:
     ) -> list[Acked]:
         """Send pairs of key and value; returns when all are acked.
 
-        All of them go to `partition` if one is given, and have these headers and this timestamp (default: now).
+        All of them go to `partition` if one is given, and have these headers and this timestamp (default: now). Raises
+        `ClientError` if a partition refuses a record; the records for other partitions are sent all the same.
         """
         groups: dict[int, list[NewRecord]] = {}
         at_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -87,8 +94,12 @@ class Producer:
         for key, value in records:
             chosen = self.partition_for(key) if partition is None else partition
             groups.setdefault(chosen, []).append(NewRecord(key, value, headers, at_ms))
-        sent = [self._send_partition(partition, group) for partition, group in groups.items()]
-        return [acked for acks in await asyncio.gather(*sent) for acked in acks]
+        sending = [self._send_partition(partition, group) for partition, group in groups.items()]
+        sent = await asyncio.gather(*sending, return_exceptions=True)
+        for one in sent:
+            if isinstance(one, BaseException):
+                raise one
+        return [acked for acks in sent if not isinstance(acks, BaseException) for acked in acks]
 
     def partition_for(self, key: bytes | None) -> int:
         """The partition to which a record with this key goes now."""
@@ -119,25 +130,42 @@ class Producer:
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _send_partition(self, partition: int, records: list[NewRecord]) -> list[Acked]:
+        """Send the records, in smaller batches where the topic refuses one as too large."""
         acks = []
-        for group in _split(records):
-            sequence = self._sequences.get(partition, 0)
-            producer_id, producer_epoch = self._producer
-            data = encode_batch(
-                group,
-                compression=self.compression,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=sequence if producer_id >= 0 else -1,
-            )
-            acks.append(await self._send_batch(_Batch(partition, group, bytes(data))))
-            self._sequences[partition] = (sequence + len(group)) & 0x7FFFFFFF
+        waiting = list(_split(records))[::-1]
+        while waiting:
+            group = waiting.pop()
+            try:
+                acks.append(await self._send_group(partition, group))
+            except RefusedError as error:
+                half = len(group) // 2
+                if error.code not in _TOO_LARGE or not half:
+                    raise
+                waiting += [group[half:], group[:half]]
         return acks
+
+    async def _send_group(self, partition: int, group: list[NewRecord]) -> Acked:
+        sequence = self._sequences.get(partition, 0)
+        producer_id, producer_epoch = self._producer
+        data = encode_batch(
+            group,
+            compression=self.compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence if producer_id >= 0 else -1,
+        )
+        if len(data) > _REQUEST_BYTES:
+            text = f"{len(data):,} bytes are more than a request may have, socket.request.max.bytes"
+            raise RefusedError(ErrorCode.MESSAGE_TOO_LARGE, _described(self.topic, partition, group), text)
+        acked = await self._send_batch(_Batch(partition, group, bytes(data)))
+        self._sequences[partition] = (sequence + len(group)) & 0x7FFFFFFF
+        self.acked[partition] = self.acked.get(partition, 0) + acked.count
+        return acked
 
     async def _send_batch(self, batch: _Batch) -> Acked:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
-        what = f"{self.topic}-{batch.partition}"
+        what = _described(self.topic, batch.partition, batch.records)
         while True:
             code, offset, message = await self._try_batch(batch)
             if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -171,6 +199,15 @@ class Producer:
             self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         except ClientError:
             return
+
+
+def _described(topic: str, partition: int, records: Sequence[NewRecord]) -> str:
+    """The partition; for a single record also how its value begins, so that it can be found among others."""
+    value = records[0].value
+    if len(records) > 1 or value is None:
+        return f"{topic}-{partition}"
+    shown = value[:_SHOWN_BYTES].decode(errors="replace") + ("..." if len(value) > _SHOWN_BYTES else "")
+    return f"{topic}-{partition}, record {shown!r}"
 
 
 def _split(records: Sequence[NewRecord]) -> Iterable[list[NewRecord]]:

@@ -88,24 +88,10 @@ def json_option(function: click.decorators.FC) -> click.decorators.FC:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
 
 
-class _Worded:
-    """Parses parameters, and says in plain words which value is expected."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Called by click: parse, and word what is wrong with a value."""
-        try:
-            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
-        except click.BadParameter as error:
-            if error.param is None or isinstance(error, click.MissingParameter):
-                raise
-            text = _worded(error.message, error.param.type, ctx.command_path)
-            raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
-
-
-class Command(_Worded, click.Command):
+class Command(click.Command):
     """A command whose help page may end with `tables`, each a title and a function that gives its rows.
 
-    The `hints` say what to use instead of options that it does not have.
+    `hints` are options of other tools, and what there is here instead. Wrong values are told in plain words.
     """
 
     def __init__(
@@ -116,19 +102,29 @@ class Command(_Worded, click.Command):
         **attributes: Any,
     ) -> None:
         super().__init__(*args, **attributes)
-        self.hints = dict(hints or {})
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])  # also when it runs by itself
         self.tables = dict(tables or {})
+        self.hints = dict(hints or {})
         _show_numbers_as_n(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command's options; a usage error with its hint for one that it does not have."""
+        """Called by click: parse, and word what is wrong."""
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if error.option_name not in self.hints:
                 raise
             ctx.fail(f"There is no option {error.option_name!r}: {self.hints[error.option_name]}")
+        except click.BadParameter as error:
+            if error.param is None or isinstance(error, click.MissingParameter):
+                raise
+            text = _worded(error.message, error.param.type, ctx.command_path)
+            raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
+        for one in self.params:
+            for number in _numbers(ctx.params.get(one.name or "")):
+                if not -(2**63) <= number < 2**63:  # nan is not in between, either
+                    raise click.BadParameter(f"{number} does not fit in 64 bits.", ctx, one)
+        return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, then the tables."""
@@ -203,11 +199,21 @@ def _worded(message: str, expected: click.ParamType[Any], command_path: str) -> 
     if isinstance(expected, click.types.IntParamType | click.types.FloatParamType):
         return f"{message.rpartition(' is not ')[0]} is not {_number(expected)}."
     if isinstance(expected, click.Choice) and " is not one of " in message:
-        wrong, _, names = message.rpartition(" is not one of ")
+        wrong = message.rpartition(" is not one of ")[0]
         known = {str(name): str(name) for name in expected.choices}
-        listed = names if len(known) <= _LISTED_NAMES else f"those that {command_path} --help lists."
+        listed = (
+            f"{', '.join(map(repr, known))}."
+            if len(known) <= _LISTED_NAMES
+            else f"those that {command_path} --help lists."
+        )
         return f"{wrong} is not one of {listed}{suggestion(wrong.strip(_QUOTES), known)}"
     return message
+
+
+def _numbers(value: object) -> list[int | float]:
+    """The numbers in the value of a parameter, which is one or several."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [one for one in values if isinstance(one, int | float)]
 
 
 def _number(expected: click.ParamType[Any]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.cli.records import produce
 from raftwerk.cli.records.produce import LineParser, LineReader
 
 
@@ -42,6 +43,21 @@ def read_all(pieces: list[bytes]) -> list[bytes]:
 @given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\r", b""))))
 def test_no_line_is_lost_wherever_the_pieces_end(pieces: list[bytes]) -> None:
     assert read_all(pieces) == [line.removesuffix(b"\n") for line in io.BytesIO(b"".join(pieces))]
+
+
+def test_a_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "_LINE_BYTES_MAX", 100)
+    assert read_all([b"a" * 60, b"a" * 40, b"\nb\n"]) == [b"a" * 100, b"b"]
+    with pytest.raises(produce.LineTooLongError):
+        read_all([b"b\n" + b"a" * 60, b"a" * 41, b"\n"])
+
+
+def test_arguments_need_not_be_text() -> None:
+    assert LineParser("\udcff", None, None).parse([b"a"]) == [(b"\xff", b"a")]
+    parser = LineParser(None, "\udcfe", "\udcff")
+    assert parser.parse([b"\xff\xfea"]) == [(None, b"a")]
+    parser.parse([b"no separator"])
+    assert parser.error.startswith("line 2 has no")
 
 
 def test_a_hundred_thousand_lines() -> None:

@@ -174,6 +174,18 @@ def test_records_that_were_deleted_are_skipped(attentive: Supervisor, topic: str
     assert sorted(map(int, ok(*command, "-e").splitlines())) == list(range(COUNT, 2 * COUNT))
 
 
+def test_a_member_leaves_when_its_topic_is_deleted(
+    attentive: Supervisor, topic: str, start: Callable[..., Member]
+) -> None:
+    bootstrap = attentive.plan.bootstrap
+    helpers.create_topic(bootstrap, topic)
+    member = start(bootstrap, topic, topic)
+    until(lambda: members(bootstrap, topic) == 1)
+    ok("topics", "delete", topic, "-b", bootstrap)
+    assert member.process.wait(30) == 1
+    assert members(bootstrap, topic) == 0, "it has left, and is not missed only after its session"
+
+
 def test_options_that_a_group_cannot_have(bootstrap: str) -> None:
     for option in (("-p", "1"), ("--offset", "3"), ("--last", "1"), ("--since", "1m")):
         assert "groups reset" in fails_usage("consume", "t", "--group", "g", *option, "-b", bootstrap)

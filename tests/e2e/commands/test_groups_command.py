@@ -54,7 +54,9 @@ def test_list_describe_lag_reset_delete(
     assert lags(group, at) == [100] * PARTITIONS
     plan = tmp_path / "offsets.json"
     plan.write_text(json.dumps({filled: {"0": 7, "1": 10**9}}))
-    ok("groups", "reset", group, "--file", str(plan), "--execute", *at)
+    told = ok("groups", "reset", group, "--file", str(plan), "--execute", *at)
+    assert "(1000000000 is beyond the end)" in told and "no group" not in told
+    assert f"There is no group {group}-new yet" in ok("groups", "reset", f"{group}-new", "-t", filled, "--to", "0", *at)
     assert lags(group, at)[:3] == [93, 0, 100]
     assert f"Deleted group {group}" in ok("groups", "delete", group, *at)
     assert "no such group" in fails(1, "groups", "delete", group, *at)

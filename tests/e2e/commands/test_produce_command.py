@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.e2e import helpers
-from support.e2e.command import fails_usage, ok, raftwerk
+from support.e2e.command import fails, fails_usage, ok, raftwerk
 
 
 @pytest.fixture
@@ -48,6 +48,26 @@ def test_a_line_without_a_key_is_named_and_what_came_before_is_sent(bootstrap: s
     assert "line 2 has no ':' between key and value" in done.stderr
     assert [row["value"] for row in rows(bootstrap, two_partitions)] == ["1"]
     assert "nothing was sent" in raftwerk("produce", two_partitions, "-k", ":", "-m", "x", "-b", bootstrap).stderr
+
+
+def test_large_records_are_named_and_the_others_are_sent(bootstrap: str, topic: str) -> None:
+    helpers.create_topic(bootstrap, topic, 1, max_message_bytes="1000")
+    at = (topic, "-b", bootstrap)
+    assert raftwerk("produce", *at, text="".join(f"{number}\n" for number in range(500))).returncode == 0
+    assert [row["value"] for row in rows(bootstrap, topic)] == [str(number) for number in range(500)]
+    done = raftwerk("produce", *at, "--json", text=f"before\n{'large ' * 400}\nafter\n")
+    assert (done.returncode, json.loads(done.stdout)["acked"]) == (1, 1)
+    assert "record 'large large" in done.stderr and "MESSAGE_TOO_LARGE" in done.stderr
+    assert [row["value"] for row in rows(bootstrap, topic)][500:] == ["before"]
+
+
+def test_arguments_need_not_be_text(bootstrap: str, two_partitions: str) -> None:
+    ok("produce", two_partitions, "--key", "\udcff", "-m", "\udcfe", "-H", "h=\udcfd", "-b", bootstrap)
+    command = ("consume", two_partitions, "-e", "-s", "hex", "-b", bootstrap)
+    assert ok(*command, "-k", ":", "--key", "\udcff") == "ff:fe\n"
+    assert ok(*command, "--grep", "fe") == "fe\n"
+    assert "is not UTF-8 text" in fails(2, "consume", "\udcff", "-b", bootstrap)
+    assert "too large for Kafka's protocol" in fails(2, "topics", "create", "x", "-p", str(2**40), "-b", bootstrap)
 
 
 def test_options_that_contradict_each_other(bootstrap: str, two_partitions: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from support.e2e import helpers
 from support.e2e.clusters import start_cluster
-from support.e2e.command import fails, raftwerk
+from support.e2e.command import fails, fails_usage, raftwerk
 from support.e2e.in_process import ok
 from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
 
@@ -79,7 +79,7 @@ def test_list_and_describe(unverified: str, topic: str) -> None:
     until(lambda: [row["state"] for row in rows("list", *mine, *at)] == ["CompleteCommit", "Ongoing"])
     ids = [row["transactional_id"] for row in rows("list", *mine, *at)]
     assert ids == [f"{topic}-ended", f"{topic}-id"]
-    assert [row["transactional_id"] for row in rows("list", "--state", "Ongoing", *mine, *at)] == [f"{topic}-id"]
+    assert [row["transactional_id"] for row in rows("list", "--state", "ongoing", *mine, *at)] == [f"{topic}-id"]
     assert rows("list", "--state", "Ongoing", "--before", "1h", *mine, *at) == []
     assert f"{topic}-id" in ok("transactions", "list", *at)
 
@@ -154,6 +154,6 @@ def test_a_transaction_that_is_open_for_long_is_reported_and_terminated(
 
 def test_what_is_wrong_is_said_in_a_sentence(unverified: str) -> None:
     at = ("-b", unverified)
-    assert "is no state" in fails(1, "transactions", "list", "--state", "Asleep", *at)
+    assert "is not one of 'Empty'" in fails_usage("transactions", "list", "--state", "Asleep", *at)
     assert "regular expression" in fails(1, "transactions", "list", "--pattern", "(", *at)
     assert "no such topic" in fails(1, "transactions", "find-hanging", "--topic", "none", *at)

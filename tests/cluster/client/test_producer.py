@@ -1,0 +1,95 @@
+"""How `Producer` sends records of which the topic refuses some batches as too large."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.cluster.client.client_errors import RefusedError
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.producer import Producer, murmur2
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import iter_headers, iter_records
+
+LIMIT_BYTES = 200
+
+
+class _SmallBatches(ClusterClient):
+    """A topic of two partitions that takes batches of up to `LIMIT_BYTES`, with consecutive sequence numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("localhost:9092")
+        self.taken: dict[int, list[bytes | None]] = {0: [], 1: []}
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
+        return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
+
+    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        return Struct({"error_code": 0, "producer_id": 5, "producer_epoch": 0})
+
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        await asyncio.sleep(0)
+        ((index, data),) = ((one["index"], one["records"]) for one in fields["topic_data"][0]["partition_data"])
+        taken = self.taken[index]
+        code = ErrorCode.MESSAGE_TOO_LARGE if len(data) > LIMIT_BYTES else ErrorCode.NONE
+        base_offset = len(taken)
+        if not code:
+            ((_, header),) = iter_headers(data)
+            assert header.base_sequence == base_offset
+            taken += [record.value for record in iter_records(data)]
+        row = {"error_code": code, "base_offset": base_offset, "error_message": None}
+        return Struct({"responses": [Struct({"partition_responses": [Struct(row)]})]})
+
+
+def send(*values: bytes) -> tuple[dict[int, list[bytes | None]], Producer, RefusedError | None]:
+    """Send the values, each with its first byte as the key."""
+    cluster = _SmallBatches()
+    producer = Producer(cluster, "t")
+
+    async def run() -> RefusedError | None:
+        await producer.start()
+        try:
+            await producer.send([(value[:1], value) for value in values])
+        except RefusedError as error:
+            return error
+        return None
+
+    error = asyncio.run(run())
+    return cluster.taken, producer, error
+
+
+@given(st.lists(st.binary(min_size=1, max_size=110), max_size=60))
+def test_batches_are_cut_until_they_are_small_enough(values: list[bytes]) -> None:
+    taken, producer, error = send(*values)
+    assert error is None
+    expected: dict[int, list[bytes]] = {0: [], 1: []}
+    for value in values:
+        expected[producer.partition_for(value[:1])].append(value)
+    assert taken == expected
+    assert sum(producer.acked.values()) == len(values)
+
+
+def test_a_record_that_is_too_large_is_named() -> None:
+    ours, others = (
+        next(bytes([byte]) for byte in range(32, 127) if (murmur2(bytes([byte])) & 0x7FFFFFFF) % 2 == partition)
+        for partition in (0, 1)
+    )
+    taken, producer, error = send(ours + b"1", ours + b"x" * 300, ours + b"2", others + b"1", others + b"2")
+    assert error is not None and "t-0, record '" in str(error) and "xxx...'" in str(error)
+    assert taken == {0: [ours + b"1"], 1: [others + b"1", others + b"2"]}
+    assert producer.acked == {0: 1, 1: 2}
+
+
+def test_what_no_request_can_hold_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftwerk.cluster.client.producer._REQUEST_BYTES", 150)
+    taken, _, error = send(b"a" * 100)
+    assert error is not None and "socket.request.max.bytes" in str(error)
+    assert taken == {0: [], 1: []}
