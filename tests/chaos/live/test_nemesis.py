@@ -145,7 +145,7 @@ def test_a_tool_that_refuses_is_quoted() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"faults": ("kil",)}, "no fault kil"),
+        ({"faults": ("kil",)}, "no fault 'kil'. Did you mean kill"),
         ({"bootstrap": "a:1", "faults": ("cut",), "pid_files": "x%d"}, "starts itself"),
         ({"bootstrap": "a:1", "faults": ("kill",)}, "--dir for a local one, or --pid-files"),
     ],
