@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.chaos.live.load.java_producer import why_unavailable
+from raftwerk.chaos.live.load.transactions.incarnations import Incarnation
 from raftwerk.cli.main import cli
 
 _PARENT = """
@@ -21,6 +22,12 @@ from raftwerk.chaos.live.load.child_process import tied
 child = subprocess.Popen(tied(["sleep", "1000"]))
 print(child.pid, flush=True)
 child.wait()
+"""
+_STALLS_LATE = """
+import os, signal, sys
+sys.stdin.read()
+for _ in range(2):
+    os.kill(os.getpid(), signal.SIGSTOP)
 """
 _RUN = ["--minutes", "0.15", "--nemesis", "kill,pause", "--hold", "1", "--interval", "1"]
 _LOAD = ["--rate", "20", "--producers", "1", "--consumers", "1", "--partitions", "1"]
@@ -51,6 +58,14 @@ def test_a_tool_ends_when_its_load_process_is_killed() -> None:
         _until(lambda: "Name:\tsleep" in _text(status))
         parent.kill()
     _until(lambda: not status.exists() or "State:\tZ" in _text(status))
+
+
+def test_an_incarnation_that_stands_still_after_it_was_asked_to_stop_is_woken() -> None:
+    process = subprocess.Popen([sys.executable, "-c", _STALLS_LATE], stdin=subprocess.PIPE)
+    with process:
+        incarnation = Incarnation(process)
+        incarnation.ask_to_stop()
+        assert incarnation.wait(time.monotonic() + 20) == 0
 
 
 def _text(path: Path) -> str:

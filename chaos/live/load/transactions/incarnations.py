@@ -29,7 +29,7 @@ _ZOMBIE_LIMIT_S = 25.0
 
 
 @dataclass
-class _Incarnation:
+class Incarnation:
     """One process. `wake_at` is the time at which a stalled one is woken."""
 
     process: subprocess.Popen[bytes]
@@ -38,10 +38,12 @@ class _Incarnation:
 
     @property
     def is_ready(self) -> bool:
+        """Whether it has fenced its predecessors."""
         return READY in self.told
 
     @property
     def is_stalled(self) -> bool:
+        """Whether it has stood still, or is about to."""
         return STALLED in self.told
 
     def listen(self) -> None:
@@ -54,11 +56,16 @@ class _Incarnation:
             self.told += data
 
     def ask_to_stop(self) -> None:
-        """End its standard input, and wake it if it stands still."""
+        """End its standard input."""
         if self.process.stdin is not None:
             self.process.stdin.close()
-        if self.process.poll() is None:
+
+    def wait(self, deadline: float) -> int | None:
+        """Its exit code; None if it has not ended in time. It is woken each time it stands still."""
+        while (code := self.process.poll()) is None and time.monotonic() < deadline:
             self.process.send_signal(signal.SIGCONT)
+            time.sleep(_TICK_S)
+        return code
 
 
 class Incarnations:
@@ -68,7 +75,7 @@ class Incarnations:
         self.task = task
         self._rng = random.Random(f"{task.seed}/{task.name}")
         self._count = 0
-        self._zombies: list[_Incarnation] = []
+        self._zombies: list[Incarnation] = []
 
     def run(self) -> int:
         """Run until standard input ends, and then until an incarnation has ended by itself; the exit code."""
@@ -89,15 +96,15 @@ class Incarnations:
                 current, start_at = self._start(), None
         return self._end(current)
 
-    def _start(self) -> _Incarnation:
+    def _start(self) -> Incarnation:
         self._count += 1
         task = replace(self.task, incarnation=self._count)
         path = os.path.join(os.path.dirname(self.task.history), f"{task.process}.jsonl")
         module = f"{__package__}.{self.task.role}"
         command = [sys.executable, "-P", "-m", module, replace(task, history=path).to_argument()]
-        return _Incarnation(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        return Incarnation(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
-    def _wake(self, current: _Incarnation, now: float) -> None:
+    def _wake(self, current: Incarnation, now: float) -> None:
         """Wake those that stand still, some time after their successor was ready."""
         for zombie in self._zombies:
             if zombie.wake_at is None and current.is_ready:
@@ -105,32 +112,22 @@ class Incarnations:
             if zombie.wake_at is not None and now >= zombie.wake_at and zombie.process.poll() is None:
                 zombie.process.send_signal(signal.SIGCONT)
 
-    def _end(self, current: _Incarnation) -> int:
+    def _end(self, current: Incarnation) -> int:
         """The last incarnation ends by itself; if one does not, another one follows."""
         deadline = time.monotonic() + self.task.limit_s
         for zombie in self._zombies:
             zombie.ask_to_stop()
-        code = -1
-        while code and time.monotonic() < deadline:
+        current.ask_to_stop()
+        while (code := current.wait(deadline)) and time.monotonic() < deadline:
+            time.sleep(_RESTART_PAUSE_S)
+            current = self._start()
             current.ask_to_stop()
-            try:
-                code = current.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                break
-            if code:
-                time.sleep(_RESTART_PAUSE_S)
-                current = self._start()
-        self._kill([current, *self._zombies])
-        return 0 if code == 0 else 1
-
-    def _kill(self, left: list[_Incarnation]) -> None:
-        deadline = time.monotonic() + _ZOMBIE_LIMIT_S
-        for one in left:
-            try:
-                one.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+        limit = time.monotonic() + _ZOMBIE_LIMIT_S
+        for one in (current, *self._zombies):
+            if one.wait(limit) is None:
                 one.process.kill()
                 one.process.wait()
+        return 0 if code == 0 else 1
 
 
 if __name__ == "__main__":
