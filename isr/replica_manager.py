@@ -18,7 +18,7 @@ from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
 from ..log.segment.batch_scan import Damage
 from ..log.state.transaction_verification import VERIFICATION_OFF
-from ..runtime.incremental_work import Work
+from ..runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, IncrementalTask, Work, run_at_once
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
@@ -94,6 +94,7 @@ class ReplicaManager:
         self._moves = LogDirMoves(hosted, logs, self.throttles.dirs, replicas.on_moved, self.on_replica_failed)
         self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
         self._tasks: list[PeriodicTask] = []
+        self._checkpoint: IncrementalTask[dict[TopicPartition, int]] | None = None
         self._started = False
 
     # ---------------------------------------------------------------- start and stop
@@ -121,6 +122,8 @@ class ReplicaManager:
         self._started = False
         for task in self._tasks:
             task.cancel()
+        if self._checkpoint is not None:
+            self._checkpoint.cancel()
         self._roles.stop()
         await self._fetchers.stop()
         await self._alter_partition.stop()
@@ -131,7 +134,7 @@ class ReplicaManager:
             self._operations.on_role_lost(replica)
         self.purgatory.close()
         self._timers.close()
-        self._logs.write_high_watermarks(self._high_watermarks())
+        self._logs.write_high_watermarks(run_at_once(self._high_watermarks()))
         self._hosted.replicas.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -295,15 +298,20 @@ class ReplicaManager:
         self._isr_proposals.shrink_all()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write all high watermarks, if one has changed."""
-        self._logs.write_high_watermarks_soon(self._high_watermarks())
+        """Collect all high watermarks in steps, and write them, if one has changed."""
+        if self._checkpoint is None or not self._checkpoint.is_running:
+            self._checkpoint = IncrementalTask(
+                self._high_watermarks(), steps_per_slice=4, done=self._logs.write_high_watermarks_soon
+            )
 
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return {
-            topic_partition: replica.high_watermark
-            for topic_partition, replica in self._hosted.replicas.items()
-            if not replica.offline
-        }
+    def _high_watermarks(self) -> Work[dict[TopicPartition, int]]:
+        replicas = list(self._hosted.replicas.values())
+        found: dict[TopicPartition, int] = {}
+        for start in range(0, len(replicas), ITEMS_PER_STEP):
+            part = replicas[start : start + ITEMS_PER_STEP]
+            found.update((replica.topic_partition, replica.high_watermark) for replica in part if not replica.offline)
+            yield PLAIN_STEP
+        return found
 
     def _now(self) -> tuple[int, int]:
         return self._timers.now_ms(), self._runtime.clock.wall_ms()

@@ -81,3 +81,23 @@ def test_fetches_that_wait_for_many_partitions_are_answered_in_steps() -> None:
         append(hosting, 0)  # nobody is listed any more
 
     asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_the_high_watermarks_of_many_partitions_are_collected_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        hosting = HostingHarness(2_000)
+        await hosting.start()
+        append(hosting, 7)
+        written: list[dict[TopicPartition, int]] = []
+        monkeypatch.setattr(hosting.manager._logs, "write_high_watermarks_soon", written.append)
+        for _ in range(2):
+            hosting.manager.checkpoint_high_watermarks()
+            assert not written
+        await settle(20)
+        assert written == [{TopicPartition(TOPIC, index): int(index == 7) for index in range(2_000)}]
+        hosting.manager.checkpoint_high_watermarks()
+        await hosting.manager.stop()
+        await settle(20)
+        assert len(written) == 1
+
+    asyncio.run(asyncio.wait_for(main(), 120))
