@@ -67,13 +67,14 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
 def _show_brokers(bootstrap: str, as_json: bool) -> bool:
     """Print the brokers of a cluster elsewhere; whether all is well."""
     view, controller = run_client(_view_of(bootstrap))
+    live = run_client(_unfenced(bootstrap))
     partitions = [one for topic in view.topics for one in topic.partitions]
     addresses = {one.node_id: f"{one.host}:{one.port}" for one in view.brokers}
     width = max([7, *map(len, addresses.values())])
     if not as_json:
         click.echo(f"{'node':>4}  {'address':{width}}  {'leads':>5}  {'in sync':>9}  state")
     for node_id in sorted({*addresses, *(replica for one in partitions for replica in one.replicas)}):
-        state = "up" if node_id in addresses else "down"
+        state = "up" if node_id in live else "down"
         row = {
             "node": node_id,
             "address": addresses.get(node_id),
@@ -89,7 +90,7 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
         click.echo(f"{node_id:>4}  {row['address'] or '-':{width}}  {row['leads']:>5}  {in_sync:>9}  {told}")
     if not as_json:
         click.echo(f"bootstrap.servers={bootstrap}  cluster id {view.cluster_id}")
-    return _show_partitions(view, as_json) and all(one in addresses for p in partitions for one in p.replicas)
+    return _show_partitions(view, as_json) and all(one in live for p in partitions for one in p.replicas)
 
 
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
@@ -312,6 +313,16 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
         return asyncio.run(_view_of(plan.bootstrap))
     except (ClientError, OSError):
         return None, None
+
+
+async def _unfenced(bootstrap: str) -> set[int]:
+    """The brokers that are not fenced. Metadata names a broker for some seconds after it was fenced."""
+    from ...cluster.client.cluster_client import ClusterClient
+    from ...wire.api_keys import ApiKey
+
+    async with ClusterClient(bootstrap, timeout_s=2.0) as client:
+        answer = await client.request(ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": False})
+    return {one.broker_id for one in answer.brokers}
 
 
 async def _view_of(bootstrap: str) -> tuple[ClusterView, int | None]:

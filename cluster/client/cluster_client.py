@@ -203,8 +203,8 @@ class ClusterClient:
 
 @contextmanager
 def _notice(host: str, port: int, timeout_s: float) -> Iterator[None]:
-    """Say what is waited for, if it takes long."""
-    if timeout_s <= _NOTICE_AFTER_S:
+    """Say what is waited for, if it takes long and will take as long again."""
+    if timeout_s < 2 * _NOTICE_AFTER_S:
         yield
         return
     text = "%s:%d has not answered for %g s; waiting for up to %g s"

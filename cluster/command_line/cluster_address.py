@@ -9,6 +9,7 @@ brokers were asked.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 
 from .profiles import ProfilesError, load_profiles
@@ -169,16 +170,27 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
     return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit)
 
 
+def _directory_of(bootstrap: str) -> str | None:
+    """The directory of the local cluster that has all these brokers, if it is the one that would be used otherwise."""
+    from ..local.layout import load_plan
+
+    try:
+        plan = load_plan(default_directory())
+    except (OSError, ValueError):
+        return None
+    asked, there = (
+        {re.sub(r"^(localhost|\[::1\]):", "127.0.0.1:", at) for at in text.split(",")}
+        for text in (bootstrap, plan.bootstrap)
+    )
+    return plan.directory if asked <= there else None
+
+
 def _implied() -> ClusterAddress:
     environ = os.environ
     if environ.get(BOOTSTRAP_VARIABLE):
         way_out = f"start that cluster, or correct {BOOTSTRAP_VARIABLE}; {_NAME_ANOTHER}"
         listed = _listed(environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE, way_out, is_explicit=False)
-        directory = environ.get(DIR_VARIABLE)
-        local = _local_if_any(directory, DIR_VARIABLE, is_explicit=False) if directory else None
-        if local is None or local.bootstrap != listed.bootstrap:
-            return listed
-        return replace(listed, directory=local.directory)  # raftwerk env exports both variables
+        return replace(listed, directory=_directory_of(listed.bootstrap))
     if environ.get(DIR_VARIABLE):
         return _local(environ[DIR_VARIABLE], DIR_VARIABLE, is_explicit=False)
     profiles = load_profiles()

@@ -105,7 +105,10 @@ def test_exports_of_a_local_cluster_name_its_directory_too(home: Path, monkeypat
     monkeypatch.setenv("RAFTWERK_BOOTSTRAP", bootstrap)
     monkeypatch.setenv("RAFTWERK_DIR", str(home / "other"))
     assert find_address().directory == str(home / "other")
-    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", "elsewhere")
+    port = bootstrap.rpartition(":")[2]
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", f"localhost:{port}")
+    assert find_address().directory == str(home / "other")
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", f"elsewhere,localhost:{port}")
     assert find_address().directory is None
 
 

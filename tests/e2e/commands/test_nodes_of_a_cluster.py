@@ -28,11 +28,14 @@ def test_nodes_are_stopped_and_killed_several_at_a_time(directory: str) -> None:
     ok("up", "-n", "3", "--port", "0", "-d", directory, "--detach")
     try:
         plan = load_plan(directory)
+        ok("topics", "create", "t", "--replicas", "3", "-d", directory)
         assert ok("stop", "2", "-d", directory).startswith("Stopped node 2 (process ")
         assert "PENDING_SHUTDOWN to SHUTTING_DOWN" in Path(plan.node(2).log_file).read_text()
+        states = (line.split() for line in raftwerk("status", "-b", plan.bootstrap).stdout.splitlines())
+        assert ["2", "down"] in [[words[0], words[-1]] for words in states if words]
         assert "node 2 is not running; raftwerk start 2" in fails(1, "stop", "2", "-d", directory)
         elsewhere = raftwerk("status", "-b", plan.bootstrap)
-        assert elsewhere.returncode == 0 and "active controller" in elsewhere.stdout
+        assert elsewhere.returncode == 1 and "active controller" in elsewhere.stdout
         assert f"bootstrap.servers={plan.bootstrap}" in elsewhere.stdout
         ok("kill", "1", "-s", "stop", "-d", directory)
         told = ok("kill", "1", "3", "-s", "9", "-d", directory).splitlines()
