@@ -99,6 +99,7 @@ HOSTILE = st.builds(
     previous_producer_id=INT64S,
     next_producer_id=INT64S,
     client_version=st.integers(-(2**15), 2**15 - 1),
+    next_producer_epoch=st.sampled_from([-32768, -1, 0, 1, 32766, 32767]),
 )
 
 
