@@ -79,6 +79,25 @@ class FetchRequests:
             if dirty is None and len(rows) > ITEMS_PER_STEP:
                 return self._fetch_many(params, context, rows, done, caller, now_ms)
             caller.charge(len(rows))
+        # What this fetch commits is answered when the fetch itself is answered or waits: if the answer makes somebody
+        # append more, the fetch is told of it.
+        self._operations.defer()
+        try:
+            self._read_or_wait(params, context, rows, done, caller, now_ms)
+        finally:
+            self._operations.complete()
+        return None
+
+    def _read_or_wait(
+        self,
+        params: FetchParams,
+        context: FetchContext,
+        rows: Rows,
+        done: FetchDone,
+        caller: FetchCaller,
+        now_ms: int,
+    ) -> None:
+        dirty = context.dirty
         wanted = self._resolve(context, rows)
         if dirty is None:
             self._observer.on_fetch(params, wanted)
@@ -91,7 +110,7 @@ class FetchRequests:
         may_wait = context.may_wait and params.max_wait_ms > 0 and not found.must_answer
         if is_complete or not may_wait or found.size_bytes >= params.min_bytes:
             self._answer(params, context, wanted, found, done)
-            return None
+            return
         if isinstance(context, IncrementalFetchContext) and dirty is not None:
             operation = self._delay_session(params, context, dirty, cold, done)
             for one, row, is_clean in zip(wanted, found.rows, found.clean, strict=True):
@@ -108,7 +127,6 @@ class FetchRequests:
         self._operations.purgatory.park_fetch(operation, self._wait_ms(params, is_throttled=found.is_throttled))
         caller.on_gone = operation.cancel
         cold.then(operation.finish)
-        return None
 
     def fetch_in_steps(
         self, params: FetchParams, request: FetchRequest, done: FetchDone, caller: FetchCaller
@@ -155,7 +173,11 @@ class FetchRequests:
         for start in range(0, len(wanted), ITEMS_PER_STEP):
             if operation.is_done and not is_due:
                 return
-            self._first_read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
+            self._operations.defer()
+            try:
+                self._first_read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
+            finally:
+                self._operations.complete()
             yield PLAIN_STEP
         is_complete = is_due or found.unknown == len(wanted) or found.size_bytes >= params.min_bytes
         if is_complete or not may_wait or found.must_answer:
@@ -187,7 +209,6 @@ class FetchRequests:
         now_ms: int,
     ) -> None:
         before = len(found.rows)
-        self._operations.defer()
         try:
             self._reader.read(found, params, wanted, cold, share, now_ms)
         except InvariantViolation:
@@ -198,8 +219,6 @@ class FetchRequests:
             found.rows[before:] = [failed_row(one.request.partition, one.error_code or code) for one in wanted]
             found.clean[before:] = [False] * len(wanted)
             found.must_answer = True
-        finally:
-            self._operations.complete()
 
     def _read_again(self, params: FetchParams, wanted: Sequence[WantedPartition], cold: ColdReads) -> FetchReading:
         found = FetchReading()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import Cluster
+from support.isr.replicas import batch
 
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitions, DirtyPartitionTracker
 from raftwerk.isr.leader.leader_state import LeaderState
@@ -78,6 +79,25 @@ def test_a_follower_without_news_is_not_behind_when_records_come() -> None:
     assert not cluster.alterations
     cluster.sleep(5)
     assert [replica for replica, _ in cluster.alterations[0].proposal.new_isr] == [1, 3]
+
+
+@pytest.mark.parametrize("reads_dirty_only", [True, False])
+def test_what_is_appended_when_an_append_is_committed_is_replicated_at_once(reads_dirty_only: bool) -> None:
+    """It is the fetch of a follower that commits the first one; that follower is not waiting at that moment."""
+    cluster = make_cluster(1, reads_dirty_only=reads_dirty_only)
+    tp, manager = TopicPartition("t", 0), cluster.managers[1]
+    committed: list[float] = []
+
+    def append_next(_rows: object) -> None:
+        committed.append(cluster.loop.time())
+        if len(committed) < 20:
+            manager.append(-1, 1000, [(tp, batch(b"v"))], append_next)
+
+    began = cluster.loop.time()
+    cluster.on_loop(manager.append, -1, 1000, [(tp, batch(b"v"))], append_next)
+    cluster.sleep(1)
+    assert len(committed) == 20
+    assert committed[-1] - began < 20 * 0.006, "three times the way between two brokers, for each"
 
 
 def test_a_change_that_was_not_reported_is_found_in_the_end() -> None:
