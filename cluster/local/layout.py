@@ -255,11 +255,17 @@ def write_properties(plan: ClusterPlan) -> None:
     """Write every node's server.properties."""
     os.makedirs(plan.directory, exist_ok=True)
     for node in plan.nodes:
-        with open(node.properties_file, "w", encoding="utf-8") as file:
+        with open(node.properties_file, "w", encoding="utf-8", opener=_for_owner_only) as file:
+            os.fchmod(file.fileno(), 0o600)  # it may have been there, with more rights
             file.write(format_properties(node.properties))
     if plan.first_voters is not None:
         with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
             file.write(plan.first_voters)
+
+
+def _for_owner_only(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: settings may hold passwords."""
+    return os.open(path, flags, 0o600)
 
 
 def load_plan(directory: str) -> ClusterPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,10 @@ def test_free_ports() -> None:
 def test_impossible_shapes_are_refused(shape: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"nodes|too high"):
         ClusterShape(**shape)
+
+
+def test_settings_are_for_their_owner_only(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    Path(plan.nodes[0].properties_file).touch(0o644)
+    write_properties(plan)
+    assert os.stat(plan.nodes[0].properties_file).st_mode & 0o777 == 0o600
