@@ -95,6 +95,22 @@ class FetchCaller(Protocol):
         ...
 
 
+class AppendCaller(Protocol):
+    """The request that batches come from."""
+
+    @property
+    def sender(self) -> object:
+        """Whose request it is, such as the connection. The batches of one sender for a partition stay in order."""
+        ...
+
+    def defer(self, size_bytes: int) -> Callable[[], None] | None:
+        """Account for so many bytes of it that are copied and wait to be validated.
+
+        Returns what gives the memory back, which is called once; None where there is no memory.
+        """
+        ...
+
+
 class ReplicaObserver:
     """Observes the records that pass through a replica manager, to count them. This class ignores them.
 

@@ -41,7 +41,7 @@ from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
 from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionMarker
-from .ports import FetchCaller, ReplicaManagerConfig, ReplicaPorts
+from .ports import AppendCaller, FetchCaller, ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
 from .purgatory.purgatory import Purgatory
@@ -155,15 +155,17 @@ class ReplicaManager:
         done: AppendDone,
         guards: Guards = NO_GUARDS,
         internal: bool = False,
+        caller: AppendCaller | None = None,
     ) -> None:
         """Append batches to partitions. `acks` is -1 (all), 0 or 1; the caller has checked that.
 
         `done` is called once with one response per entry, in order: at once or, with acks=all, when everything that
         could be appended is committed, `timeout_ms` are over, or leadership is lost. `guards` allow transactional
         batches to open a transaction (`Replica.begin_verification`). `internal` batches are those of a coordinator on
-        this broker: their records are not validated, and transactional ones have no sequence numbers.
+        this broker: their records are not validated, and transactional ones have no sequence numbers. `caller` is the
+        client's request: it is charged for what is validated in a thread.
         """
-        self._appends.append(acks, timeout_ms, entries, done, guards, internal)
+        self._appends.append(acks, timeout_ms, entries, done, guards, internal, caller)
 
     def write_markers(
         self, timeout_ms: int, entries: Sequence[tuple[TopicPartition, TransactionMarker]], done: MarkersDone

@@ -192,16 +192,20 @@ class Disk(Protocol):
 class ComputeThreads(Protocol):
     """Threads for work that would hold the event loop for too long. The work touches nothing that the loop changes."""
 
-    def run_soon(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do `work` without blocking the loop, after what was given before; the future ends as `work` does."""
+    def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
+        """Do `work` without blocking the loop; the future ends as `work` does.
+
+        Works of one owner begin in the order in which they came, and owners take turns: before each of its works, one
+        of each other owner begins at most.
+        """
         ...
 
 
 class LoopAsThreads:
     """`ComputeThreads` without threads: the work is done in the next iteration of the loop."""
 
-    def run_soon(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do `work` in the next iteration of the loop."""
+    def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
+        """Do `work` in the next iteration of the loop, in which all owners have their turn."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         loop.call_soon(complete_with, future, work)

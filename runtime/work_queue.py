@@ -1,14 +1,15 @@
-"""A queue of work for threads. What a job needs, such as a descriptor, is taken only when it begins."""
+"""Queues of work for threads: one that limits how much is done at a time, and one in which owners take turns."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from .files.open_files import is_out_of_files
 
+T = TypeVar("T")
 Job: TypeAlias = Callable[[], "asyncio.Future[None] | None"]
 """Begins the work, on the loop, and returns a future that ends with it; None when there was nothing to do.
 
@@ -19,7 +20,7 @@ _RETRY_S = 0.05
 
 
 class WorkQueue:
-    """Begins jobs in their order, `width` of them at a time."""
+    """Begins jobs in their order, `width` of them at a time. A job takes what it needs, such as a descriptor, then."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -55,3 +56,31 @@ class WorkQueue:
         if done.get_loop() is self._loop:
             self._running -= 1
             self._begin_jobs()
+
+
+class TurnQueue(Generic[T]):
+    """Items of owners that take turns, one item a turn. The items of one owner leave in their order."""
+
+    def __init__(self) -> None:
+        self._by_owner: dict[object, deque[T]] = {}
+        self._turns: deque[object] = deque()
+        """The owners that have items, each of them once."""
+
+    def add(self, owner: object, item: T) -> None:
+        """Add an item. An owner that had none waits for one turn of each other owner at most."""
+        items = self._by_owner.get(owner)
+        if items is None:
+            items = self._by_owner[owner] = deque()
+            self._turns.append(owner)
+        items.append(item)
+
+    def take(self) -> T:
+        """Remove the next item. There must be one."""
+        owner = self._turns.popleft()
+        items = self._by_owner[owner]
+        item = items.popleft()
+        if items:
+            self._turns.append(owner)
+        else:
+            del self._by_owner[owner]
+        return item

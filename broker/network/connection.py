@@ -3,8 +3,9 @@
 Apache Kafka handles one request of a connection at a time. Here requests of some APIs (Produce, Fetch) overlap: each
 starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
 starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
-while too many requests or bytes are in flight, and while the client does not read its responses. A connection that has
-used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any two frames.
+while too many requests or bytes are in flight or wait for a thread, and while the client does not read its responses. A
+connection that has used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any
+two frames.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
 from ...security.principals import ANONYMOUS
+from .decoded_memory import Releasable
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import Request
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from .listener_security import ListenerSecurity
     from .server import Server
 
+DEFERRED_BYTES_MAX = 8 * 1024 * 1024
+"""Of one connection while memory is not short. By default a producer has five requests of a megabyte in flight."""
 LOGIN_TIMEOUT_S = 30.0
 """How long a peer may take to authenticate itself. Apache Kafka waits for `connections.max.idle.ms`."""
+_NO_BODY = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(server.scratch, server.limits.max_frame_bytes, self._on_frame, server.memory, self)
         self._pending: deque[Request] = deque()  # started and not answered, in order
         self._in_flight_bytes = 0
+        self._deferred_bytes = 0  # of the requests in flight, those that wait for a thread
         self._reading = False  # inside a read or resume: flush at its end
         self._flush_scheduled = False
         self._blocked = False  # a frame waits until earlier requests are done
@@ -318,6 +324,8 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._limits
         if len(self._pending) >= limits.max_in_flight or self._in_flight_bytes >= limits.max_in_flight_bytes:
             return False
+        if self._deferred_bytes and (self._deferred_bytes >= DEFERRED_BYTES_MAX or self.memory.is_short):
+            return False
         if not limits.ordered_start:
             return True
         overlapping = self._dispatcher.overlapping
@@ -357,6 +365,26 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.resume_reading()
 
+    def defer(self, request: Request, size_bytes: int) -> Callable[[], None] | None:
+        """Account for a copy that waits. No more requests start while there are too many of them."""
+        memory = request.memory
+        if memory is None:
+            memory = claim = self.memory.claim(self, size_bytes)
+            claim.complete()
+            if not claim.keep(size_bytes):
+                claim.release()
+                return None
+        else:  # the copy takes the place of the frame, and outlives the connection
+            request.memory = None
+            request.body = _NO_BODY
+        self._deferred_bytes += size_bytes
+        return partial(self._end_deferral, memory, size_bytes)
+
+    def _end_deferral(self, memory: Releasable, size_bytes: int) -> None:
+        memory.release()
+        self._deferred_bytes -= size_bytes
+        self._schedule_flush()
+
     # -- responses out --
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
@@ -377,8 +405,10 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._in_flight_bytes -= pending.popleft().frame_bytes
             responses.put(ready)
-        if self._reading:
-            return
+        if not self._reading:
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_and_resume)

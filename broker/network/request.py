@@ -49,6 +49,10 @@ class RequestSink(Protocol):
         """Take the response frame with its length. An empty one means that this request gets no response."""
         ...
 
+    def defer(self, request: Request, size_bytes: int) -> Callable[[], None] | None:
+        """See `Request.defer`."""
+        ...
+
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """The peer has authenticated itself, for so many milliseconds, or for ever with 0."""
         ...
@@ -130,6 +134,18 @@ class Request:
         if self.memory is not None:
             self.memory.release()
         self.sink.reject(reason)
+
+    @property
+    def sender(self) -> object:
+        """The connection, as the one whose requests are in order."""
+        return self.sink
+
+    def defer(self, size_bytes: int) -> Callable[[], None] | None:
+        """Account for so many bytes of the body that are copied and wait; its connection is charged for them.
+
+        Returns what gives the memory back; None where there is no memory. A copy of a large body takes its place.
+        """
+        return self.sink.defer(self, size_bytes)
 
     def run_in_steps(self, work: Work[None]) -> None:
         """Do more of this request's work in later iterations of the loop, within the budget of clients."""

@@ -3,7 +3,8 @@
 Every request that is too large for the shared read buffer has a claim, from its first bytes until it is answered. A
 claim grows with the bytes that have arrived. Near the bound it gets all of the rest of its frame or nothing, so that
 each frame that goes on can be completed; the others wait, and their connections are not read. The bytes of a frame that
-were read before it was known to be large are kept in any case; for them an eighth of the bound is set aside.
+were read before it was known to be large are kept in any case; for them an eighth of the bound is set aside, and for
+the copies of small requests that wait for a thread.
 
 While a claim waits, frames that do not arrive are given up: those that have received nothing for five seconds, and
 those that began thirty seconds ago, as their clients have given them up too (`request.timeout.ms`).
@@ -92,6 +93,7 @@ class RequestMemory:
         self._limit_bytes = limit_bytes
         self._free_growth_bytes = limit_bytes - max_frame_bytes  # below it, any frame can still be completed
         self._kept_limit_bytes = limit_bytes + limit_bytes // 8
+        self._short_from_bytes = limit_bytes // 2
         self._claims: dict[Claim, None] = {}
         self._waiting: dict[Claim, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -99,6 +101,11 @@ class RequestMemory:
         self.used_bytes = 0
         self.decoded = DecodedMemory(limit_bytes)
         """The memory of the items in requests; it has a bound of its own."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether more than half of it is used. What is left is for those who have none."""
+        return self.used_bytes > self._short_from_bytes
 
     def claim(self, owner: ClaimOwner, frame_bytes: int) -> Claim:
         """The claim of a frame whose first bytes have arrived."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ...isr.leader.appends import Entries, Guards
+from ...isr.ports import AppendCaller
 from ...isr.results import AppendDone
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
@@ -43,6 +44,8 @@ class Log(Protocol):
         entries: Entries,
         done: AppendDone,
         guards: Guards = ...,
+        *,
+        caller: AppendCaller | None = ...,
     ) -> None:
         """See `ReplicaManager.append`."""
         ...
@@ -57,6 +60,7 @@ class AppendRequest(NamedTuple):
     timeout_ms: int
     entries: Entries
     done: AppendDone
+    caller: AppendCaller | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +85,7 @@ class TransactionalAppends:
         """As `ReplicaManager.append`. The memory of the entries is needed until the call returns."""
         producers, sequences = _producers(request)
         if not producers:
-            self._log.append(request.acks, request.timeout_ms, request.entries, request.done)
+            self._append_at_once(request)
             return
         if len(producers) > 1:
             text = "the transactional batches of one request are of several producers"
@@ -92,7 +96,7 @@ class TransactionalAppends:
         producer = producers[0]
         queue = self._waiting.get(producer.producer_id)
         if queue is None and not self._verifier.guards(producer, request.operation, sequences):
-            self._log.append(request.acks, request.timeout_ms, request.entries, request.done)
+            self._append_at_once(request)
             return
         entries = [
             (key, None if records is None else memoryview(bytearray(records))) for key, records in request.entries
@@ -103,6 +107,9 @@ class TransactionalAppends:
             self._verify(waiting)
         else:
             queue.append(waiting)
+
+    def _append_at_once(self, request: AppendRequest) -> None:
+        self._log.append(request.acks, request.timeout_ms, request.entries, request.done, caller=request.caller)
 
     def _verify(self, waiting: _Waiting) -> None:
         request = waiting.request
@@ -134,7 +141,9 @@ class TransactionalAppends:
             request.done([next(appended) if row is None else row for row in rows])
 
         if entries:
-            self._log.append(request.acks, request.timeout_ms, entries, done, guards=verified.guards)
+            self._log.append(
+                request.acks, request.timeout_ms, entries, done, guards=verified.guards, caller=request.caller
+            )
         else:
             done([])
 

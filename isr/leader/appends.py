@@ -23,7 +23,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
-from ..ports import ReplicaObserver
+from ..ports import AppendCaller, ReplicaObserver
 from ..purgatory.delayed_operations import Appended, DelayedOperations
 from ..purgatory.purgatory import UncommittedAppend
 from ..replica import ACKS_ALL
@@ -70,6 +70,7 @@ class Appends:
         done: AppendDone,
         guards: Guards = NO_GUARDS,
         internal: bool = False,
+        caller: AppendCaller | None = None,
     ) -> None:
         """See `ReplicaManager.append`."""
         done = self._observer.on_append(entries, done)
@@ -80,7 +81,8 @@ class Appends:
         appended: list[Appended] = []
         late: dict[int, DeferredBatches] = {}
         late_keys: dict[TopicPartition, None] = {}
-        deferred, operations = self._deferred.queues, self._operations
+        queues, operations = self._deferred.queues, self._operations
+        deferred = queues.get(_sender(caller)) if queues else None
         operations.defer()
         try:
             for key, records in entries:
@@ -99,10 +101,7 @@ class Appends:
         finally:
             operations.complete()
         if late:
-            split = _SplitRequest(responses, late, done)
-            responses, done = split.prompt_responses, split.on_prompt_done
-            append_late = partial(self._append_validated, acks, timeout_ms, list(late.values()), split.on_late_done)
-            self._deferred.submit(list(late.values()), times[1], append_late)
+            responses, done = self._defer(acks, timeout_ms, responses, late, done, times[1], caller)
         if acks == ACKS_ALL:
             operations.answer_when_committed(timeout_ms, responses, appended, done)
         else:
@@ -125,6 +124,30 @@ class Appends:
             responses.append(_PUT_OFF)
         except ProtocolError as error:
             responses.append(self._refusal(key, error))
+
+    def _defer(
+        self,
+        acks: int,
+        timeout_ms: int,
+        responses: list[ProducePartitionResponse],
+        late: dict[int, DeferredBatches],
+        done: AppendDone,
+        now_ms: int,
+        caller: AppendCaller | None,
+    ) -> tuple[list[ProducePartitionResponse], AppendDone]:
+        """Have `late` validated in a thread. Returns the responses that are known, and whom to call with them."""
+        batches = list(late.values())
+        release = None
+        if caller is not None:
+            release = caller.defer(sum(len(batch.records) for batch in batches))
+            if release is None:
+                for place, batch in late.items():
+                    responses[place] = self._refusal(batch.topic_partition, _no_memory())
+                return responses, done
+        split = _SplitRequest(responses, late, done)
+        append_late = partial(self._append_validated, acks, timeout_ms, batches, split.on_late_done)
+        self._deferred.submit(batches, now_ms, append_late, _sender(caller), release)
+        return split.prompt_responses, split.on_prompt_done
 
     def _append_validated(
         self,
@@ -201,6 +224,16 @@ class Appends:
         if isinstance(error, RefusedRecordsError):
             response.record_errors = error.record_errors
         return response
+
+
+def _sender(caller: AppendCaller | None) -> object:
+    return None if caller is None else caller.sender
+
+
+def _no_memory() -> ProtocolError:
+    """Clients send the batch again after this code, without asking for metadata first."""
+    text = "the memory for requests is used up by batches that wait to be validated (queued.max.request.bytes)"
+    return ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 
 _PUT_OFF = ProducePartitionResponse(-1)

@@ -1,7 +1,8 @@
 """Appends whose records are looked into in a thread first, because that would hold the event loop for too long.
 
-The batches of a partition are appended in the order in which they came: those that come after a deferred one are
-deferred, too, until it is appended. Requests for other partitions overtake it.
+The batches of one sender for a partition are appended in the order in which they came: those that come after a
+deferred one are deferred, too, until it is appended. Requests for other partitions overtake it, and so do those of
+other senders: Apache Kafka keeps the order of one connection, too, and no other. Senders take turns in the threads.
 """
 
 from __future__ import annotations
@@ -42,33 +43,48 @@ class DeferredBatches(NamedTuple):
 class _DeferredRequest:
     """The deferred part of one request. It is appended at once, when all of it is validated and first in its queues."""
 
-    __slots__ = ("append", "keys", "validated")
+    __slots__ = ("append", "keys", "release", "sender", "validated")
 
-    def __init__(self, keys: Sequence[TopicPartition], append: Callable[[Sequence[Validated]], None]) -> None:
+    def __init__(
+        self,
+        sender: object,
+        keys: Sequence[TopicPartition],
+        append: Callable[[Sequence[Validated]], None],
+        release: Callable[[], None] | None,
+    ) -> None:
+        self.sender = sender
         self.keys = keys
         self.append = append
+        self.release = release
         self.validated: Sequence[Validated] | None = None
 
 
 class DeferredAppends:
-    """The requests that wait for their records to be validated, by partition."""
+    """The requests that wait for their records to be validated, by sender and partition."""
 
     def __init__(self, threads: ComputeThreads) -> None:
         self._threads = threads
-        self.queues: dict[TopicPartition, deque[_DeferredRequest]] = {}
-        """What is to be appended before all that comes now; a partition is missing where there is nothing."""
+        self.queues: dict[object, dict[TopicPartition, deque[_DeferredRequest]]] = {}
+        """What is to be appended before all that a sender sends now; one with nothing is missing, as are partitions."""
 
     def submit(
-        self, batches: Sequence[DeferredBatches], now_ms: int, append: Callable[[Sequence[Validated]], None]
+        self,
+        batches: Sequence[DeferredBatches],
+        now_ms: int,
+        append: Callable[[Sequence[Validated]], None],
+        sender: object = None,
+        release: Callable[[], None] | None = None,
     ) -> None:
-        """Validate the batches of one request in a thread, then call `append` with a result for each.
+        """Validate the batches of one request in a thread, then call `append` with a result for each, and `release`.
 
         `now_ms` is the wall-clock time that the timestamps are compared with.
         """
-        request = _DeferredRequest(list(dict.fromkeys(batch.topic_partition for batch in batches)), append)
-        for key in request.keys:
-            self.queues.setdefault(key, deque()).append(request)
-        running = self._threads.run_soon(partial(_validate_all, batches, now_ms))
+        keys = list(dict.fromkeys(batch.topic_partition for batch in batches))
+        request = _DeferredRequest(sender, keys, append, release)
+        queues = self.queues.setdefault(sender, {})
+        for key in keys:
+            queues.setdefault(key, deque()).append(request)
+        running = self._threads.run_soon(partial(_validate_all, batches, now_ms), sender)
         running.add_done_callback(partial(self._on_validated, request))
 
     def _on_validated(self, request: _DeferredRequest, done: asyncio.Future[list[Validated]]) -> None:
@@ -77,21 +93,28 @@ class DeferredAppends:
             self._append_what_is_ready(request)
 
     def _append_what_is_ready(self, request: _DeferredRequest) -> None:
+        queues = self.queues[request.sender]
         candidates = deque((request,))
         while candidates:
             request = candidates.popleft()
             validated = request.validated
-            if validated is None or any(self.queues[key][0] is not request for key in request.keys):
+            if validated is None or any(queues[key][0] is not request for key in request.keys):
                 continue
             request.validated = None  # it may be a candidate for several partitions
             for key in request.keys:
-                queue = self.queues[key]
+                queue = queues[key]
                 queue.popleft()
                 if queue:
                     candidates.append(queue[0])
                 else:
-                    del self.queues[key]
-            request.append(validated)
+                    del queues[key]
+            if not queues:
+                del self.queues[request.sender]
+            try:
+                request.append(validated)
+            finally:
+                if request.release is not None:
+                    request.release()
 
 
 def _validate_all(batches: Sequence[DeferredBatches], now_ms: int) -> list[Validated]:

@@ -287,7 +287,7 @@ def test_refused_records_are_named_from_version_8_on(version: int) -> None:
     errors = [RecordError(index, "no key") for index in (5, 15, 95)]
 
     def prepare(harness: Harness) -> None:
-        def refuse(acks: int, timeout_ms: int, entries: object, done: Any) -> None:
+        def refuse(acks: int, timeout_ms: int, entries: object, done: Any, *, caller: object = None) -> None:
             code = int(ErrorCode.INVALID_RECORD)
             done([ProducePartitionResponse(0, code, record_errors=errors, error_message="some have no key")])
 

@@ -7,7 +7,7 @@ encoded them: the request is decoded once and the response encoded once, at the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ....runtime.files.file_slice import Sendable, in_memory
 from ....runtime.ports import Buffer
@@ -54,6 +54,10 @@ class EnvelopeSink:
         if not self.answer.done():
             request.response = response
             self.answer.set_result(in_memory(response)[4:])
+
+    def defer(self, request: Request, size_bytes: int) -> Callable[[], None] | None:
+        """Batches are never forwarded."""
+        return None
 
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """A login is never forwarded."""

@@ -177,12 +177,18 @@ def handle(services: BrokerServices, request: Request) -> None:
         return
     try:
         if message.transactional_id is None:
-            services.replicas.append(message.acks, message.timeout_ms, entries, pending.done)
+            services.replicas.append(message.acks, message.timeout_ms, entries, pending.done, caller=request)
         else:
             operation = produce_operation(request.api_version)
             services.transactional_appends.append(
                 AppendRequest(
-                    message.transactional_id, operation, message.acks, message.timeout_ms, entries, pending.done
+                    message.transactional_id,
+                    operation,
+                    message.acks,
+                    message.timeout_ms,
+                    entries,
+                    pending.done,
+                    request,
                 )
             )
     except InvariantViolation:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ....runtime.ports import complete_with
+from ....runtime.work_queue import TurnQueue
 
 T = TypeVar("T")
 
@@ -21,13 +23,18 @@ class SimComputeThreads:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._free_at = [0.0] * _THREADS
+        self._waiting: TurnQueue[Callable[[], None]] = TurnQueue()
 
-    def run_soon(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do `work` when one of the threads has been free for as long as it takes."""
+    def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
+        """Do the work of the owner whose turn it is when one of the threads has been free for as long as it takes."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         thread = self._free_at.index(min(self._free_at))
         ends_at = max(loop.time(), self._free_at[thread]) + self._rng.uniform(*_DURATION_S)
         self._free_at[thread] = ends_at
-        loop.call_at(ends_at, complete_with, future, work)
+        self._waiting.add(owner, partial(complete_with, future, work))
+        loop.call_at(ends_at, self._run_next)
         return future
+
+    def _run_next(self) -> None:
+        self._waiting.take()()

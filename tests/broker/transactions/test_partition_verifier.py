@@ -103,6 +103,8 @@ class Cluster:
         entries: Any,
         done: Callable[[Any], None],
         guards: Mapping[TopicPartition, VerificationGuard] | None = None,
+        *,
+        caller: object = None,
     ) -> None:
         rows = []
         for key, records in entries:

@@ -7,6 +7,7 @@ import gc
 import random
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +71,56 @@ def test_a_coordinators_batch_does_not_wait() -> None:
     assert (answer.error, offsets(answer)) == (0, [0])
     cluster.sleep(0.01)
     assert offsets(first) == [1]
+
+
+class Sender:
+    """An `AppendCaller` with memory for so many bytes."""
+
+    def __init__(self, memory_bytes: int = 1 << 20) -> None:
+        self.sender = self
+        self.free_bytes = memory_bytes
+
+    def defer(self, size_bytes: int) -> Callable[[], None] | None:
+        if size_bytes > self.free_bytes:
+            return None
+        self.free_bytes -= size_bytes
+        return partial(self._release, size_bytes)
+
+    def _release(self, size_bytes: int) -> None:
+        self.free_bytes += size_bytes
+
+
+def send_as(cluster: Cluster, caller: Sender, *entries: tuple[TopicPartition, memoryview]) -> Answer:
+    answer = Answer()
+    cluster.on_loop(partial(cluster.managers[1].append, 1, 1000, entries, answer, caller=caller))
+    return answer
+
+
+def test_other_senders_do_not_wait_for_a_partition() -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+    one, other = Sender(), Sender()
+    first, second = send_as(cluster, one, (ONE, large())), send_as(cluster, one, (ONE, batch()))
+    assert offsets(send_as(cluster, other, (ONE, batch()))) == [0]
+    assert first.rows is None and second.rows is None
+    cluster.sleep(0.01)
+    assert (offsets(first), offsets(second)) == ([1], [3])
+    assert offsets(send_as(cluster, one, (ONE, batch()))) == [4]
+
+
+def test_a_sender_is_charged_until_its_batches_are_appended() -> None:
+    cluster, _ = replicated_topic(replicas=(1,), partitions=2)
+    records = large()
+    sender = Sender(len(records) + len(batch()))
+    answers = [send_as(cluster, sender, (ONE, records)), send_as(cluster, sender, (ONE, batch()))]
+    assert sender.free_bytes == 0
+    refused = send_as(cluster, sender, (TWO, batch()), (ONE, batch()), (TWO, batch()))
+    assert refused.rows is not None
+    codes = [(row.partition, row.error_code, row.base_offset) for row in refused.rows]
+    assert codes == [(1, 0, 0), (0, ErrorCode.NOT_ENOUGH_REPLICAS, -1), (1, 0, 1)]
+    assert "queued.max.request.bytes" in (refused.rows[1].error_message or "")
+    cluster.sleep(0.01)
+    assert [offsets(answer) for answer in answers] == [[0], [2]]
+    assert sender.free_bytes == len(records) + len(batch())
 
 
 def test_a_split_request_has_one_answer_with_its_rows_in_order() -> None:
@@ -171,7 +222,7 @@ class ManualThreads:
     def __init__(self) -> None:
         self.running: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
 
-    def run_soon(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+    def run_soon(self, work: Callable[[], Any], owner: object = None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.running.append((future, work))
         return future
@@ -194,7 +245,7 @@ def test_any_order_of_threads_keeps_the_order_of_each_partition(requests: list[s
                     appended.setdefault(partition, []).append(number)
 
             deferred.submit(batches, WALL_MS, append)
-            assert all(one.topic_partition in deferred.queues for one in batches)
+            assert all(one.topic_partition in deferred.queues[None] for one in batches)
         rng.shuffle(threads.running)
         for future, work in threads.running:
             future.set_result(work())

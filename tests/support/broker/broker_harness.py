@@ -186,7 +186,15 @@ class FakeReplicas:
         self.reported.append(damage)
         return self.is_mending
 
-    def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Sequence[Any],
+        done: Callable[[Any], None],
+        *,
+        caller: object = None,
+    ) -> None:
         if self.fail_with is not None:
             raise self.fail_with
         results = []

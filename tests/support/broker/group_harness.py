@@ -149,6 +149,8 @@ class GroupHarness(Harness):
         done: Callable[[Any], None],
         guards: Mapping[TopicPartition, VerificationGuard] | None = None,
         internal: bool = False,
+        *,
+        caller: object = None,
     ) -> None:
         assert acks == -1
         ((key, batch),) = entries

@@ -18,7 +18,7 @@ from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
-from raftwerk.runtime.ports import Runtime
+from raftwerk.runtime.ports import ComputeThreads, LoopAsThreads, Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from raftwerk.wire.types import TopicPartition
@@ -31,9 +31,9 @@ NEW_SESSION = (0, 0)
 class HostingHarness:
     """`harness` is served by `manager`, which leads all partitions of the topic."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, threads: ComputeThreads | None = None) -> None:
         self.harness = Harness(image=make_image(brokers=1, partitions=partitions))
-        runtime = Runtime(SimDisk(random.Random(1)), FixedClock(), random.Random(1))
+        runtime = Runtime(SimDisk(random.Random(1)), FixedClock(), random.Random(1), threads or LoopAsThreads())
         logs = LogManager(runtime, LogManagerConfig(("/n",), "cluster-1", 1))
         format_dirs(runtime, ["/n"], "cluster-1", 1)
         logs.acquire()

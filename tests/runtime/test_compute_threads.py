@@ -1,0 +1,66 @@
+"""Work in threads: owners take turns, the works of one owner keep their order, errors reach who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.runtime.compute_threads import THREADS, RealComputeThreads
+from raftwerk.runtime.work_queue import TurnQueue
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.none()), max_size=60))
+def test_an_item_waits_for_one_of_each_other_owner_at_most(steps: list[int | None]) -> None:
+    """Numbers add an item of that owner, None takes one."""
+    queue: TurnQueue[tuple[int, int]] = TurnQueue()
+    waiting: dict[int, list[int]] = {}
+    passed: dict[int, list[int]] = {}
+    for number, owner in enumerate([*steps, *[None] * len(steps)]):
+        if owner is not None:
+            queue.add(owner, (owner, number))
+            waiting.setdefault(owner, []).append(number)
+            passed.setdefault(owner, [])
+        elif waiting:
+            taken_of, taken = queue.take()
+            assert taken == waiting[taken_of].pop(0)
+            if not waiting[taken_of]:
+                del waiting[taken_of]
+            passed[taken_of] = []
+            for other in waiting:
+                if other != taken_of:
+                    assert taken_of not in passed[other]
+                    passed[other].append(taken_of)
+    assert not waiting
+
+
+def test_a_neighbours_work_is_done_after_one_of_each_other_owner() -> None:
+    async def main() -> list[str]:
+        threads, gate = RealComputeThreads(), threading.Event()
+        begun: list[str] = []
+        works: list[asyncio.Future[Any]] = [threads.run_soon(gate.wait, "busy") for _ in range(THREADS)]
+        works += [threads.run_soon(partial(begun.append, f"a{number}"), "a") for number in range(20)]
+        works += [threads.run_soon(partial(begun.append, f"b{number}"), "b") for number in range(20)]
+        works.append(threads.run_soon(partial(begun.append, "neighbour"), "neighbour"))
+        gate.set()
+        await asyncio.gather(*works)
+        return begun
+
+    begun = asyncio.run(asyncio.wait_for(main(), 20))
+    assert len(begun) == 41
+    assert begun.index("neighbour") < 2 + THREADS
+
+
+def test_an_error_reaches_who_waits_and_the_next_work_is_done() -> None:
+    async def main() -> int:
+        threads = RealComputeThreads()
+        with pytest.raises(ZeroDivisionError):
+            await threads.run_soon(lambda: 1 // 0)
+        return await threads.run_soon(lambda: 7)
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == 7
