@@ -78,7 +78,7 @@ def go_up(nodes: Nodes) -> None:
     roll(nodes, 3, None)
     bootstrap = nodes.bootstrap(IDS)
     told = run("features", "upgrade", "-b", bootstrap)
-    assert f"{LEVEL}  level 0 -> 1\n" in told
+    assert f"{LEVEL}  level 0 -> 2\n" in told
     assert f"{TRANSACTIONS}  level 0 -> 2\n" in told
     assert "All features are at their highest levels." in run("features", "upgrade", "-b", bootstrap)
     helpers.create_topic(bootstrap, "compact", 3)
