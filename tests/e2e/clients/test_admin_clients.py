@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from confluent_kafka.cimpl import NewTopic
@@ -129,10 +130,7 @@ def test_what_is_not_served_is_said_at_once(admin: AdminClient) -> None:
     of_topic = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*")
     acl = AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
     acls = AclBindingFilter(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
-    password = UserScramCredentialUpsertion("u", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"x")
     asked: list[Callable[[], Any]] = [
-        lambda: cast("Future[Any]", admin.describe_user_scram_credentials()).result(20),
-        lambda: done(admin.alter_user_scram_credentials([password])),
         lambda: done(admin.create_acls([acl])),
         lambda: admin.describe_acls(acls).result(20),
         lambda: done(admin.delete_acls([acls])),
@@ -142,6 +140,19 @@ def test_what_is_not_served_is_said_at_once(admin: AdminClient) -> None:
         with pytest.raises(KafkaException, match="UNSUPPORTED_FEATURE"):
             ask()
     assert time.monotonic() - began < 5
+
+
+def test_passwords_of_users(admin: AdminClient) -> None:
+    information = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
+    done(admin.alter_user_scram_credentials([UserScramCredentialUpsertion("u", information, b"x")]))
+    described = cast("Future[Any]", admin.describe_user_scram_credentials()).result(20)
+    assert [(one.mechanism, one.iterations) for one in described["u"].scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_256, 8192)
+    ]
+    deletion = UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)
+    done(admin.alter_user_scram_credentials([deletion]))
+    with pytest.raises(KafkaException, match="does not exist"):
+        done(admin.alter_user_scram_credentials([deletion]))
 
 
 def called_here(methods: Iterable[str]) -> list[str]:
@@ -257,11 +268,9 @@ def test_kafka_python_is_told_what_is_not_served(kafka_python: Any, filled: str)
         ACLPermissionType,
         ResourcePattern,
         ResourcePatternFilter,
-        UserScramCredentialDeletion,
     )
     from kafka.admin import ACLResourcePatternType as PatternType
     from kafka.admin import ResourceType as Kind
-    from kafka.admin import ScramMechanism as Mechanism
     from kafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
 
     admin = kafka_python
@@ -269,19 +278,26 @@ def test_kafka_python_is_told_what_is_not_served(kafka_python: Any, filled: str)
     acl = ACL("User:a", "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)
     patterns = ResourcePatternFilter(Kind.TOPIC, "t", PatternType.ANY)
     acls = ACLFilter("User:a", "*", ACLOperation.ANY, ACLPermissionType.ANY, patterns)
-    user = UserScramCredentialDeletion("u", Mechanism.SCRAM_SHA_256)
     asked: list[Callable[[], Any]] = [
         lambda: admin.create_acls([acl]),
         lambda: admin.describe_acls(acls),
         lambda: admin.delete_acls([acls]),
-        lambda: admin.alter_user_scram_credentials([user]),
-        admin.describe_user_scram_credentials,
     ]
     began = time.monotonic()
     for ask in asked:
         with pytest.raises((IncompatibleBrokerVersion, UnsupportedVersionError), match="Error 35"):
             ask()
     assert time.monotonic() - began < 5
+
+
+def test_kafka_python_describes_and_deletes_passwords(kafka_python: Any) -> None:
+    from kafka.admin import ScramMechanism as Mechanism
+    from kafka.admin import UserScramCredentialDeletion as Deletion
+
+    admin = kafka_python
+    assert admin.describe_user_scram_credentials() == {}
+    told = admin.alter_user_scram_credentials([Deletion("nobody", Mechanism.SCRAM_SHA_256)])
+    assert told == {"nobody": "Attempt to delete a user credential that does not exist"}
 
 
 def test_kafka_python_describes_and_aborts_transactions(kafka_python: Any, bootstrap: str, topic: str) -> None:

@@ -322,7 +322,7 @@ def test_features_cluster_and_quorum(tool: Tool, java_tools: JavaTools, bootstra
     assert "Local controller supports 1 to 1" in told
     record = "raftwerk.record.version"
     assert f"{record} was downgraded to 0" in java_tools.run(features, *at, "downgrade", "--feature", f"{record}=0")
-    assert f"{record} was upgraded to 1" in java_tools.run(features, *at, "upgrade", "--feature", f"{record}=1")
+    assert f"{record} was upgraded to 2" in java_tools.run(features, *at, "upgrade", "--feature", f"{record}=2")
     told = java_tools.run(features, *at, "upgrade", "--release-version", "4.2-IV1", fails=True)
     assert re.search(r"for feature (share|streams)\.version. Local controller does not support", told), told
     assert "7 out of 7 operation(s) failed" in told
@@ -335,6 +335,15 @@ def test_features_cluster_and_quorum(tool: Tool, java_tools: JavaTools, bootstra
     assert "ms ago" in java_tools.run(quorum, *at, "describe", "--replication", "--human-readable")
     one = ("--controller-id", "9", "--controller-directory-id", "MkU3OEVBNTcwNTJENDM2Qg")
     assert "DRY RUN" in java_tools.run(quorum, *at, "remove-controller", *one, "--dry-run")
+
+
+def test_passwords_of_users(java_tools: JavaTools, bootstrap: str) -> None:
+    user = ("--bootstrap-server", bootstrap, "--entity-type", "users", "--entity-name", "tool")
+    java_tools.run(CONFIGS, *user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=x]")
+    described = java_tools.run(CONFIGS, *user, "--describe")
+    assert "SCRAM credential configs for user-principal 'tool' are SCRAM-SHA-256=iterations=8192" in described
+    java_tools.run(CONFIGS, *user, "--alter", "--delete-config", "SCRAM-SHA-256")
+    assert "SCRAM" not in java_tools.run(CONFIGS, *user, "--describe")
 
 
 def test_what_is_not_served_is_said(
@@ -350,7 +359,6 @@ def test_what_is_not_served_is_said(
     for api, asked in {
         "DESCRIBE_ACLS": ("AclCommand", *at, "--list"),
         "ALTER_CLIENT_QUOTAS": (CONFIGS, *at, *user, "producer_byte_rate=1000"),
-        "ALTER_USER_SCRAM_CREDENTIALS": (CONFIGS, *at, *user, "SCRAM-SHA-256=[password=x]"),
         "STREAMS_GROUP_DESCRIBE": ("streams.StreamsGroupCommand", *at, "--describe", "--group", "x"),
         "DESCRIBE_DELEGATION_TOKEN": ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty)),
     }.items():
