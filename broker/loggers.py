@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from ..runtime.loggers import LOGGERS, ROOT
 from ..wire.errors import ErrorCode, ProtocolError
 
-ROOT = "root"
 _LEVELS = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
@@ -58,7 +58,8 @@ def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
 
 
 def _exists(name: str) -> bool:
-    return name == ROOT or isinstance(logging.root.manager.loggerDict.get(name), logging.Logger)
+    """Whether there is such a logger, or loggers below it, whose parent it then becomes."""
+    return name in LOGGERS or name in logging.root.manager.loggerDict
 
 
 def _logger(name: str) -> logging.Logger:

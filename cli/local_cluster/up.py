@@ -104,6 +104,8 @@ def up(
     """
     if ephemeral and (directory != default_directory() or rest["detach"]):
         raise click.UsageError("--ephemeral removes its data: it cannot be combined with --dir, --name or --detach")
+    if rest["restart"] and rest["detach"]:
+        raise click.UsageError("with --detach nobody stays to start nodes again: leave out --restart or --detach")
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:

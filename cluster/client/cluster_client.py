@@ -29,6 +29,7 @@ from .client_errors import RefusedError, UnreachableError, WrongArgumentError, i
 from .peer_protocol import speaks
 
 CLIENT_ID = "raftwerk-cli"
+CLOSES = "closes the connection (a listener with SASL does that to whoever does not log in: --command-config)"
 CURRENT_LOGIN: ContextVar[Login | None] = ContextVar("login", default=None)
 """How the connections of the running command log in (`--command-config`)."""
 DEFAULT_PORT = 9092
@@ -248,7 +249,7 @@ def no_answer_reason(error: Exception) -> str:
         return "does not answer in time"
     if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
         is_malformed = isinstance(error.__cause__, WireFormatError)
-        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
+        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else CLOSES
     reason = os_reason(error) if isinstance(error, OSError) else str(error)
     return "refuses the connection" if reason == _REFUSED else f"does not answer: {reason}"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.broker.broker_harness import Harness
 
+from raftwerk.runtime.loggers import LOGGERS
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
@@ -81,3 +82,8 @@ def test_only_the_loggers_of_this_broker_are_shown() -> None:
     harness = Harness()
     assert levels(harness, "7") == ErrorCode.INVALID_REQUEST
     assert levels(harness, "") == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", LOGGERS)
+def test_each_documented_logger_can_be_changed(name: str) -> None:
+    assert alter(Harness(), "1", (name, SET, "DEBUG"), validate_only=True) == (0, None)
