@@ -10,7 +10,7 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -98,7 +98,7 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
             if apis is not None:
                 served[one.node_id] = apis
         found += [*_versions(served), *await _controller(client), *await _controller_listeners(client)]
-        found += [*_leaderless(await _leaderless_partitions(client, view), view), *_partitions(view)]
+        found += [*_leaderless(await _leaderless_partitions(client, view), served), *_partitions(view)]
         try:
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
@@ -249,14 +249,18 @@ async def _leaderless_partitions(client: ClusterClient, view: ClusterView) -> li
     return list(found.values())
 
 
-def _leaderless(partitions: Sequence[LeaderlessPartition], view: ClusterView) -> Iterator[Finding]:
-    """Report partitions without a leader: those that a broker can lead if it returns, and those that none can."""
-    live = {one.node_id for one in view.brokers}
+def _leaderless(partitions: Sequence[LeaderlessPartition], live: Collection[int]) -> Iterator[Finding]:
+    """Report partitions without a leader: those that a broker can lead if it returns, and those that none can.
+
+    The `live` brokers answer. Metadata names one that died for some seconds more.
+    """
     waiting = [one for one in partitions if one.eligible]
     if waiting:
         told = _some([f"{one.name} (eligible to lead: {_ids(one.eligible)})" for one in waiting])
         down = sorted({broker for one in waiting for broker in one.eligible if broker not in live})
-        elsewhere = sorted({broker for one in waiting for broker in one.eligible if broker in live & {*one.offline}})
+        elsewhere = sorted(
+            {broker for one in waiting for broker in one.eligible if broker in live and broker in one.offline}
+        )
         ways = [f"start broker {' or '.join(map(str, down))}: an eligible replica has all acked records"] * bool(down)
         ways += [
             f"broker {broker} runs without the log directory of its replica: start it with that directory"

@@ -189,10 +189,15 @@ def load_config(
             raise ConfigError([Problem("--override", override, "it is no key=value", "write --override key=value")])
         properties[key.strip()] = value.strip()
         overridden.append(key.strip())
-    misspelt = misspelt_names(overridden, properties)
+    check_names(overridden, properties)
+    return NodeConfig.from_properties(properties)
+
+
+def check_names(given: Iterable[str], properties: Mapping[str, str]) -> None:
+    """Raise `ConfigError` when a name among `given` is probably misspelt. `properties` have all settings."""
+    misspelt = misspelt_names(given, properties)
     if misspelt:
         raise ConfigError([_misspelt(name, properties[name]) for name in misspelt])
-    return NodeConfig.from_properties(properties)
 
 
 def _misspelt(name: str, value: str) -> Problem:

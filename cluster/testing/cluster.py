@@ -17,6 +17,7 @@ from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ..local.supervisor import LocalNodeError, Supervisor
+from ..settings.node_config import check_names
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -48,8 +49,10 @@ class TestCluster:
         """Start `nodes` brokers, each a controller too unless `separate`; returns when all serve.
 
         `settings` are server.properties of every node. Without a `directory` the data is in a temporary one, which is
-        removed with the cluster. Raises `LocalNodeError` with the last line of its log when a node does not start.
+        removed with the cluster. Raises `LocalNodeError` with the last line of its log when a node does not start, and
+        `ConfigError` for a setting that does not exist.
         """
+        check_names(settings or {}, settings or {})
         where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
         try:
             supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {})))

@@ -54,10 +54,8 @@ def test_missing_replicas_and_leaders_are_named() -> None:
 
 
 def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
-    seen = view(partition((), leader=-1))  # brokers 1, 2 and 3 are live
-
     def told(*partitions: LeaderlessPartition) -> list[tuple[str, str]]:
-        found = list(doctor._leaderless(partitions, seen))
+        found = list(doctor._leaderless(partitions, {1, 2, 3}))
         assert all(one.level == FAILURE for one in found)
         return [(one.what, one.way_out) for one in found]
 
@@ -74,11 +72,27 @@ def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
 
 
 @pytest.mark.process
+def test_a_broker_that_has_just_died_is_to_be_started() -> None:
+    """Metadata still names it for some seconds."""
+    with TestCluster.start(3) as cluster:
+        cluster.create_topic("t", partitions=3, replicas=1)
+        cluster.kill(2)
+        deadline = time.monotonic() + 30
+        while all(one.leader >= 0 for one in cluster.describe().topic("t").partitions):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        found = asyncio.run(examine_cluster(cluster.bootstrap_servers))
+    (one,) = [one for one in found if "without a leader" in one.what and one.level == FAILURE]
+    assert one.way_out.startswith("start broker 2: an eligible replica has all acked records")
+
+
+@pytest.mark.process
 def test_the_eligible_leaders_are_asked_of_the_cluster() -> None:
     async def examine(bootstrap: str) -> list[doctor.Finding]:
         async with ClusterClient(bootstrap) as client:
             view = await client.metadata()
-            return list(doctor._leaderless(await doctor._leaderless_partitions(client, view), view))
+            live = {one.node_id for one in view.brokers}
+            return list(doctor._leaderless(await doctor._leaderless_partitions(client, view), live))
 
     with TestCluster.start(2, separate=True) as cluster:
         cluster.create_topic("t", partitions=2, replicas=1)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.testing.cluster import unique_topic
+from raftwerk.cluster.settings.node_config import ConfigError
+from raftwerk.cluster.testing.cluster import TestCluster, unique_topic
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_INSTALLED = any(point.name == "raftwerk" for point in entry_points(group="pytest11"))
@@ -76,3 +77,8 @@ def test_a_cluster_heals_after_faults(pytester: pytest.Pytester) -> None:
 
 def test_the_entry_point_is_declared() -> None:
     assert 'raftwerk = "raftwerk.cluster.testing.plugin"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean min\.insync\.replicas"):
+        TestCluster.start(1, settings={"min.insync.replica": "2"})
