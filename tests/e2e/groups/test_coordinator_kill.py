@@ -22,11 +22,16 @@ _TIMEOUT_S = 60
 _KAFKA_PYTHON = """
 import sys
 from kafka import KafkaConsumer
+from kafka.errors import KafkaConnectionError
 consumer = KafkaConsumer(sys.argv[2], bootstrap_servers=sys.argv[1].split(","), group_id=sys.argv[2],
                          auto_offset_reset="earliest", auto_commit_interval_ms=100, reconnect_backoff_max_ms=200)
 while True:
     # Not shorter: 3.0 forgets the answer to a SyncGroup that comes when its poll has just ended, and then sits idle.
-    for records in consumer.poll(5000).values():
+    try:
+        polled = consumer.poll(5000)
+    except KafkaConnectionError:
+        continue  # 3.0 tells the application when it asks a broker that is just gone for metadata
+    for records in polled.values():
         for record in records:
             print(record.value.decode(), flush=True)
 """
