@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Group, counted, is_reader_gone, json_option, print_json
+from ..options import Group, WrongConfiguration, counted, is_reader_gone, json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -72,13 +72,12 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
     Example:
       raftwerk log verify raftwerk-data/node-1
     """
-    from ...log.tools.inspection import partition_dirs
     from ...log.tools.verification import verify_dir, verify_partition
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk()
     with _refusals():
-        paths = partition_dirs(disk, directory)
+        paths = _partitions_in(disk, directory)
         findings = list(verify_dir(disk, directory))
         for path in paths:
             findings += verify_partition(disk, path)
@@ -110,13 +109,12 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
       raftwerk log repair raftwerk-data/node-1               shows what would be cut off
       raftwerk log repair raftwerk-data/node-1 --execute
     """
-    from ...log.tools.inspection import partition_dirs
     from ...log.tools.repair import plan_repair, repair_partition
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk()
     with _refusals(), _locked(disk, directory):
-        for path in partition_dirs(disk, directory):
+        for path in _partitions_in(disk, directory):
             result = repair_partition(disk, path) if execute else plan_repair(disk, path)
             if as_json:
                 print_json({"partition": path, "executed": execute, **result._asdict()})
@@ -128,6 +126,20 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
                 )
     if not execute and not as_json:
         click.echo("Nothing was changed; --execute does it.")
+
+
+def _partitions_in(disk: Disk, directory: str) -> list[str]:
+    """The partitions below a node's directory, or the one that it is. Any other directory is refused."""
+    from ...log.segment.segment import LOG_SUFFIX
+    from ...log.tools.inspection import partition_dirs
+
+    paths = partition_dirs(disk, directory)
+    has_logs = any(name.endswith(LOG_SUFFIX) for path in paths for name in disk.listdir(path))
+    if not has_logs and not disk.exists(f"{directory}/meta.properties"):
+        raise WrongConfiguration(
+            f"{directory} is neither a node's log directory, such as raftwerk-data/node-1, nor a partition's directory"
+        )
+    return paths
 
 
 @contextmanager

@@ -151,3 +151,11 @@ def test_the_commands(tmp_path: Path) -> None:
     assert isinstance(reopened, PartitionLog)
     assert 0 < reopened.log_end_offset < 60
     manager.shutdown()
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_directory_without_logs_is_not_sound(command: str, tmp_path: Path) -> None:
+    (tmp_path / "node-1" / "t-0").mkdir(parents=True)
+    refused = CliRunner().invoke(cli, ["log", command, str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "neither a node's log directory" in refused.output
