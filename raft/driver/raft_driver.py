@@ -32,6 +32,7 @@ from ..messages.messages import (
     EpochReply,
     FetchReply,
     Outgoing,
+    ProbeReply,
     Vote,
     VoteReply,
 )
@@ -126,6 +127,7 @@ class RaftDriver:
         self._quorum = Quorum(config, self._log, election_state, runtime.rng)
         self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
         self._peers = NetworkChannel(config, connect or connector(config))
+        self._of_other_clusters: dict[VoterEndpoint, None] = {}
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -477,7 +479,20 @@ class RaftDriver:
             self._handle_quietly(lambda now_ms: self._quorum.on_failure(outgoing, kind, now_ms))
         else:
             reply = outcome
+            if not isinstance(reply, ProbeReply) and reply.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                self._log_other_cluster(outgoing.endpoint)
             self._handle_quietly(lambda now_ms: self._quorum.on_reply(outgoing, reply, now_ms))
+
+    def _log_other_cluster(self, endpoint: VoterEndpoint) -> None:
+        """Say once for each controller that it belongs to another cluster: this node never joins its quorum."""
+        if endpoint in self._of_other_clusters:
+            return
+        self._of_other_clusters[endpoint] = None
+        _logger.error(
+            "the controller at %s:%d belongs to another cluster than this node, whose cluster id is %s: one of the two "
+            "was formatted with a wrong id (format it again, in empty directories), or controller.quorum.* is wrong",
+            *(endpoint.host, endpoint.port, self.config.cluster_id),
+        )
 
     def _on_flushed(self, error: BaseException | None) -> None:
         if not self._is_running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -426,3 +427,24 @@ def test_an_observer_whose_log_is_gone_fetches_it_again(tmp_path: Path) -> None:
             await until(lambda: all_have(nodes, [b"a"]))
 
     run(test())
+
+
+def test_a_node_of_another_cluster_is_told_so_once_for_each_controller(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        """The lines of the foreign node."""
+        return [record.getMessage() for record in caplog.records if "whose cluster id is other" in record.getMessage()]
+
+    async def test() -> None:
+        nodes = RaftNodes(tmp_path, 3)
+        foreign = nodes.nodes[3]
+        foreign.config = replace(foreign.config, cluster_id="other")
+        async with nodes:
+            leader = await nodes.elected(without=foreign)
+            await until(lambda: len(told()) == 2)
+            offset = leader.driver.append([b"x"], leader.driver.epoch)
+            await until(lambda: leader.driver.high_watermark > offset)
+
+    run(test())
+    assert len(told()) == 2
