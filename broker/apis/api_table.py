@@ -104,7 +104,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), describe_topic_partitions.error, describe_topic_partitions.handle
     ),
     # Authentication
-    ApiSpec(ApiKey.SASL_HANDSHAKE, (0, 1), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
+    ApiSpec(ApiKey.SASL_HANDSHAKE, (1, 1), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
     ApiSpec(ApiKey.SASL_AUTHENTICATE, (0, 2), None, broker=Raw(sasl.authenticate), controller=Raw(sasl.authenticate)),
     _on_broker(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), top_level, describe_scram_credentials.handle),
     _forwarded(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...controller.configs.security_configs import LISTENER_CONFIGS
+from ...controller.configs.security_configs import LISTENER_CONFIGS, SECURITY_PROTOCOLS
 from ...runtime.ports import Runtime
 from ...runtime.tls_contexts import TlsError, client_context
 from ...security.client_login import ClientLogin
 from ...security.jaas import parse_jaas
 from ...wire.config_def import InvalidValue
-from .listener_security import client_exchange, tls_material, tls_options, uses_sasl, uses_tls
-from .node_config import SECURITY_PROTOCOLS, ConfigError
+from .listener_security import check_mechanism, client_exchange, tls_material, tls_options, uses_sasl, uses_tls
+from .node_config import ConfigError
 from .properties import parse_properties
 
 
@@ -61,4 +61,5 @@ def _login(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | Non
     if jaas is None:
         raise ClientPropertiesError("sasl.jaas.config is not set; it has the user's name and password")
     mechanism = properties.get("sasl.mechanism", "GSSAPI")
-    return ClientLogin(tls, client_exchange("sasl.mechanism", mechanism, parse_jaas(jaas).options, runtime))
+    check_mechanism("sasl.mechanism", mechanism)
+    return ClientLogin(tls, client_exchange("sasl.jaas.config", mechanism, parse_jaas(jaas).options, runtime))

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ...broker.network.listener_security import ListenerSecurity
-from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS
+from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS
 from ...runtime.os_errors import os_reason
 from ...runtime.ports import Disk, Runtime
 from ...runtime.tls_contexts import TlsContext, TlsError, TlsMaterial, TlsOptions, client_context, server_context
@@ -39,16 +39,13 @@ class ListenerSettings:
         """The name under which the value is set."""
         return self.prefix + key if self.prefix + key in self._config.properties else key
 
-    def of_mechanism(self, mechanism: str, key: str) -> Any:
-        """A value for one mechanism. `sasl.jaas.config` has no value for all mechanisms, as in Apache Kafka."""
-        text = self._config.properties.get(self.mechanism_key(mechanism, key))
-        if text is not None:
-            return MECHANISM_CONFIGS[key].parse(text)
-        return None if key == "sasl.jaas.config" else self[key]
+    def jaas_key(self, mechanism: str) -> str:
+        """The name of `sasl.jaas.config` for one mechanism."""
+        return f"{self.prefix}{mechanism.lower()}.{JAAS_CONFIG.name}"
 
-    def mechanism_key(self, mechanism: str, key: str) -> str:
-        """The name of a configuration for one mechanism."""
-        return f"{self.prefix}{mechanism.lower()}.{key}"
+    def jaas(self, mechanism: str) -> str | None:
+        """`sasl.jaas.config` for one mechanism. Without a mechanism it has no effect, as in Apache Kafka."""
+        return self._config.properties.get(self.jaas_key(mechanism))
 
 
 def uses_tls(protocol: str) -> bool:
@@ -68,7 +65,7 @@ def listener_security(
     if listener.protocol == "PLAINTEXT":
         return None
     settings = ListenerSettings(config, listener.name)
-    tls = _server_tls(settings, runtime.disk) if uses_tls(listener.protocol) else None
+    tls = _tls(settings, runtime.disk, server_context) if uses_tls(listener.protocol) else None
     rules = settings["ssl.principal.mapping.rules"]
     try:
         mapper = PrincipalMapper(rules)
@@ -87,23 +84,24 @@ def listener_security(
 def login_to_brokers(config: NodeConfig, runtime: Runtime) -> ClientLogin | None:
     """How this broker's connections to other brokers log in; None for PLAINTEXT. Raises `ConfigError`."""
     name = config.inter_broker_listener_name
-    return _login(config, name, config["sasl.mechanism.inter.broker.protocol"], runtime)
+    return _login(config, name, "sasl.mechanism.inter.broker.protocol", runtime)
 
 
 def login_to_controllers(config: NodeConfig, runtime: Runtime) -> ClientLogin | None:
     """How this node's connections to controllers log in; None for PLAINTEXT. Raises `ConfigError`."""
     names = config.controller_listener_names
-    return _login(config, names[0], config["sasl.mechanism.controller.protocol"], runtime) if names else None
+    return _login(config, names[0], "sasl.mechanism.controller.protocol", runtime) if names else None
 
 
-def _login(config: NodeConfig, listener_name: str, mechanism: str, runtime: Runtime) -> ClientLogin | None:
+def _login(config: NodeConfig, listener_name: str, mechanism_key: str, runtime: Runtime) -> ClientLogin | None:
     protocol = config.protocols.get(listener_name, "PLAINTEXT")
     if protocol == "PLAINTEXT":
         return None
     settings = ListenerSettings(config, listener_name)
-    tls = _client_tls(settings, runtime.disk) if uses_tls(protocol) else None
-    new_exchange = _client_mechanism(settings, mechanism, runtime) if uses_sasl(protocol) else None
-    return ClientLogin(tls, new_exchange)
+    tls = _tls(settings, runtime.disk, client_context) if uses_tls(protocol) else None
+    if not uses_sasl(protocol):
+        return ClientLogin(tls)
+    return ClientLogin(tls, _client_mechanism(settings, mechanism_key, config[mechanism_key], runtime))
 
 
 def _server_mechanisms(
@@ -111,7 +109,7 @@ def _server_mechanisms(
 ) -> Mapping[str, MakeMechanism]:
     found: dict[str, MakeMechanism] = {}
     for name in settings["sasl.enabled.mechanisms"]:
-        _check_mechanism(settings.name_of("sasl.enabled.mechanisms"), name)
+        check_mechanism(settings.name_of("sasl.enabled.mechanisms"), name)
         found[name] = (
             _plain_server(settings) if name == PLAIN else _scram_server(settings, name, runtime, find_credential)
         )
@@ -138,10 +136,12 @@ def _scram(key: str, mechanism: str) -> ModuleType:
     return scram
 
 
-def _client_mechanism(settings: ListenerSettings, mechanism: str, runtime: Runtime) -> Callable[[], ClientMechanism]:
-    _check_mechanism("sasl.mechanism.*.protocol", mechanism)
+def _client_mechanism(
+    settings: ListenerSettings, key: str, mechanism: str, runtime: Runtime
+) -> Callable[[], ClientMechanism]:
+    check_mechanism(key, mechanism)
     options = _module(settings, mechanism, 'username="..." password="..."').options
-    return client_exchange(settings.mechanism_key(mechanism, "sasl.jaas.config"), mechanism, options, runtime)
+    return client_exchange(settings.jaas_key(mechanism), mechanism, options, runtime)
 
 
 def client_exchange(
@@ -151,7 +151,6 @@ def client_exchange(
 
     `key` is the configuration that has them. Raises `ConfigError`.
     """
-    _check_mechanism(key, mechanism)
     user, password = options.get("username"), options.get("password")
     if user is None or password is None:
         raise _problem(key, "", "it has no credentials to log in with", 'add username="..." password="..." to it')
@@ -161,25 +160,17 @@ def client_exchange(
     return lambda: scram.ScramClientExchange(mechanism, user, password, scram.new_nonce(runtime.secret_bytes))
 
 
-def _check_mechanism(key: str, mechanism: str) -> None:
+def check_mechanism(key: str, mechanism: str) -> None:
+    """Raise `ConfigError` for a SASL mechanism that is not served. `key` is the configuration that names it."""
     if mechanism not in SERVER_MECHANISMS:
         raise _problem(key, mechanism, f"{mechanism} is not served", f"choose among {', '.join(SERVER_MECHANISMS)}")
 
 
 def _module(settings: ListenerSettings, mechanism: str, example: str) -> LoginModule:
-    key = settings.mechanism_key(mechanism, "sasl.jaas.config")
-    text = settings.of_mechanism(mechanism, "sasl.jaas.config")
+    key, text = settings.jaas_key(mechanism), settings.jaas(mechanism)
     if text is None:
-        raise ConfigError(
-            [
-                Problem(
-                    key,
-                    None,
-                    f"{mechanism} needs it",
-                    f"set it, for example: {_MODULES[mechanism]} required {example};",
-                )
-            ]
-        )
+        way_out = f"set it, for example: {_MODULES[mechanism]} required {example};"
+        raise _problem(key, None, f"{mechanism} needs it", way_out)
     try:
         return parse_jaas(text)
     except ValueError as error:
@@ -192,18 +183,14 @@ _MODULES = {
 }
 
 
-def _server_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
+def _tls(
+    settings: ListenerSettings, disk: Disk, make_context: Callable[[TlsMaterial, TlsOptions], TlsContext]
+) -> TlsContext:
     try:
-        return server_context(tls_material(settings, disk), tls_options(settings))
+        return make_context(tls_material(settings, disk), tls_options(settings))
     except TlsError as error:
-        raise _tls_problem(settings, error) from None
-
-
-def _client_tls(settings: ListenerSettings, disk: Disk) -> TlsContext:
-    try:
-        return client_context(tls_material(settings, disk), tls_options(settings))
-    except TlsError as error:
-        raise _tls_problem(settings, error) from None
+        way_out = "correct the ssl.* settings of this listener"
+        raise _problem(settings.prefix + "ssl.*", "", str(error), way_out) from None
 
 
 def tls_options(settings: Any) -> TlsOptions:
@@ -245,9 +232,5 @@ def _read(disk: Disk, path: str) -> bytes:
         raise TlsError(f"cannot read {path}: {os_reason(error)}") from None
 
 
-def _tls_problem(settings: ListenerSettings, error: TlsError) -> ConfigError:
-    return _problem(settings.prefix + "ssl.*", "", str(error), "correct the ssl.* settings of this listener")
-
-
-def _problem(key: str, value: str, reason: str, way_out: str) -> ConfigError:
+def _problem(key: str, value: str | None, reason: str, way_out: str) -> ConfigError:
     return ConfigError([Problem(key, value, reason, way_out)])

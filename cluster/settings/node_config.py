@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
-from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS
+from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS, SECURITY_PROTOCOLS
 from ...wire.config_def import ConfigKey, InvalidValue, shown
 from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
 from .properties import parse_properties, properties_from_env
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
 QUORUM_FETCH_WAIT_MS = 500
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
 _LISTENER_CONFIG = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
@@ -212,8 +211,7 @@ def listener_config(name: str) -> ConfigKey | None:
     if match is None:
         return None
     rest = match["rest"]
-    mechanism, _, key = rest.partition(".")
-    return LISTENER_CONFIGS.get(rest) or MECHANISM_CONFIGS.get(key if mechanism else "")
+    return JAAS_CONFIG if rest.partition(".")[2] == JAAS_CONFIG.name else LISTENER_CONFIGS.get(rest)
 
 
 class _Builder:

@@ -1,7 +1,7 @@
 """Configurations that Apache Kafka takes while brokers run, and that have no effect here.
 
 They are kept and described as by Apache Kafka, since tools and clients' test suites set them. Settings of TLS, of SASL
-mechanisms and of JAAS are not among them: who sets one of these must not believe that it protects anything.
+mechanisms and of JAAS are not among them: these have an effect, at the start of a node only (`security_configs.py`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,23 @@
 """The rows of the table of configurations that are about security: TLS, SASL, and who may do what.
 
-Those of LISTENER_CONFIGS may be set for one listener, as `listener.name.<name>.<key>` in lower case; those of
-MECHANISM_CONFIGS for one listener and mechanism, as `listener.name.<name>.<mechanism>.<key>`.
+Those of LISTENER_CONFIGS may be set for one listener, as `listener.name.<name>.<key>` in lower case. JAAS_CONFIG is set
+for one listener and mechanism, as `listener.name.<name>.<mechanism>.sasl.jaas.config`.
 """
 
 from __future__ import annotations
 
+from ...runtime.tls_contexts import CLIENT_AUTH, TLS_PROTOCOLS
 from ...wire.config_def import INT, LIST, LONG, NOT_NEGATIVE, PASSWORD, POSITIVE, STRING, ConfigKey, one_of
 
-_PROTOCOLS = one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+JAAS_CONFIG = ConfigKey(
+    "sasl.jaas.config",
+    PASSWORD,
+    None,
+    "The users of a mechanism, and this node's own credentials. It is read with the name of a listener and a mechanism "
+    "in front; without them it has no effect, as in Apache Kafka.",
+    is_served=False,
+)
 
 _TLS = (
     ConfigKey("ssl.keystore.type", STRING, "JKS", "The format of the key store: PEM, PKCS12 or JKS, which is refused."),
@@ -28,7 +37,7 @@ _TLS = (
         LIST,
         "TLSv1.2,TLSv1.3",
         "The versions of TLS.",
-        one_of("TLSv1.2", "TLSv1.3"),
+        one_of(*TLS_PROTOCOLS),
     ),
     ConfigKey("ssl.cipher.suites", LIST, "", "Cipher suites of TLS 1.2, by OpenSSL's or IANA's names; empty for all."),
     ConfigKey(
@@ -36,7 +45,7 @@ _TLS = (
         STRING,
         "none",
         "Whether clients show a certificate.",
-        one_of("required", "requested", "none"),
+        one_of(*CLIENT_AUTH),
     ),
     ConfigKey(
         "ssl.endpoint.identification.algorithm",
@@ -54,12 +63,6 @@ _TLS = (
 )
 _SASL = (
     ConfigKey("sasl.enabled.mechanisms", LIST, "GSSAPI", "The SASL mechanisms that are offered."),
-    ConfigKey(
-        "sasl.jaas.config",
-        PASSWORD,
-        None,
-        "Users, or this node's own credentials. Brokers read it for a listener and a mechanism only.",
-    ),
     ConfigKey(
         "sasl.server.max.receive.size", INT, "524288", "The largest request before the login, in bytes.", POSITIVE
     ),
@@ -85,12 +88,12 @@ SECURITY_CONFIGS: tuple[ConfigKey, ...] = (
         STRING,
         "PLAINTEXT",
         "The listener between brokers, where inter.broker.listener.name is not set.",
-        _PROTOCOLS,
+        one_of(*SECURITY_PROTOCOLS),
     ),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "The mechanism of logins at brokers."),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The mechanism of logins at controllers."),
+    JAAS_CONFIG,
     *_TLS,
     *_SASL,
 )
 LISTENER_CONFIGS = {key.name: key for key in (*_TLS, *_SASL)}
-MECHANISM_CONFIGS = {key.name: key for key in _SASL if key.name in ("sasl.jaas.config", "connections.max.reauth.ms")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ...runtime.tls_contexts import TlsError
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
-STORE_TYPES = (PEM, PKCS12, JKS)
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _BEGIN_CERTIFICATE, _END_CERTIFICATE = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 

@@ -275,3 +275,21 @@ def test_the_delay_of_preferred_leaders_is_served() -> None:
     config = NodeConfig.from_properties(COMBINED | {"leader.imbalance.check.interval.seconds": "3600"})
     assert controller_settings(config).leader_imbalance_check_interval_ms == 3_600_000
     assert not [line for line in config.warnings if "imbalance" in line]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sasl.jaas.config",
+        "listener.name.plaintext.sasl.jaas.config",
+        "listener.name.plaintext.plain.connections.max.reauth.ms",
+    ],
+)
+def test_what_no_listener_reads_is_said_to_have_no_effect(key: str) -> None:
+    (warning,) = NodeConfig.from_properties(COMBINED | {key: "5"}).warnings
+    assert key in warning and "without effect" in warning
+
+
+def test_the_users_of_a_listener_and_mechanism_have_an_effect() -> None:
+    key = "listener.name.plaintext.plain.sasl.jaas.config"
+    assert NodeConfig.from_properties(COMBINED | {key: "x required;"}).warnings == ()

@@ -190,15 +190,21 @@ class MemberIncarnation:
         """The coordinator does not answer, or is not the coordinator: find it again."""
         self.coordinator = None
 
-    async def take_part(self) -> None:
-        """One round: stay in the group, read, and commit. Raises `ClientError` or one of `NO_ANSWER`."""
+    async def may_go_on(self) -> bool:
+        """Find the coordinator if it is not known, or leave the group now and then; False when that was this round."""
         if self.coordinator is None:
             self.coordinator = await self.find_coordinator()
+            return False
+        if self.epoch > 0 and not self.group.stopping and self.context.rng.random() < self.group.leave_probability:
+            self.has_left = await self.leave()
+            return False
+        return True
+
+    async def take_part(self) -> None:
+        """One round: stay in the group, read, and commit. Raises `ClientError` or one of `NO_ANSWER`."""
+        if not await self.may_go_on():
             return
         rng = self.context.rng
-        if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
-            self.has_left = await self.leave()
-            return
         if self.owned and not self.group.stopping and rng.random() < STALL_PROBABILITY:
             await asyncio.sleep(STALL_S)
             await self._commit()

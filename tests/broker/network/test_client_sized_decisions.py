@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
 import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
-from support.broker.large_requests import ITERATION_S_MAX, Attack
+from support.broker.large_requests import ITERATION_S_MAX, Attack, only_requests_count
 from support.controller.controller_listener import ControllerListener, State
 from support.controller.long_admin_requests import ITEMS, LONG_REQUESTS, LongRequest
 from support.processor_speed import times_slower
@@ -25,14 +23,9 @@ NEWEST = {spec.key: spec.versions[1] for spec in API_TABLE}
 
 
 @pytest.fixture(autouse=True)
-def no_garbage_collection() -> Iterator[None]:
-    """Collections of the whole test process are not the controller's work. What is logged is not looked at."""
-    gc.collect()
-    gc.disable()
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-    gc.enable()
+def _only_requests_count() -> Iterator[None]:
+    with only_requests_count():
+        yield
 
 
 @pytest.mark.parametrize("long", [pytest.param(one, id=f"{one.key.name}-{one.name}") for one in LONG_REQUESTS])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -12,7 +10,7 @@ from uuid import UUID
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import GroupHarness
-from support.broker.large_requests import Attack
+from support.broker.large_requests import Attack, only_requests_count
 
 from raftwerk.broker.api import ApiSpec, Forwarded, Raw
 from raftwerk.broker.apis.api_table import API_TABLE
@@ -27,14 +25,9 @@ TOPIC_FIELDS = ("name", "topic", "topic_name", "topic_names")
 
 
 @pytest.fixture(autouse=True)
-def no_garbage_collection() -> Iterator[None]:
-    """Collections of the whole test process are not the broker's work. What handlers log is not looked at."""
-    gc.collect()
-    gc.disable()
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-    gc.enable()
+def _only_requests_count() -> Iterator[None]:
+    with only_requests_count():
+        yield
 
 
 def arrays(schema: Schema, outer: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from support.broker.broker_harness import FakeTransport, decode_answer
@@ -20,6 +22,17 @@ ITERATION_S_MAX = 0.04
 ITERATIONS_WAITED_MAX = 3
 """Of the neighbour's request."""
 _TRIES = 3
+
+
+@contextmanager
+def only_requests_count() -> Iterator[None]:
+    """Collections of the whole test process are not a node's work. What handlers log is not looked at."""
+    gc.collect()
+    gc.disable()
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+    gc.enable()
 
 
 class Listener(Protocol):

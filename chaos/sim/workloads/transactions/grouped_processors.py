@@ -85,12 +85,7 @@ class _Processor(MemberIncarnation):
 
     async def take_part(self) -> None:
         """One round: stay in the group, take over partitions, and process some of each in a transaction."""
-        if self.coordinator is None:
-            self.coordinator = await self.find_coordinator()
-            return
-        rng = self.context.rng
-        if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
-            self.has_left = await self.leave()
+        if not await self.may_go_on():
             return
         await self.stay()
         try:
