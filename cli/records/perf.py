@@ -21,7 +21,7 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
-    from ...cluster.client.perf import PerfResult
+    from ...cluster.client.perf import PerfProgress, PerfResult
 
 
 def _max_records(minimum: int = 0, **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:
@@ -108,7 +108,7 @@ def produce(
 
         load = ProduceLoad(topic, acks=ACKS[acks], compression=Compression[compression.upper()], **rest)
         await ensure_topic(client, topic, partitions, replicas)
-        await reported(ProducePerf(client, load, result), report_s, lambda result: _print(result, as_json))
+        await reported(ProducePerf(client, load, result), report_s, lambda progress: _print(progress, as_json))
 
     _run(measure, bootstrap, as_json)
 
@@ -172,11 +172,16 @@ def _run(
         async with ClusterClient(bootstrap) as client:
             await measure(client, result)
 
-    run_client(run(), on_interrupt=lambda: _print(result, as_json))
+    try:
+        run_client(run(), on_interrupt=lambda: _print(result, as_json))
+    except click.ClickException:
+        if result.records:
+            _print(result, as_json)
+        raise
     _print(result, as_json)
 
 
-def _print(result: PerfResult, as_json: bool) -> None:
+def _print(result: PerfResult | PerfProgress, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:

@@ -18,17 +18,20 @@ from ...wire.codec import Struct
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import BatchHeader, NewRecord, encode_batch, iter_headers
+from ..command_line.plural import counted
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
+from .error_sentences import SENTENCES
 from .producer import Producer
 
 _PRODUCE_VERSION = 9
 _RETRY_PAUSE_S = 0.05
 _BATCH_BYTES = 64 * 1024
 _STAMP_EVERY_MS = 200
+_LONG_WAIT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -68,6 +71,41 @@ class PerfResult:
         gap = f"longest gap {self.longest_gap_s * 1000:,.0f} ms" if self.longest_gap_s else ""
         retries = f"{self.retries:,} retries" if self.retries else ""
         return "; ".join(part for part in (text, f"latency {' '.join(latencies)}", gap, retries) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class PerfProgress:
+    """The figures so far, those of the last interval, and the records that wait for their acks."""
+
+    result: PerfResult
+    interval_s: float
+    interval_records: int
+    waiting_records: int
+    waiting_s: float
+    """How long the oldest of the waiting records has been waiting."""
+    reason: str = ""
+    """Why the oldest was sent again; empty if it was sent once."""
+
+    def to_json(self) -> dict[str, float]:
+        """The figures as plain values: those of `PerfResult`, the rate of the interval, and what waits."""
+        return self.result.to_json() | {
+            "interval_s": round(self.interval_s, 3),
+            "interval_records_per_s": round(self._rate),
+            "waiting_records": self.waiting_records,
+            "waiting_ms": round(self.waiting_s * 1000),
+        }
+
+    def __str__(self) -> str:
+        """One line for people, which says from a wait of one second on how many records wait and since when."""
+        text = f"{self.result}; last {self.interval_s:.1f} s: {self._rate:,.0f} records/s"
+        if self.waiting_s < _LONG_WAIT_S:
+            return text
+        waiting = f"{counted(self.waiting_records, 'record')} without ack, the oldest for {self.waiting_s:,.1f} s"
+        return f"{text}; {waiting}: {self.reason or 'no answer yet'}"
+
+    @property
+    def _rate(self) -> float:
+        return self.interval_records / (self.interval_s or 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +159,15 @@ class _Batch:
         return bytes(encode_batch(records, compression=self._load.compression))
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Records that were sent and not acked, and why they were sent again."""
+
+    records: int
+    sent_at: float
+    reason: str = ""
+
+
 class ProducePerf:
     """Keeps `in_flight` requests for each partition under way; each is sent again until it is acked."""
 
@@ -131,6 +178,9 @@ class ProducePerf:
         self._view: TopicView | None = None
         self._begun = self._last_ack = 0.0
         self._taken = 0
+        self._waiting: dict[_Waiting, None] = {}
+        """In the order in which they were sent first."""
+        self._reported = (0.0, 0)
 
     async def run(self) -> None:
         """Send until the limit. Raises `ClientError` when the cluster refuses with an error that is not retriable."""
@@ -138,6 +188,7 @@ class ProducePerf:
         self._view = (await self._client.metadata([load.topic])).topic(load.topic)
         batch = _Batch(load)
         self._begun = self._last_ack = loop.time()
+        self._reported = (self._begun, 0)
         workers = [
             loop.create_task(self._work(one.partition, batch))
             for one in self._view.partitions
@@ -146,8 +197,27 @@ class ProducePerf:
         try:
             await asyncio.gather(*workers)
         finally:
+            self._note_time()
             for worker in workers:
                 worker.cancel()
+
+    def progress(self) -> PerfProgress:
+        """The figures of now, with those of the time since the last call. An outage counts as it goes on."""
+        now = self._note_time()
+        (before, records_before), records = self._reported, self.result.records
+        self._reported = (now, records)
+        waiting = sum(one.records for one in self._waiting)
+        oldest = next(iter(self._waiting), _Waiting(0, now))
+        counts = (now - before, records - records_before, waiting)
+        return PerfProgress(self.result, *counts, now - oldest.sent_at, oldest.reason)
+
+    def _note_time(self) -> float:
+        """Count the time without acks up to now, which it returns."""
+        now = asyncio.get_running_loop().time()
+        self.result.seconds = now - self._begun
+        if self._waiting:
+            self.result.longest_gap_s = max(self.result.longest_gap_s, now - self._last_ack)
+        return now
 
     async def _work(self, partition: int, batch: _Batch) -> None:
         load, loop = self._load, asyncio.get_running_loop()
@@ -157,11 +227,13 @@ class ProducePerf:
             self._taken += size
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
-            sent_at = loop.time()
-            await self._send(partition, batch.data(size))
+            waiting = _Waiting(size, loop.time())
+            self._waiting[waiting] = None
+            await self._send(partition, batch.data(size), waiting)
+            del self._waiting[waiting]
             now = loop.time()
             result = self.result
-            result.latency.observe(now - sent_at)
+            result.latency.observe(now - waiting.sent_at)
             result.records += size
             result.size_bytes += size * load.record_size
             result.seconds = now - self._begun
@@ -173,7 +245,7 @@ class ProducePerf:
         passed = asyncio.get_running_loop().time() - self._begun
         return bool((load.records and self._taken >= load.records) or (load.seconds and passed >= load.seconds))
 
-    async def _send(self, partition: int, data: bytes) -> None:
+    async def _send(self, partition: int, data: bytes, waiting: _Waiting) -> None:
         load = self._load
         row = {"index": partition, "records": data}
         fields = {
@@ -189,6 +261,7 @@ class ProducePerf:
             if not is_retriable(code):
                 raise RefusedError(code, f"{load.topic}-{partition}")
             self.result.retries += 1
+            waiting.reason = f"{load.topic}-{partition}: {SENTENCES[code][0]}"
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._refresh()
 
@@ -261,7 +334,7 @@ async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count:
     """
     view = (await client.metadata([topic])).topic(topic)
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+    arrived: asyncio.Queue[bytes | ClientError | None] = asyncio.Queue()
     async with AsyncExitStack() as stack:
         readers = []
         for one in view.partitions:  # own connections, since a fetch that waits delays what is behind it
@@ -275,11 +348,12 @@ async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count:
             for number in range(count):
                 value = str(number).encode().ljust(record_size, b".")
                 sent_at = loop.time()
-                sending = loop.create_task(producer.send([(None, value)]))
-                while await arrived.get() != value:
-                    pass
-                result.latency.observe(loop.time() - sent_at)
-                await sending
+                arriving = loop.create_task(_arrival(arrived, value))
+                try:
+                    arrived_at, _ = await asyncio.gather(arriving, producer.send([(None, value)]))
+                finally:
+                    arriving.cancel()
+                result.latency.observe(arrived_at - sent_at)
                 result.records += 1
                 result.size_bytes += record_size
                 result.seconds = loop.time() - began
@@ -288,9 +362,20 @@ async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count:
                 task.cancel()
 
 
-async def _read_into(arrived: asyncio.Queue[bytes | None], reader: Consumer) -> None:
-    async for one in reader.records():
-        arrived.put_nowait(one.record.value)
+async def _read_into(arrived: asyncio.Queue[bytes | ClientError | None], reader: Consumer) -> None:
+    try:
+        async for one in reader.records():
+            arrived.put_nowait(one.record.value)
+    except ClientError as error:
+        arrived.put_nowait(error)
+
+
+async def _arrival(arrived: asyncio.Queue[bytes | ClientError | None], value: bytes) -> float:
+    """Wait for a record of this value; returns the loop's time. Raises the error of a reader that has failed."""
+    while (found := await arrived.get()) != value:
+        if isinstance(found, ClientError):
+            raise found
+    return asyncio.get_running_loop().time()
 
 
 def _another(client: ClusterClient) -> ClusterClient:
@@ -308,12 +393,12 @@ async def ensure_topic(client: ClusterClient, topic: str, partitions: int, repli
                 raise
 
 
-async def reported(perf: ProducePerf, interval_s: float, report: Callable[[PerfResult], None]) -> None:
-    """Run the load, and call `report` every `interval_s` seconds."""
+async def reported(perf: ProducePerf, interval_s: float, report: Callable[[PerfProgress], None]) -> None:
+    """Run the load, and call `report` every `interval_s` seconds, in an outage too."""
     running = asyncio.get_running_loop().create_task(perf.run())
     try:
         while not (await asyncio.wait([running], timeout=interval_s or None))[0]:
-            report(perf.result)
+            report(perf.progress())
     finally:
         running.cancel()
     await running

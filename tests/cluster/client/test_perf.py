@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.perf import PerfResult, ProduceLoad, ProducePerf, _Batch
+from raftwerk.cluster.client.perf import PerfProgress, PerfResult, ProduceLoad, ProducePerf, _Batch, reported
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.client import ConnectionLostError
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.records import iter_headers
 
@@ -51,6 +52,64 @@ def test_records_have_the_time_at_which_they_are_sent(monkeypatch: pytest.Monkey
     assert (header.base_timestamp, header.max_timestamp, header.record_count) == (1_010_050, 1_010_050, 20)
     (header,) = [header for _, header in iter_headers(batch.data(7))]
     assert (header.base_timestamp, header.record_count) == (1_010_050, 7)
+
+
+class _Outage(ClusterClient):
+    """Two partitions whose leader acks two batches; after that one has no leader, and the other's is silent."""
+
+    acked = 0
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        leaders = (1, -1 if self.acked == 2 else 1)
+        partitions = tuple(PartitionView(number, leader, 0, (1,), (1,)) for number, leader in enumerate(leaders))
+        return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
+
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        row = fields["topic_data"][0]["partition_data"][0]
+        if self.acked == 2:
+            if row["index"]:
+                raise ConnectionLostError("closed by the peer")
+            await asyncio.get_running_loop().create_future()
+        self.acked += 1
+        await asyncio.sleep(0)
+        return Struct({"responses": [Struct({"partition_responses": [Struct({"error_code": 0})]})]})
+
+
+def test_the_figures_go_on_in_an_outage() -> None:
+    reports: list[tuple[str, dict[str, float]]] = []
+
+    async def run() -> PerfResult:
+        result = PerfResult()
+        load = ProduceLoad("t", batch_records=20, record_size=10, in_flight=1)
+        perf = ProducePerf(_Outage("localhost:9092"), load, result)
+
+        def on_report(progress: PerfProgress) -> None:
+            reports.append((str(progress), progress.to_json()))
+            if progress.waiting_s > 1.0:
+                running.cancel()
+
+        running = asyncio.get_running_loop().create_task(reported(perf, 0.2, on_report))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(running, 30)
+        return result
+
+    result = asyncio.run(run())
+    figures = [found for _, found in reports]
+    assert [one["records"] for one in figures] == [40] * len(figures)
+    assert all(one["waiting_records"] == 40 for one in figures)
+    assert figures[0]["interval_records_per_s"] > 0
+    assert figures[-1]["interval_records_per_s"] == 0
+    assert [one["seconds"] for one in figures] == sorted({one["seconds"] for one in figures})
+    assert "s: 0 records/s" not in reports[0][0].split("; ")[1]
+    assert re.search(r"; last 0\.\d s: 0 records/s; 40 records without ack, the oldest for 1\.\d s", reports[-1][0])
+    assert result.longest_gap_s > 1.0
+    assert result.seconds > 1.0
+
+
+def test_the_line_of_an_outage_says_why() -> None:
+    progress = PerfProgress(PerfResult(), 5.0, 0, 600, 12.34, "t-0: the partition has no leader now")
+    waiting = "600 records without ack, the oldest for 12.3 s: t-0: the partition has no leader now"
+    assert str(progress).endswith(f"; last 5.0 s: 0 records/s; {waiting}")
 
 
 @pytest.mark.parametrize("records", [1, 19, 20, 21, 1_003])
