@@ -25,10 +25,14 @@ class LogLimiter:
 
     def should_log(self, peer: str, reason: str, now: float) -> bool:
         """Whether a line with that reason may be logged now. It then counts as logged."""
+        return self.should_log_of_kind(peer, kind_of(reason), now)
+
+    def should_log_of_kind(self, peer: str, kind: str, now: float) -> bool:
+        """As `should_log`, with a kind that the caller has found."""
         logged_at = self._logged_at
         while logged_at and now - next(iter(logged_at.values())) >= INTERVAL_S:
             del logged_at[next(iter(logged_at))]
-        key = (peer, kind_of(reason))
+        key = (peer, kind)
         if key in logged_at or len(logged_at) >= ENTRIES_MAX:
             return False
         logged_at[key] = now

@@ -13,6 +13,7 @@ from ..runtime.ports import Runtime
 from .apis.controller.broker_connections import BrokerConnections
 from .apis.metadata.recently_fenced_brokers import RecentlyFencedBrokers
 from .apis.metadata.suspected_brokers import SuspectedBrokers
+from .authorization import Authorization
 from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
@@ -44,6 +45,7 @@ class BrokerServices:
     transactions: TransactionCoordinator
     verifier: PartitionVerifier
     transactional_appends: TransactionalAppends
+    authorization: Authorization = field(default_factory=Authorization)
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class ControllerServices:
     supported_features: Mapping[str, tuple[int, int]]
     config: BrokerConfig
     """The node's settings, for DescribeConfigs."""
+    authorization: Authorization = field(default_factory=Authorization)
     dispatcher: Dispatcher[ControllerServices] | None = None
     """The listener's own dispatcher, for requests in envelopes; set when it is made."""
     broker_connections: BrokerConnections = field(init=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 ROOT = "root"
 STATE_CHANGE = "raftwerk.state-change"
 
+AUTHORIZER = "kafka.authorizer.logger"
+
 LOGGERS = {
     ROOT: "what has no level of its own",
     "raftwerk.node": "start, stop, configuration of the node; its metrics port",
@@ -17,6 +19,7 @@ LOGGERS = {
     "raftwerk.raft": "the metadata quorum",
     "raftwerk.log": "files: recovery, retention, compaction",
     "raftwerk.runtime": "event loop, disk",
+    AUTHORIZER: "who was denied what; DEBUG: also who was allowed what",
     "asyncio": "the event loop's own",
 }
 """Every logger with its subject. Loggers below them, such as `raftwerk.isr.follower`, can have a level too."""

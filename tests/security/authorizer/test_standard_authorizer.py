@@ -1,0 +1,181 @@
+"""StandardAuthorizer: its rules one by one, and all of them against a naive model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.security.naive_authorizer import NaiveAuthorizer
+
+from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation, ResourceType
+from raftwerk.security.authorizer.standard_authorizer import DECISIONS_MAX, StandardAuthorizer
+from raftwerk.security.principals import KafkaPrincipal
+
+ALICE = KafkaPrincipal("User", "alice")
+BOB = KafkaPrincipal("User", "bob")
+HOST = "10.0.0.7"
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+DENY, ALLOW = 2, 3
+LITERAL, PREFIXED = 3, 4
+
+
+def acl(
+    name: str,
+    operation: int,
+    permission: int = ALLOW,
+    principal: str = "User:alice",
+    host: str = "*",
+    pattern: int = LITERAL,
+    resource_type: int = TOPIC,
+) -> AclBinding:
+    return AclBinding(resource_type, name, pattern, principal, host, operation, permission)
+
+
+def authorizer(*bindings: AclBinding, open_by_default: bool = False) -> StandardAuthorizer:
+    made = StandardAuthorizer(["User:root"], allow_everyone_if_no_acl_found=open_by_default)
+    made.replace(bindings)
+    return made
+
+
+def test_without_an_entry_only_super_users_may_do_anything() -> None:
+    one = authorizer()
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert one.authorize(KafkaPrincipal("User", "root"), HOST, READ, TOPIC, "t")
+    assert not one.authorize(KafkaPrincipal("Group", "root"), HOST, READ, TOPIC, "t")
+
+
+def test_allow_everyone_holds_only_for_resources_without_any_entry() -> None:
+    one = authorizer(acl("t", READ), open_by_default=True)
+    assert one.authorize(BOB, HOST, WRITE, TOPIC, "other")
+    assert not one.authorize(BOB, HOST, READ, TOPIC, "t")
+    assert not one.authorize(ALICE, HOST, WRITE, TOPIC, "t")
+
+
+def test_nobody_but_super_users_is_allowed_before_the_entries_are_known() -> None:
+    one = StandardAuthorizer(["User:root"], allow_everyone_if_no_acl_found=True)
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert not one.authorize_by_resource_type(ALICE, HOST, READ, TOPIC)
+    assert one.authorize(KafkaPrincipal("User", "root"), HOST, READ, TOPIC, "t")
+    one.replace([])
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "t")
+
+
+@pytest.mark.parametrize("allowed_first", [True, False])
+def test_deny_wins_over_allow(allowed_first: bool) -> None:
+    both = acl("t", READ), acl("t", READ, DENY, principal="User:*")
+    assert not authorizer(*both[:: 1 if allowed_first else -1]).authorize(ALICE, HOST, READ, TOPIC, "t")
+
+
+def test_a_deny_of_a_prefix_or_of_all_topics_wins_over_an_allow_of_the_name() -> None:
+    for deny in (acl("te", READ, DENY, pattern=PREFIXED), acl("*", READ, DENY), acl("test", AclOperation.ALL, DENY)):
+        one = authorizer(acl("test", READ), deny)
+        assert not one.authorize(ALICE, HOST, READ, TOPIC, "test")
+
+
+def test_implied_operations_are_allowed_and_not_denied() -> None:
+    for operation in (READ, WRITE, AclOperation.DELETE, AclOperation.ALTER):
+        assert authorizer(acl("t", operation)).authorize(ALICE, HOST, DESCRIBE, TOPIC, "t")
+        denied = authorizer(acl("t", DESCRIBE), acl("t", operation, DENY))
+        assert denied.authorize(ALICE, HOST, DESCRIBE, TOPIC, "t")
+    alter_configs = authorizer(acl("t", AclOperation.ALTER_CONFIGS))
+    assert alter_configs.authorize(ALICE, HOST, AclOperation.DESCRIBE_CONFIGS, TOPIC, "t")
+    assert not alter_configs.authorize(ALICE, HOST, DESCRIBE, TOPIC, "t")
+
+
+def test_hosts_and_all_forms_of_an_ipv6_address() -> None:
+    one = authorizer(acl("t", READ, host="0:0:0:0:0:0:0:1"), acl("t", WRITE, host=HOST))
+    assert one.authorize(ALICE, "::1", READ, TOPIC, "t")
+    assert not one.authorize(ALICE, "::2", READ, TOPIC, "t")
+    assert one.authorize(ALICE, f"::ffff:{HOST}", WRITE, TOPIC, "t")
+    assert not one.authorize(ALICE, "10.0.0.8", WRITE, TOPIC, "t")
+
+
+def test_a_prefix_of_a_star_is_no_wildcard() -> None:
+    one = authorizer(acl("*", READ, pattern=PREFIXED))
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "*t")
+
+
+def test_removing_one_entry_of_a_resource_leaves_the_others() -> None:
+    """CVE-2024-27309: after a removal, the other entries of the resource were not all enforced."""
+    one = authorizer(acl("t", READ), acl("t", WRITE), acl("t", READ, DENY, principal="User:bob"), acl("t", READ))
+    one.change((), [acl("t", READ)])
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "t")  # its twin is there
+    one.change((), [acl("t", READ)])
+    assert one.authorize(ALICE, HOST, WRITE, TOPIC, "t")
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    one.change([acl("t", READ, principal="User:*")], [acl("t", WRITE)])
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert not one.authorize(BOB, HOST, READ, TOPIC, "t")
+
+
+def test_a_removal_of_what_is_not_there_changes_nothing() -> None:
+    one = authorizer(acl("t", READ))
+    one.change((), [acl("t", WRITE), acl("u", READ), acl("t", READ, resource_type=CLUSTER), acl("t", READ, pattern=4)])
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "t")
+
+
+def test_the_decision_for_any_resource_is_not_that_for_an_empty_name() -> None:
+    one = authorizer(acl("t", WRITE))
+    assert one.authorize_by_resource_type(ALICE, HOST, WRITE, TOPIC)
+    assert not one.authorize(ALICE, HOST, WRITE, TOPIC, "")
+    assert one.authorize_by_resource_type(ALICE, HOST, WRITE, TOPIC)
+
+
+def test_what_clients_choose_does_not_make_the_kept_decisions_grow() -> None:
+    one = authorizer(acl("t", READ))
+    for number in range(DECISIONS_MAX + 10):
+        assert not one.authorize(ALICE, HOST, READ, TOPIC, f"n{number}")
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "x" * 30_000)
+    assert len(one._decisions) <= DECISIONS_MAX
+    assert sum(len(key[3]) for key in one._decisions) < 1_000
+
+
+names = st.text("ab*", max_size=3)
+principals = st.sampled_from(["User:alice", "User:bob", "User:*", "Group:alice", "User:root"])
+hosts = st.sampled_from(["*", "h1", "h2"])
+operations = st.sampled_from([2, 3, 4, 6, 8, 10, 11])
+bindings = st.builds(
+    AclBinding,
+    st.sampled_from([2, 3]),
+    names.filter(bool),
+    st.sampled_from([LITERAL, LITERAL, PREFIXED]),
+    principals,
+    hosts,
+    operations,
+    st.sampled_from([DENY, ALLOW, ALLOW]),
+)
+questions = st.tuples(
+    st.sampled_from([ALICE, BOB, KafkaPrincipal("User", "root"), KafkaPrincipal("User", "*")]),
+    st.sampled_from(["h1", "h2"]),
+    operations.filter(lambda operation: operation > 2).map(AclOperation),
+    st.sampled_from([TOPIC, ResourceType.GROUP]),
+    names,
+)
+
+
+@given(
+    st.lists(bindings, max_size=8),
+    st.lists(st.tuples(st.lists(bindings, max_size=3), st.lists(st.integers(0, 20), max_size=3)), max_size=3),
+    st.lists(questions, min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_decisions_are_those_of_a_walk_over_all_entries(
+    first: list[AclBinding],
+    changes: list[tuple[list[AclBinding], list[int]]],
+    asked: list[tuple[KafkaPrincipal, str, AclOperation, ResourceType, str]],
+    open_by_default: bool,
+) -> None:
+    one = authorizer(*first, open_by_default=open_by_default)
+    model = NaiveAuthorizer({"User:root"}, open_by_default)
+    model.bindings = list(first)
+    for added, removed in [([], []), *changes]:
+        gone = [model.bindings.pop(index % len(model.bindings)) for index in removed if model.bindings]
+        model.bindings += added
+        one.change(added, gone)
+        for principal, host, operation, resource_type, name in asked * 2:
+            expected = model.authorize(str(principal), host, operation, resource_type, name)
+            assert one.authorize(principal, host, operation, resource_type, name) == expected
+            by_type = model.authorize_by_resource_type(str(principal), host, operation, resource_type)
+            assert one.authorize_by_resource_type(principal, host, operation, resource_type) == by_type
