@@ -25,6 +25,7 @@ from .config import BrokerConfig
 from .groups.group_config import OFFSETS_TOPIC
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
+from .quotas.client_quotas import ClientQuotas
 from .services import BrokerServices
 from .to_brokers.broker_channels import BrokerChannels
 from .to_controller.alter_partition_sender import AlterPartitionSender
@@ -94,7 +95,9 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
+        self.quotas = ClientQuotas(loader.image, config.quota_window)
         loader.subscribe(self._on_metadata)
+        loader.subscribe(self.quotas.on_metadata)
         loader.subscribe(self._broker_channels.on_metadata)
         loader.subscribe(self._marker_channels.on_metadata)
         loader.subscribe_leader(self._on_leader_change)
@@ -159,6 +162,7 @@ class Broker:
             transactions=self.transactions,
             verifier=verifier,
             transactional_appends=TransactionalAppends(verifier, replicas),
+            quotas=self.quotas,
         )
         return Dispatcher(registry, services, self._on_fatal)
 

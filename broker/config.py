@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ..wire.client import Login
 from .groups.group_config import GroupConfig
+from .quotas.sampled_rate import QuotaWindow
 from .transactions.partition_verifier import VerifierConfig
 from .transactions.transaction_config import TransactionConfig
 
@@ -61,5 +62,6 @@ class BrokerConfig:
     sendfile_min_bytes: int = 128 * 1024
     """Responses with at least this many bytes of records use sendfile on plaintext sockets; -1: never."""
     max_describe_partitions: int = 2_000
+    quota_window: QuotaWindow = field(default_factory=QuotaWindow)
     login_to_brokers: Login | None = None
     login_to_controllers: Login | None = None

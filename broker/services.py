@@ -17,6 +17,7 @@ from .authorization import Authorization
 from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
+from .quotas.client_quotas import ClientQuotas
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
@@ -45,6 +46,7 @@ class BrokerServices:
     transactions: TransactionCoordinator
     verifier: PartitionVerifier
     transactional_appends: TransactionalAppends
+    quotas: ClientQuotas
     authorization: Authorization = field(default_factory=Authorization)
 
 

@@ -12,7 +12,11 @@ from ..wire.errors import ErrorCode
 from .result import Response, error_response
 
 if TYPE_CHECKING:
-    from ..wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+    from ..wire.message_types.configs import (
+        AlterClientQuotasRequest,
+        AlterConfigsRequest,
+        IncrementalAlterConfigsRequest,
+    )
     from ..wire.message_types.security import AlterUserScramCredentialsRequest
     from ..wire.message_types.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
@@ -87,3 +91,9 @@ def scram_credentials(request: AlterUserScramCredentialsRequest, code: ErrorCode
     """AlterUserScramCredentials: the error for each user."""
     names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     return {"results": [{"user": name, **error_response(code, message)} for name in names]}
+
+
+def client_quotas(request: AlterClientQuotasRequest, code: ErrorCode, message: str | None) -> Response:
+    """AlterClientQuotas: the error for each entity."""
+    error = error_response(code, message)
+    return {"entries": Rows(lambda entry: {**error, "entity": entry.entity}, request.entries)}

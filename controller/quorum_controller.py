@@ -42,7 +42,7 @@ from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
 from .result import ControllerResult, Decision, Response
-from .security import scram_credentials
+from .security import client_quotas, scram_credentials
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import TopicContext
@@ -57,7 +57,11 @@ if TYPE_CHECKING:
         UnregisterBrokerRequest,
         UpdateFeaturesRequest,
     )
-    from ..wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+    from ..wire.message_types.configs import (
+        AlterClientQuotasRequest,
+        AlterConfigsRequest,
+        IncrementalAlterConfigsRequest,
+    )
     from ..wire.message_types.security import AlterUserScramCredentialsRequest
     from ..wire.message_types.topics import (
         AlterPartitionReassignmentsRequest,
@@ -355,6 +359,14 @@ class QuorumController:
             request,
             lambda image: scram_credentials.alter_scram_credentials(image, request),
             error_responses.scram_credentials,
+        )
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> asyncio.Future[Response]:
+        """AlterClientQuotas."""
+        return self._handle_in_turn(
+            request,
+            lambda image: client_quotas.alter_client_quotas(image, request),
+            error_responses.client_quotas,
         )
 
     def _context(self, image: MetadataImage) -> TopicContext:

@@ -164,7 +164,8 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level, list_config_resources.handle),
     _on_broker(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), top_level, describe_log_dirs.handle),
     _on_broker(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), alter_replica_log_dirs.error, alter_replica_log_dirs.handle),
-    _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), top_level, describe_client_quotas.handle),
+    _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), describe_client_quotas.error, describe_client_quotas.handle),
+    _forwarded(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), error_responses.client_quotas, handlers.alter_client_quotas),
     # Topics, partitions and features: the controller decides
     _forwarded(ApiKey.CREATE_TOPICS, (2, 7), error_responses.create_topics, handlers.create_topics),
     _forwarded(ApiKey.DELETE_TOPICS, (1, 6), error_responses.delete_topics, handlers.delete_topics),

@@ -11,6 +11,7 @@ two frames.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._iteration = -1  # of the budget, to which the share belongs
         self._share_left = 0
         self._units_kept = 0  # of the budget: no frame may start in this read or resume when no more are left
-        self._is_delayed = False  # by the limit of new connections a second
+        self._delay_timer: asyncio.TimerHandle | None = None  # by a quota
         self._yielding = False  # a frame waits for a later iteration of the loop
         self._waits_to_read = False  # the rest of a big frame is read in a later iteration of the loop
         self._close_when_drained = False
@@ -122,6 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         """Tell the server and all requests in flight."""
         self._transport = None
         self._stop_login_timer()
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
         part = self._reader.close()
         if part is not None:
             self._budget.wait(partial(self._free, part))
@@ -241,12 +245,18 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests in --
 
     def delay(self, seconds: float) -> None:
-        """Start no request of this connection before this time has passed."""
-        self._is_delayed = True
-        self._loop.call_later(seconds, self._end_delay)
+        """Start no request of this connection before this time has passed, nor before the end of an earlier delay."""
+        ends_at = self._loop.time() + seconds
+        timer = self._delay_timer
+        if self._transport is None or (timer is not None and timer.when() >= ends_at):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._delay_timer = self._loop.call_at(ends_at, self._end_delay)
+        self._units_kept = sys.maxsize  # no further frame of what is being read starts
 
     def _end_delay(self) -> None:
-        self._is_delayed = False
+        self._delay_timer = None
         self._resume()
 
     def _end_yield(self) -> None:
@@ -292,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
     def _units_granted(self) -> int:
         """How many units this connection may use now. Nothing that this looks at changes during a read or resume."""
         transport = self._transport
-        if transport is None or transport.is_closing() or self._is_delayed or self._is_write_blocked:
+        if transport is None or transport.is_closing() or self._delay_timer is not None or self._is_write_blocked:
             return 0
         budget = self._budget
         if self._iteration != budget.iteration:
@@ -314,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._blocked = True
         if self._budget.units_left <= self._units_kept and not (
-            self._yielding or self._is_delayed or self._is_write_blocked
+            self._yielding or self._delay_timer is not None or self._is_write_blocked
         ):
             self._yielding = True
             self._budget.wait(self._end_yield)
@@ -346,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         if self._transport is None or self._reading or not self._blocked:
             return
-        if self._is_delayed or self._is_write_blocked or self._yielding:
+        if (self._delay_timer is not None) or self._is_write_blocked or self._yielding:
             return
         self._blocked = False
         self._run_reader(None)

@@ -53,6 +53,10 @@ class RequestSink(Protocol):
         """See `Request.defer`."""
         ...
 
+    def delay(self, seconds: float) -> None:
+        """Start none of its requests before this time has passed, because of a quota (KIP-219)."""
+        ...
+
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """The peer has authenticated itself, for so many milliseconds, or for ever with 0."""
         ...

@@ -19,6 +19,7 @@ from ...broker.network.connection import ConnectionLimits
 from ...broker.network.listener_security import ListenerSecurity
 from ...broker.network.request_memory import RequestMemory, default_limit_bytes
 from ...broker.network.server import ServerConfig
+from ...broker.quotas.sampled_rate import QuotaWindow
 from ...broker.transactions.partition_verifier import VerifierConfig
 from ...broker.transactions.transaction_config import TransactionConfig, TransactionTopicConfig
 from ...controller.configs.broker_configs import BROKER_CONFIGS
@@ -248,6 +249,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
         sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
+        quota_window=QuotaWindow(config["quota.window.num"], config["quota.window.size.seconds"] * 1000),
     )
 
 

@@ -16,7 +16,7 @@ _UNSERVED = re.compile(
   | log\.cleanup\..* | log\.retention\..* | log\.segment\.delete\.delay\.ms | log\.roll\.jitter\..* | log\.preallocate
   | log\.flush\.(scheduler|start)\..* | log\.deletion\..* | log\.dir\.failure\..* | log\.initial\..* | log\.local\..*
   | log\.message\.timestamp\.(before|after)\..* | log\.message\.downconversion\.enable
-  | compression\..* | quota\..* | num\..*\.threads | num\..*\.per\..* | num\.replica\.fetchers | num\.recovery\..*
+  | compression\..* | num\..*\.threads | num\..*\.per\..* | num\.replica\.fetchers | num\.recovery\..*
   | background\.threads | queued\..* | request\.timeout\.ms | socket\.(send|receive|listen|connection)\..*
   | connections?\.(setup|failed|max\.reauth)\..* | max\.connections.* | max\.connection\..* | max\.request\..*
   | metrics?\..* | client\..* | config\.providers.* | remote\..*
@@ -27,7 +27,7 @@ _UNSERVED = re.compile(
   | controller\.quorum\.(append\.linger\.ms|auto\.join\.enable|bootstrap\.servers)
   | broker\.id(\.generation\.enable)? | replica\.selector\.class | replica\.socket\.receive\.buffer\.bytes
   | leader\.imbalance\.per\.broker\.percentage | auto\.include\.jmx\.reporter | unclean\.leader\.election\.interval\.ms
-  | quota\.window\..* | reserved\.broker\.max\.id | errors\..*
+  | reserved\.broker\.max\.id | errors\..*
     )""",
     re.VERBOSE,
 )

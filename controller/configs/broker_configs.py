@@ -411,6 +411,10 @@ _OWN: tuple[ConfigKey, ...] = (
         "How often high watermarks are written to disk.",
         POSITIVE,
     ),
+    ConfigKey(
+        "quota.window.num", INT, "11", "Samples that the rates of clients with quotas are measured over.", POSITIVE
+    ),
+    ConfigKey("quota.window.size.seconds", INT, "1", "Length of one sample.", POSITIVE),
     ConfigKey("replication.quota.window.num", INT, "11", "Windows that replication is measured over.", POSITIVE),
     ConfigKey("replication.quota.window.size.seconds", INT, "1", "Length of one window.", POSITIVE),
     ConfigKey(

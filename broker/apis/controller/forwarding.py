@@ -59,6 +59,9 @@ class EnvelopeSink:
         """Batches are never forwarded."""
         return None
 
+    def delay(self, seconds: float) -> None:
+        """The broker that forwarded the request throttles its client."""
+
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """A login is never forwarded."""
 

@@ -61,3 +61,4 @@ alter_partition = _decided(lambda controller, message: controller.alter_partitio
 assign_replicas = _decided(lambda controller, message: controller.assign_replicas_to_dirs(message))
 allocate_producer_ids = _decided(lambda controller, message: controller.allocate_producer_ids(message))
 alter_scram_credentials = _decided(lambda controller, message: controller.alter_scram_credentials(message))
+alter_client_quotas = _decided(lambda controller, message: controller.alter_client_quotas(message))

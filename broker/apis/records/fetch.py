@@ -29,6 +29,7 @@ from ....wire.fetch import (
 )
 from ....wire.primitives import NodeEndpoint
 from ...network.request import Request
+from ...quotas.client_quotas import fetch_bytes_max, throttle
 from ...services import BrokerServices
 from ...topic_view import node_endpoints
 
@@ -43,6 +44,8 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
     is_follower = message.replica_id >= 0
     sendfile_min_bytes = services.config.sendfile_min_bytes
     max_bytes = message.max_bytes if is_follower else min(message.max_bytes, services.config.fetch_max_bytes)
+    if services.quotas.fetch.is_on and not is_follower:
+        max_bytes = min(max_bytes, fetch_bytes_max(services.quotas.fetch, request))
     return FetchParams(
         replica_id=message.replica_id,
         replica_epoch=message.replica_epoch,
@@ -74,7 +77,7 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
         return _handle_in_steps(services, request, bytes(request.body))
     message = decode_fetch_request(request.api_version, request.body, 0)
     params = _params(services, message, request)
-    return services.replicas.fetch(params, message, _answering(services, request, ()), request)
+    return services.replicas.fetch(params, message, _answering(services, request, params, ()), request)
 
 
 def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) -> Work[None]:
@@ -91,7 +94,9 @@ def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) ->
         if not known:
             message.max_wait_ms = 0
     params = _params(services, message, request)
-    yield from services.replicas.fetch_in_steps(params, message, _answering(services, request, unknown), request)
+    yield from services.replicas.fetch_in_steps(
+        params, message, _answering(services, request, params, unknown), request
+    )
 
 
 def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
@@ -128,14 +133,18 @@ def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[Fe
 
 
 def _answering(
-    services: BrokerServices, request: Request, unknown: Sequence[FetchTopicResponse]
+    services: BrokerServices, request: Request, params: FetchParams, unknown: Sequence[FetchTopicResponse]
 ) -> Callable[[FetchResponse], None]:
     """What answers the request, with `unknown` at the end of the answer. A long answer is encoded in steps."""
     version = request.api_version
+    quota = services.quotas.fetch
+    is_limited = quota.is_on and params.replica_id < 0
 
     def done(response: FetchResponse) -> None:
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
+        if is_limited:
+            response.throttle_ms = throttle(quota, request, _record_bytes(response))
         if response.is_long or unknown:
             response.topics += unknown
             request.run_in_steps(_respond_in_steps(request, response))
@@ -143,6 +152,10 @@ def _answering(
             request.respond(encode_fetch_response(version, response))
 
     return done
+
+
+def _record_bytes(response: FetchResponse) -> int:
+    return sum(len(row.records) for topic in response.topics for row in topic.partitions if row.records is not None)
 
 
 def _respond_in_steps(request: Request, response: FetchResponse) -> Work[None]:

@@ -23,6 +23,7 @@ from ....wire.produce import (
 from ....wire.records import BATCH_HEADER_SIZE, TRANSACTIONAL_FLAG
 from ....wire.types import TopicPartition
 from ...network.request import Request
+from ...quotas.client_quotas import throttle
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, node_endpoints
 from ...transactions.partition_verifier import produce_operation
@@ -46,12 +47,13 @@ _NOT_ANSWERED = ProducePartitionResponse(-1)
 class _PendingResponse:
     """A request on its way through the replica manager; `done` answers it."""
 
-    __slots__ = ("acks", "appended", "lacks_transactional_id", "request", "services", "topics")
+    __slots__ = ("acks", "appended", "lacks_transactional_id", "request", "services", "throttle_ms", "topics")
 
     def __init__(self, services: BrokerServices, request: Request, acks: int) -> None:
         self.services = services
         self.request = request
         self.acks = acks
+        self.throttle_ms = 0
         self.lacks_transactional_id = False
         """Whether a batch is transactional, and the request names no transactional id."""
         self.topics: list[ProduceTopicResponse] = []
@@ -90,7 +92,7 @@ class _PendingResponse:
             return
         version = request.api_version
         endpoints = self._endpoints() if version >= FIRST_VERSION_WITH_HINTS else ()
-        request.respond(encode_produce_response(version, self.topics, 0, endpoints))
+        request.respond(encode_produce_response(version, self.topics, self.throttle_ms, endpoints))
 
     def _endpoints(self) -> list[NodeEndpoint]:
         leaders = []
@@ -165,6 +167,9 @@ def handle(services: BrokerServices, request: Request) -> None:
     """Append to the leaders' logs, and answer when enough replicas have the records."""
     message = decode_produce_request(request.api_version, request.body, 0)
     pending = _PendingResponse(services, request, message.acks)
+    produce_quota = services.quotas.produce
+    if produce_quota.is_on:
+        pending.throttle_ms = throttle(produce_quota, request, request.frame_bytes)
     entries = _entries(pending, message)
     if pending.lacks_transactional_id:
         pending.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -44,16 +44,6 @@ def test_list_config_resources(version: int) -> None:
     play(test)
 
 
-@pytest.mark.parametrize("version", range(2))
-def test_describe_client_quotas(version: int) -> None:
-    async def test(harness: GroupHarness) -> None:
-        fields = {"components": [], "strict": False}
-        answer = await harness.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, fields)
-        assert (answer.error_code, answer.entries) == (0, [])
-
-    play(test)
-
-
 def test_client_telemetry_is_not_served() -> None:
     """As in Apache Kafka without a metrics reporter that receives them: the APIs are not listed."""
     served = {int(api.key) for api in broker_registry()}

@@ -346,6 +346,32 @@ def test_passwords_of_users(java_tools: JavaTools, bootstrap: str) -> None:
     assert "SCRAM" not in java_tools.run(CONFIGS, *user, "--describe")
 
 
+def test_client_quotas(java_tools: JavaTools, bootstrap: str) -> None:
+    """Of users, client ids, both, defaults and addresses: set, described, and removed."""
+    at = ("--bootstrap-server", bootstrap)
+    entities = {
+        "user-principal 'u'": ("users", "u"),
+        "client-id 'c'": ("clients", "c"),
+        "user-principal 'u', client-id 'c'": ("users", "u", "clients", "c"),
+        "user-principal 'u', the default client-id": ("users", "u", "clients", None),
+        "the default client-id": ("clients", None),
+        "ip '127.0.0.9'": ("ips", "127.0.0.9"),
+    }
+    for told, (*entity,) in entities.items():
+        named: list[str] = []
+        for kind, name in zip(entity[::2], entity[1::2], strict=True):
+            named += ["--entity-type", str(kind), *(["--entity-default"] if name is None else ["--entity-name", name])]
+        key = "connection_creation_rate" if entity[0] == "ips" else "producer_byte_rate"
+        java_tools.run(CONFIGS, *at, *named, "--alter", "--add-config", f"{key}=1000")
+        described = java_tools.run(CONFIGS, *at, *named, "--describe")
+        assert f"Quota configs for {told} are {key}=1000.0" in described
+        java_tools.run(CONFIGS, *at, *named, "--alter", "--delete-config", key)
+        assert key not in java_tools.run(CONFIGS, *at, *named, "--describe")
+    user = ("--entity-type", "users", "--entity-name", "u", "--alter", "--add-config")
+    told = java_tools.run(CONFIGS, *at, *user, "producer_byte_rate=0", fails=True)
+    assert "Quota producer_byte_rate must be greater than 0" in told
+
+
 def test_what_is_not_served_is_said(
     tool: Tool, java_tools: JavaTools, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -355,10 +381,8 @@ def test_what_is_not_served_is_said(
     empty = tmp_path / "empty.properties"
     empty.write_text("")
     at = ("--bootstrap-server", bootstrap)
-    user = ("--alter", "--entity-type", "users", "--entity-name", "u", "--add-config")
     for api, asked in {
         "DESCRIBE_ACLS": ("AclCommand", *at, "--list"),
-        "ALTER_CLIENT_QUOTAS": (CONFIGS, *at, *user, "producer_byte_rate=1000"),
         "STREAMS_GROUP_DESCRIBE": ("streams.StreamsGroupCommand", *at, "--describe", "--group", "x"),
         "DESCRIBE_DELEGATION_TOKEN": ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty)),
     }.items():

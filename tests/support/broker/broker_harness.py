@@ -18,6 +18,7 @@ from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
 from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.broker.quotas.client_quotas import ClientQuotas
 from raftwerk.broker.services import BrokerServices
 from raftwerk.broker.transactions.partition_verifier import PartitionVerifier, VerifierConfig
 from raftwerk.broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -337,6 +338,7 @@ class Harness:
         self.verifications: list[Struct] = []
         channels: Any = SimpleNamespace(request=self.ask_coordinator)
         self.verifier = PartitionVerifier(VerifierConfig(), replicas, channels, lambda _: 1)
+        self.quotas = ClientQuotas(self.image, self.config.quota_window)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
@@ -352,6 +354,7 @@ class Harness:
             transactions=self.transactions,
             verifier=self.verifier,
             transactional_appends=TransactionalAppends(self.verifier, replicas),
+            quotas=self.quotas,
         )
         self.services = services
         self.registry = registry

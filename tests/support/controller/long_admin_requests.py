@@ -119,6 +119,11 @@ def _controller(listeners: int) -> dict[str, Any]:
     return {**_registration(0, listeners, 1), "controller_id": 1, "zk_migration_ready": False}
 
 
+def _quota(user: str, key: str = "request_percentage", count: int = 1) -> dict[str, Any]:
+    ops = [{"key": f"{key}-{number}" if number else key, "value": 5.0, "remove": False} for number in range(count)]
+    return {"entity": [{"entity_type": "user", "entity_name": user}], "ops": ops}
+
+
 def _password(user: str) -> dict[str, Any]:
     return {"name": user, "mechanism": 1, "iterations": 4096, "salt": b"1234567890", "salted_password": bytes(32)}
 
@@ -312,6 +317,18 @@ LONG_REQUESTS = [
         "unknown users",
         K.ALTER_USER_SCRAM_CREDENTIALS,
         {"deletions": [{"name": f"u{number}", "mechanism": 1} for number in range(2 * ITEMS)], "upsertions": []},
+        _small,
+    ),
+    LongRequest(
+        "quotas of many users",
+        K.ALTER_CLIENT_QUOTAS,
+        {"entries": [_quota(f"u{number}") for number in range(ITEMS)], "validate_only": False},
+        _small,
+    ),
+    LongRequest(
+        "many quotas of one user",
+        K.ALTER_CLIENT_QUOTAS,
+        {"entries": [_quota("u", "request_percentage", 2 * ITEMS)], "validate_only": False},
         _small,
     ),
     LongRequest("many listeners of a controller", K.CONTROLLER_REGISTRATION, _controller(2 * ITEMS), _small),

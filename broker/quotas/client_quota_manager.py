@@ -1,0 +1,95 @@
+"""The quota of one kind, such as `producer_byte_rate`, for all clients of a broker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .quota_entities import Bucket, Quotas, limit_of
+from .sampled_rate import QuotaWindow, SampledRate
+
+THROTTLE_MS_MAX = 2**31 - 1
+LIMITS_MAX = 10_000
+"""So many clients' limits are remembered; then they are looked up anew."""
+
+
+class Usage(NamedTuple):
+    """What a bucket has used, for metrics."""
+
+    bucket: Bucket
+    rate: float
+    throttle_ms: int
+
+
+class ClientQuotaManager:
+    """Measures what clients use, and says how long each is throttled. Pure; times are milliseconds of the loop's clock.
+
+    A bucket of which nothing is left in its window is forgotten, so that clients with new ids each time do not fill
+    the memory.
+    """
+
+    def __init__(self, key: str, window: QuotaWindow, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
+        self.key = key
+        self.is_on = False
+        """Whether anybody has a quota of this kind. If not, nothing is to be measured."""
+        self._quotas: Quotas = {}
+        self._window = window
+        self._throttle_ms_max = throttle_ms_max
+        self._limits: dict[tuple[str, str], tuple[float, Bucket] | None] = {}
+        self._rates: dict[Bucket, SampledRate] = {}
+        """In the order of their last use."""
+        self._throttled: dict[Bucket, int] = {}
+        """How long each bucket of `_rates` was throttled last, in milliseconds."""
+
+    def on_change(self, quotas: Quotas) -> None:
+        """These quotas hold from now on. What was measured stays."""
+        self._quotas = quotas
+        self._limits.clear()
+        self.is_on = any(self.key in values for values in self._quotas.values())
+        if not self.is_on:
+            self._rates.clear()
+            self._throttled.clear()
+
+    def limit(self, user: str, client_id: str) -> tuple[float, Bucket] | None:
+        """The limit of a client in units a second, and its bucket; None where it has none."""
+        asked = (user, client_id)
+        try:
+            return self._limits[asked]
+        except KeyError:
+            if len(self._limits) >= LIMITS_MAX:
+                self._limits.clear()
+            found = self._limits[asked] = limit_of(self._quotas, self.key, user, client_id)
+            return found
+
+    def window_max(self, user: str, client_id: str) -> float | None:
+        """The most that a client may use at once after it was idle; None without a limit."""
+        found = self.limit(user, client_id)
+        return None if found is None else found[0] * max(self._window.num - 1, 1) * self._window.size_ms / 1000
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Count what a client uses; returns for how many milliseconds it is throttled."""
+        found = self.limit(user, client_id)
+        if found is None:
+            return 0
+        limit, bucket = found
+        rate = self._rates.pop(bucket, None)
+        if rate is None:
+            self._forget_idle(now_ms)
+            rate = SampledRate(self._window)
+        self._rates[bucket] = rate
+        rate.record(amount, now_ms)
+        throttle_ms = self._throttled[bucket] = min(rate.throttle_ms(limit, now_ms), self._throttle_ms_max)
+        return throttle_ms
+
+    def usage(self, now_ms: int, count_max: int) -> list[Usage]:
+        """What the buckets that were used last have used, at most so many of them."""
+        self._forget_idle(now_ms)
+        last = list(self._rates.items())[-count_max:]
+        return [Usage(bucket, rate.rate(now_ms), self._throttled[bucket]) for bucket, rate in last]
+
+    def _forget_idle(self, now_ms: int) -> None:
+        while self._rates:
+            bucket, rate = next(iter(self._rates.items()))
+            if not rate.is_idle(now_ms):
+                return
+            del self._rates[bucket]
+            del self._throttled[bucket]

@@ -1,0 +1,74 @@
+"""A rate over the last samples of time, as Apache Kafka measures it for quotas (its classes `Rate` and `SampledStat`).
+
+A sample begins with what is recorded first after the end of the one before. The rate is what the live samples hold,
+divided by the time since the oldest of them began, to which full samples are added up to one less than their number.
+So a client that was idle may send as much at once as its quota gives for that time, ten seconds by default.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWindow:
+    """`quota.window.num` samples, each of `quota.window.size.seconds` (here in milliseconds)."""
+
+    num: int = 11
+    size_ms: int = 1_000
+
+    @property
+    def total_ms(self) -> int:
+        """After this time without requests nothing is left of a rate."""
+        return self.num * self.size_ms
+
+
+class SampledRate:
+    """Pure; times are milliseconds of any monotonic clock."""
+
+    __slots__ = ("_samples", "_total", "_window")
+
+    def __init__(self, window: QuotaWindow) -> None:
+        self._window = window
+        self._samples: deque[list[float]] = deque()
+        """Begin, time of the last record and amount of each sample, oldest first."""
+        self._total = 0.0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Add an amount."""
+        samples = self._samples
+        if samples and now_ms - samples[-1][0] < self._window.size_ms:
+            last = samples[-1]
+            last[1] = now_ms
+            last[2] += amount
+        else:
+            samples.append([now_ms, now_ms, amount])
+        self._total += amount
+
+    def rate(self, now_ms: int) -> float:
+        """The amount a second."""
+        elapsed_ms = self._elapsed_ms(now_ms)
+        return self._total * 1000 / elapsed_ms
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """After how long the rate is down at `limit`, if nothing more is recorded; 0 where it is not above it."""
+        elapsed_ms = self._elapsed_ms(now_ms)
+        return max(round(self._total * 1000 / limit - elapsed_ms), 0)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nothing is left of what was recorded."""
+        self._elapsed_ms(now_ms)
+        return not self._samples
+
+    def _elapsed_ms(self, now_ms: int) -> int:
+        window, samples = self._window, self._samples
+        while samples and now_ms - samples[0][1] >= window.total_ms:
+            self._total -= samples.popleft()[2]
+        if not samples:
+            self._total = 0.0
+        elapsed_ms = now_ms - int(samples[0][0]) if samples else 0
+        missing = window.num - 1 - elapsed_ms // window.size_ms
+        if missing > 0:
+            elapsed_ms += missing * window.size_ms
+        return max(elapsed_ms, window.size_ms)
