@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option as bootstrap_option
-from ..cluster.command_line.cluster_options import chosen_address
+from ..cluster.command_line.cluster_options import chosen_address, chosen_client_properties
 from ..cluster.command_line.cluster_options import directory_option as directory_option
 from ..cluster.command_line.commands import Command as Command
 from ..cluster.command_line.commands import Group as Group
@@ -102,7 +102,7 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        raise click.ClickException(f"{_told(error)}{_where_asked(error)}") from None
+        raise click.ClickException(_told(error)) from None
     except KeyboardInterrupt:
         if on_interrupt is not None:
             on_interrupt()
@@ -136,29 +136,35 @@ def is_reader_gone() -> bool:
 
 
 def _told(error: ClientError | OSError) -> str:
-    """The error as a sentence. A stranger that takes connections and is silent is asked what it speaks."""
+    """The error as a sentence. A peer that takes connections and does not answer is asked what it wants."""
     from ..cluster.client.client_errors import UnreachableError
-    from ..cluster.client.peer_protocol import unreachable_reason
+    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..cluster.client.peer_protocol import explained
 
     if isinstance(error, OSError):
         return os_reason(error)
-    address = chosen_address()
-    is_local = address is not None and address.directory is not None
-    if isinstance(error, UnreachableError) and not is_local:
-        return asyncio.run(unreachable_reason(error))
-    return str(error)
+    if isinstance(error, UnreachableError) and (error.closing or error.silent):
+        address = chosen_address()
+        is_local = address is not None and address.directory is not None
+        error = asyncio.run(explained(error, CURRENT_LOGIN.get(), is_paused_likely=is_local))
+    return f"{error}{_where_asked(error)}"
 
 
 def _where_asked(error: Exception) -> str:
-    """Where the address came from, if that may be why; empty otherwise."""
-    from ..cluster.client.client_errors import RefusedError, UnreachableError
+    """Where the address or the login came from, if that may be why; empty otherwise."""
+    from ..cluster.client.client_errors import NotLoggedInError, RefusedError, UnreachableError
     from ..wire.errors import ErrorCode
 
+    if isinstance(error, NotLoggedInError):
+        file = chosen_client_properties()
+        where = "in a file of client properties, and name it with --command-config" if file is None else f"in {file}"
+        return f"; {error.way_out} {where}"
     address = chosen_address()
     if address is None:
         return ""
     if isinstance(error, UnreachableError):
-        return f"; {_brokers_of_controllers(error)}{address.advice}"
+        advice = f"the address is from {address.origin}" if error.is_explained else address.advice
+        return f"; {_brokers_of_controllers(error)}{advice}"
     elsewhere = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(error, RefusedError) and error.code in elsewhere and not address.is_explicit:
         asked = address.origin if address.directory is not None else f"{address.bootstrap}, from {address.origin}"

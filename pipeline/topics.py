@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
 from ..cluster.client.cluster_client import ClusterClient
-from ..cluster.client.peer_protocol import unreachable_reason
+from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Topics:
             async with ClusterClient(self.bootstrap_servers) as client:
                 view = await client.metadata()
         except UnreachableError as error:
-            raise UnreachableClusterError(self.bootstrap_servers, await unreachable_reason(error)) from None
+            raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
         there = {topic.name: len(topic.partitions) for topic in view.topics}
@@ -115,7 +115,7 @@ class Topics:
         except RefusedError as error:
             raise PipelineError(str(error)) from None
         except UnreachableError as error:
-            raise UnreachableClusterError(self.bootstrap_servers, await unreachable_reason(error)) from None
+            raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
 

@@ -16,6 +16,11 @@ REQUIRED, REQUESTED, NONE = "required", "requested", "none"
 CLIENT_AUTH = {REQUIRED: ssl.CERT_REQUIRED, REQUESTED: ssl.CERT_OPTIONAL, NONE: ssl.CERT_NONE}
 """The values of ssl.client.auth."""
 
+CERTIFICATE_WAY_OUT = "set ssl.keystore.location to a certificate that the listener takes"
+"""What to correct where a server wants a certificate of the client."""
+_HOST_MISMATCHES = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
 
 class TlsError(Exception):
     """Certificates or keys that cannot be used. The text names the cause and has no secret."""
@@ -70,7 +75,28 @@ def tls_failure(error: BaseException) -> str | None:
         return f"has a certificate that is not trusted: {error.verify_message} (ssl.truststore.*)"
     if isinstance(error, ssl.SSLError):
         return f"fails in the TLS handshake: {(error.reason or 'no TLS').replace('_', ' ').lower()}"
+    if _is_closed_in_handshake(error):
+        return "fails in the TLS handshake: it closes the connection"
     return None
+
+
+def tls_way_out(error: BaseException) -> str | None:
+    """What to correct in the settings of a client whose TLS handshake failed; None for other errors."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _HOST_MISMATCHES:
+            return "connect by a name of the certificate, or set ssl.endpoint.identification.algorithm to nothing"
+        return "set ssl.truststore.location to a file with the certificate or its authority"
+    if not isinstance(error, ssl.SSLError) and not _is_closed_in_handshake(error):
+        return None
+    reason = getattr(error, "reason", None) or ""
+    if "CERTIFICATE" in reason or "HANDSHAKE_FAILURE" in reason:
+        return CERTIFICATE_WAY_OUT
+    return "set security.protocol to PLAINTEXT or SASL_PLAINTEXT if the listener has no TLS, else ssl.enabled.protocols"
+
+
+def _is_closed_in_handshake(error: BaseException) -> bool:
+    """asyncio raises this error itself, without an error number of the operating system."""
+    return isinstance(error, ConnectionResetError) and error.errno is None
 
 
 def tls_greeting() -> bytes:

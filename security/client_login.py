@@ -10,7 +10,7 @@ from typing import Any
 from ..runtime.tls_contexts import TlsContext
 from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, ConnectionLostError
-from ..wire.errors import WireFormatError, error_name
+from ..wire.errors import ErrorCode, WireFormatError, error_name
 from .sasl.mechanism import ClientMechanism, SaslAuthenticationError
 
 HANDSHAKE_VERSION = 1
@@ -18,13 +18,19 @@ AUTHENTICATE_VERSION = 1
 RENEW_AT = 0.85
 """The share of a session's time after which we log in again (KIP-368)."""
 
+_CREDENTIALS = "correct the user name or the password in sasl.jaas.config"
+
 
 class AuthenticationFailedError(ConnectionError):
-    """The peer did not accept who we say we are, or did not prove who it is. `reason` follows its address."""
+    """The peer did not accept who we say we are, or did not prove who it is.
 
-    def __init__(self, connection: Connection, reason: str) -> None:
+    `reason` follows its address; `way_out` says what to correct in the settings of the client.
+    """
+
+    def __init__(self, connection: Connection, reason: str, way_out: str) -> None:
         super().__init__(f"{connection.peer} {reason}")
         self.reason = reason
+        self.way_out = way_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +65,28 @@ class ClientLogin:
 async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
     """Returns how long the session holds in milliseconds, 0 for ever."""
     chosen = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
+    if chosen.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        reason = "takes no login by SASL"
+        raise AuthenticationFailedError(connection, reason, "set security.protocol to SSL or PLAINTEXT")
     if chosen.error_code:
-        offered = ", ".join(chosen.mechanisms) or "none"
-        raise AuthenticationFailedError(connection, f"does not offer {exchange.name}; it offers {offered}")
+        reason = f"does not offer {exchange.name}; it offers {', '.join(chosen.mechanisms) or 'none'}"
+        raise AuthenticationFailedError(connection, reason, "set sasl.mechanism, and sasl.jaas.config for it")
     token: bytes | None = exchange.first()
     lifetime_ms = 0
     while token is not None:
         try:
             answer = await connection.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})
         except ConnectionLostError as error:
-            raise AuthenticationFailedError(connection, "closes the connection during the login") from error
+            raise AuthenticationFailedError(
+                connection, "closes the connection during the login", _CREDENTIALS
+            ) from error
         if answer.error_code:
-            reason = answer.error_message or error_name(answer.error_code)
-            raise AuthenticationFailedError(connection, f"refuses the login by {exchange.name}: {reason}")
+            reason = f"refuses the login by {exchange.name}: {answer.error_message or error_name(answer.error_code)}"
+            raise AuthenticationFailedError(connection, reason, _CREDENTIALS)
         lifetime_ms = answer.session_lifetime
         try:
             token = exchange.evaluate(bytes(answer.auth_bytes))
         except SaslAuthenticationError as error:
-            raise AuthenticationFailedError(connection, f"fails in the login by {exchange.name}: {error}") from None
+            reason = f"fails in the login by {exchange.name}: {error}"
+            raise AuthenticationFailedError(connection, reason, _CREDENTIALS) from None
     return lifetime_ms

@@ -46,8 +46,12 @@ class Dispatcher(Generic[C]):
         context: C,
         on_fatal: Callable[[BaseException], None],
         budget: LoopBudget | None = None,
+        *,
+        after_login: ApiRegistry[C] | None = None,
     ) -> None:
         self.registry = registry
+        self._after_login = after_login
+        """What else is served on the listener once the peer has logged in; None where it has, or need not."""
         self._apis = {int(api.key): api for api in registry}
         self._context = context
         self._on_fatal = on_fatal
@@ -63,7 +67,7 @@ class Dispatcher(Generic[C]):
         """A dispatcher for connections that have not yet authenticated themselves: it serves what that takes."""
         apis = [self.registry.get(key) for key in BEFORE_AUTHENTICATION]
         served = ApiRegistry(api for api in apis if api is not None)
-        return Dispatcher(served, self._context, self._on_fatal, self.budget)
+        return Dispatcher(served, self._context, self._on_fatal, self.budget, after_login=self.registry)
 
     def start(self, sink: RequestSink, frame: memoryview, begin: Callable[[Request], None]) -> None:
         """Run the request in `frame`. `begin` is called with it before its handler starts.
@@ -78,7 +82,7 @@ class Dispatcher(Generic[C]):
             return
         api = self._apis.get(header.api_key)
         if api is None:
-            sink.reject(f"API {_name(header.api_key)} is not served by this listener")
+            sink.reject(self._not_served(header.api_key))
             return
         request = Request(sink, header, frame, body_at)
         if not api.serves(header.api_version):
@@ -105,6 +109,11 @@ class Dispatcher(Generic[C]):
         else:
             if work is not None:
                 self._begin_work(api, request, work)
+
+    def _not_served(self, api_key: int) -> str:
+        if self._after_login is not None and self._after_login.get(api_key) is not None:
+            return f"not logged in: {_name(api_key)} came before a login by SASL, which this listener wants"
+        return f"API {_name(api_key)} is not served by this listener"
 
     def _begin_work(self, api: Api[C], request: Request, work: Work[None]) -> None:
         """Do a share of the work now, and the rest as `run_in_steps` does."""

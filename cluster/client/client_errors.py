@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from ...wire.errors import ErrorCode
 from .error_sentences import error_sentence
@@ -29,6 +30,9 @@ _RETRIABLE = frozenset(
     }
 )
 
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
+
 
 class ClientError(Exception):
     """A request was refused, or no broker answered."""
@@ -42,14 +46,36 @@ class UnreachableError(ClientError):
     """No broker answers.
 
     `reasons` has what each address did, as "refuses the connection". Those that are `silent` took the connection
-    and did not answer.
+    and did not answer in time; those of `closing` closed it instead of an answer.
     """
 
-    def __init__(self, reasons: Mapping[tuple[str, int], str], silent: Iterable[tuple[str, int]] = ()) -> None:
+    summary = "no broker answers"
+
+    def __init__(
+        self,
+        reasons: Mapping[Address, str],
+        *,
+        silent: Iterable[Address] = (),
+        closing: Iterable[Address] = (),
+        is_explained: bool = False,
+    ) -> None:
         self.reasons = reasons
         self.silent = tuple(silent)
+        self.closing = tuple(closing)
+        self.is_explained = is_explained
+        """Whether the reasons say what to do."""
         told = "; ".join(f"{host}:{port} {reason}" for (host, port), reason in reasons.items())
-        super().__init__(f"no broker answers: {told}")
+        super().__init__(f"{self.summary}: {told}")
+
+
+class NotLoggedInError(UnreachableError):
+    """No broker takes us as we log in, or do not log in. `way_out` is about the client's properties."""
+
+    summary = "cannot log in"
+
+    def __init__(self, reasons: Mapping[Address, str], way_out: str) -> None:
+        super().__init__(reasons)
+        self.way_out = way_out
 
 
 class RefusedError(ClientError):

@@ -20,17 +20,16 @@ from typing import Any
 
 from ...runtime.os_errors import os_reason
 from ...runtime.tls_contexts import tls_failure
-from ...security.client_login import AuthenticationFailedError
+from ...security.client_login import AuthenticationFailedError, ClientLogin
 from ...wire.api_keys import ApiKey
-from ...wire.client import Connection, ConnectionLostError, Login, OtherProtocolError, RequestTimedOutError, connect
+from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
-from .client_errors import RefusedError, UnreachableError, WrongArgumentError, is_retriable
-from .peer_protocol import speaks
+from .client_errors import Address, NotLoggedInError, RefusedError, UnreachableError, WrongArgumentError, is_retriable
+from .peer_protocol import login_way_out, speaks
 
 CLIENT_ID = "raftwerk-cli"
-CLOSES = "closes the connection (a listener with SASL does that to whoever does not log in: --command-config)"
-CURRENT_LOGIN: ContextVar[Login | None] = ContextVar("login", default=None)
+CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
 """How the connections of the running command log in (`--command-config`)."""
 DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
@@ -136,8 +135,10 @@ class ClusterClient:
 
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask the brokers one after the other until one answers. Raises `ClientError` when none does."""
-        reasons: dict[tuple[str, int], str] = {}
-        silent: list[tuple[str, int]] = []
+        reasons: dict[Address, str] = {}
+        silent: list[Address] = []
+        closing: list[Address] = []
+        ways_out: list[str] = []
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         left = list(dict.fromkeys((*self._connections, *self.bootstrap, *known)))
         was_slow: set[tuple[str, int]] = set()
@@ -154,9 +155,16 @@ class ClusterClient:
                     left.append((host, port))
                     continue
                 reasons[host, port] = no_answer_reason(error)
-                if isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
+                way_out = login_way_out(error)
+                if way_out is not None:
+                    ways_out.append(way_out)
+                elif isinstance(error, RequestTimedOutError):
                     silent.append((host, port))
-        raise UnreachableError(reasons, silent)
+                elif isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
+                    closing.append((host, port))
+        if ways_out:
+            raise NotLoggedInError(reasons, ways_out[0])
+        raise UnreachableError(reasons, silent=silent, closing=closing)
 
     async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool) -> None:
         """Whether a peer that was not asked before answers, and serves this API to clients."""
@@ -249,7 +257,7 @@ def no_answer_reason(error: Exception) -> str:
         return "does not answer in time"
     if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
         is_malformed = isinstance(error.__cause__, WireFormatError)
-        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else CLOSES
+        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
     reason = os_reason(error) if isinstance(error, OSError) else str(error)
     return "refuses the connection" if reason == _REFUSED else f"does not answer: {reason}"
 

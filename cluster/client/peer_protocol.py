@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ...runtime.tls_contexts import tls_greeting
+from ...runtime.tls_contexts import CERTIFICATE_WAY_OUT, tls_greeting, tls_way_out
+from ...security.client_login import HANDSHAKE_VERSION, AuthenticationFailedError, ClientLogin
+from ...wire.api_keys import ApiKey
+from ...wire.client import connect
+from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import other_protocol
-from .client_errors import UnreachableError
+from .client_errors import Address, NotLoggedInError, UnreachableError
 
 _START_BYTES = 4
 _HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
@@ -35,14 +39,66 @@ async def spoken_protocol(host: str, port: int, timeout_s: float = _TIMEOUT_S) -
     return next((protocol for answer in answers if (protocol := other_protocol(answer)) is not None), None)
 
 
-async def unreachable_reason(error: UnreachableError) -> str:
-    """The text of the error, which names the protocols of peers that were silent."""
-    reasons = dict(error.reasons)
-    for address in error.silent:
-        protocol = await spoken_protocol(*address)
-        if protocol is not None:
-            reasons[address] = speaks(protocol)
-    return str(UnreachableError(reasons))
+async def explained(
+    error: UnreachableError, login: ClientLogin | None = None, *, is_paused_likely: bool = False
+) -> UnreachableError:
+    """The error with what its peers were found to speak, and whether they want a login.
+
+    `login` is how it was tried. Where `is_paused_likely`, those that were silent are not asked again, which takes time.
+    """
+    if isinstance(error, NotLoggedInError):
+        return error
+    reasons, way_out = dict(error.reasons), None
+    for address in (*error.closing, *(() if is_paused_likely else error.silent)):
+        offered = await _offered_mechanisms(address, login)
+        if offered is not None:
+            encrypted = "" if login is None else "; TLS was set up without problems"
+            reasons[address] = f"wants a login by SASL (it offers {', '.join(offered)}), and there was none{encrypted}"
+            protocol = "SASL_PLAINTEXT" if login is None else "SASL_SSL"
+            way_out = f"set security.protocol={protocol}, sasl.mechanism and sasl.jaas.config"
+            continue
+        if address in error.closing and login is not None and login.tls is not None:
+            reasons[address] = "closes the connection after the TLS handshake; it may want a certificate of the client"
+            way_out = CERTIFICATE_WAY_OUT
+            continue
+        spoken = await spoken_protocol(*address)
+        if spoken == "TLS" and login is not None and login.tls is None:
+            reasons[address] = "speaks TLS, and we do not"
+            way_out = "set security.protocol=SASL_SSL"
+        elif spoken is not None:
+            reasons[address] = speaks(spoken)
+    if way_out is not None:
+        return NotLoggedInError(reasons, way_out)
+    return UnreachableError(reasons, is_explained=all(map(_has_way_out, reasons.values())))
+
+
+def _has_way_out(reason: str) -> bool:
+    return reason.endswith(tuple(WAYS_OUT.values()))
+
+
+def login_way_out(error: Exception) -> str | None:
+    """What to correct in the client's properties after a failed login or a failed TLS handshake; else None."""
+    if isinstance(error, AuthenticationFailedError):
+        return error.way_out
+    return tls_way_out(error) or (None if error.__cause__ is None else tls_way_out(error.__cause__))
+
+
+async def _offered_mechanisms(address: Address, login: ClientLogin | None) -> list[str] | None:
+    """The SASL mechanisms of a listener that was tried without SASL; None where it wants no SASL, or none was tried."""
+    if login is not None and login.new_exchange is not None:
+        return None
+    try:
+        connection = await connect(*address, timeout_s=_TIMEOUT_S, login=login)
+    except OSError:
+        return None
+    try:
+        fields = {"mechanism": ""}
+        answer = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, fields, timeout_s=_TIMEOUT_S)
+    except (OSError, WireFormatError):
+        return None
+    finally:
+        connection.close()
+    return list(answer.mechanisms) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
 
 
 async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -> bytes:

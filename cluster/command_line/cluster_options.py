@@ -28,6 +28,7 @@ BOOTSTRAP_NAMES = ("-b", "--bootstrap-server")
 BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers", "--broker-list")
 _ADDRESS = f"{__name__}.address"
 _COMMAND_CONFIG = f"{__name__}.command_config"
+_LOGIN_FILE = f"{__name__}.login_file"
 COMMAND_CONFIG_VARIABLE = "RAFTWERK_COMMAND_CONFIG"
 ADMIN_PROPERTIES = "admin.properties"
 """In the directory of a secured local cluster: how its commands log in."""
@@ -86,6 +87,12 @@ def chosen_address() -> ClusterAddress | None:
     """The cluster of the command that is running; None if it has none."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_ADDRESS)
+
+
+def chosen_client_properties() -> str | None:
+    """The file by which the command that is running logs in; None if it has none."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_LOGIN_FILE)
 
 
 def directory_option(function: F) -> F:
@@ -149,6 +156,7 @@ def _use_login(path: str) -> None:
         CURRENT_LOGIN.set(load_login(path, real_runtime()))
     except ClientPropertiesError as error:
         raise WrongConfiguration(str(error)) from None
+    click.get_current_context().meta[_LOGIN_FILE] = path
 
 
 def _name() -> Callable[[F], F]:

@@ -14,7 +14,7 @@ from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import RefusedError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.error_sentences import SENTENCES, error_sentence
-from raftwerk.cluster.client.peer_protocol import unreachable_reason
+from raftwerk.cluster.client.peer_protocol import explained
 from raftwerk.wire.errors import ErrorCode
 
 
@@ -84,7 +84,7 @@ async def _ask_stranger(port: int) -> str:
     async with ClusterClient(f"127.0.0.1:{port}", timeout_s=1.0) as client:
         with pytest.raises(UnreachableError) as raised:
             await client.metadata()
-    return await unreachable_reason(raised.value)
+    return str(await explained(raised.value))
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "TLS"])

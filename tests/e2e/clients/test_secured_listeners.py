@@ -211,6 +211,7 @@ ssl.truststore.location={authority.file}
     refused = raftwerk("topics", "list", *at)
     assert refused.returncode == 1
     assert "refuses the login by PLAIN: Authentication failed: Invalid username or password" in refused.stderr
+    assert refused.stderr.endswith(f"; correct the user name or the password in sasl.jaas.config in {properties}\n")
     properties.write_text(text.replace("PASSWORD", "wonder").replace(str(authority.file), str(tmp_path / "none.pem")))
     assert raftwerk("topics", "list", *at).returncode == 2
     without = raftwerk("topics", "list", "-b", cluster.plan.bootstrap)
