@@ -30,9 +30,9 @@ from ..local.layout import load_plan
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
-from .client_errors import ClientError, RefusedError
+from .client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
 from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
-from .peer_protocol import WAYS_OUT, spoken_protocol
+from .peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
 from .transaction_client import OpenTransaction, TransactionClient, TransactionView
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -89,6 +89,11 @@ async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with
         try:
             view = await client.metadata()
         except ClientError as error:
+            if isinstance(error, UnreachableError):
+                error = await explained(error, CURRENT_LOGIN.get())
+            if isinstance(error, NotLoggedInError):
+                told = {finding.way_out for finding in found}
+                return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
             is_explained = all(finding.way_out in WAYS_OUT.values() for finding in found)  # no broker is there at all
             return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
         served: dict[int, Apis] = {}
@@ -123,6 +128,9 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         way_out = "start the node; if it is running, its port is not published here, or advertised.listeners is wrong"
         return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
     except OSError as error:
+        in_login = login_way_out(error)
+        if in_login is not None:
+            return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", in_login), None
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
         return Finding(FAILURE, f"{name}: cannot be reached from here ({no_answer_reason(error)})", way_out), None
     try:
