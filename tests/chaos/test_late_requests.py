@@ -10,21 +10,27 @@ from dataclasses import replace
 
 import pytest
 
-from raftwerk.chaos.sim.run import Run
+from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
+from raftwerk.chaos.sim.run import Outcome, Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 
 SCENARIO = SCENARIOS["late-requests"]
 OLD = replace(SCENARIO, workloads=("late old transactions",))
-SEEDS = (3, 8)
+SLOW = [Fault(0.3, FaultKind.SLOW_CLIENTS, node, node, SCENARIO.faults_s) for node in SCENARIO.targets]
+"""Requests to every node may be late all the time."""
+SEEDS = range(100)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_late_request_harms_a_later_transaction_of_an_old_client(seed: int) -> None:
-    failure = Run(OLD, seed).execute().failure
-    assert failure is not None
-    assert failure.startswith("nothing is read that was not committed")
+@pytest.fixture(scope="module")
+def harmful() -> Outcome:
+    """The first run in which an old client is harmed. About one in six is."""
+    outcomes = (Run(OLD, seed, SLOW).execute() for seed in SEEDS)
+    return next(outcome for outcome in outcomes if outcome.failure is not None)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_request_of_a_former_transaction_is_taken_with_a_new_epoch_for_each(seed: int) -> None:
-    assert Run(SCENARIO, seed).execute().failure is None
+def test_a_late_request_harms_a_later_transaction_of_an_old_client(harmful: Outcome) -> None:
+    assert harmful.broken in ("nothing is read that was not committed", "a reported commit is never undone")
+
+
+def test_no_request_of_a_former_transaction_is_taken_with_a_new_epoch_for_each(harmful: Outcome) -> None:
+    assert Run(SCENARIO, harmful.seed, SLOW).execute().failure is None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.chaos.mutants import Mutant, seeds_until_caught
+from support.chaos.mutants import SEEDS, Mutant, runs_until_caught
 from support.chaos.transaction_mutants import ALL_MUTANTS
 
 
 @pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=[mutant.name for mutant in ALL_MUTANTS])
 def test_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    assert seeds_until_caught(mutant, mutant.first) is not None
+    assert runs_until_caught(mutant, (mutant.known, *SEEDS)) is not None

@@ -21,7 +21,8 @@ These tests check the checkers: a patch puts bugs back in, one at a time, which 
 had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this page. The tests are
 `tests/chaos/test_mutants.py` (whole nodes in the simulator), and `tests/raft/test_mutants.py` and
 `tests/raft/test_voter_changes.py` (the quorum's core on a model of the network, with fixed and with changing
-voters). Runs are counted from seed 0 on, and from a later seed for a few rare bugs.
+voters). Runs are counted from seed 0 on; the tests begin with a seed that is known to show the bug. A bug that hardly
+any seed shows has a test that drives just that interleaving instead.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
@@ -43,15 +44,16 @@ def rows(processes: int) -> Iterator[str]:
 
 
 def _whole(number: int) -> str:
-    from support.chaos.mutants import seeds_until_caught
+    from support.chaos.mutants import SEEDS, runs_until_caught
     from support.chaos.transaction_mutants import ALL_MUTANTS
 
     mutant = ALL_MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
-        found = seeds_until_caught(mutant, mutant.first)
-    count, text = found or (mutant.seeds * len(mutant.scenarios), "**not seen**")
-    return _row(mutant.name, f"scenario {' or '.join(mutant.scenarios)}", count, text)
+        found = runs_until_caught(mutant, SEEDS)
+    count, text = found or (len(SEEDS) * len(mutant.scenarios), "**not seen**")
+    where = f"scenario {' or '.join(mutant.scenarios)}" if mutant.scenarios else "a test of that interleaving"
+    return _row(mutant.name, where, count, text)
 
 
 def _quorum(number: int) -> str:

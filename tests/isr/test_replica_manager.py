@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from support.isr.manager_cluster import Answer, Cluster, registration, replicated_topic
+from support.isr.minimum_changes import higher_minimum_with_a_smaller_isr, lower_minimum_for_a_former_leader
 from support.isr.replicas import WALL_MS
 
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
@@ -220,33 +221,18 @@ def test_too_few_in_sync_refuse_acks_all_only() -> None:
 
 def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() -> None:
     """By the new minimum the controller may let those lead that the smaller ISR does not wait for (KIP-966)."""
-    cluster, topic_id = replicated_topic()
-    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "1"))
-    cluster.mute.update({(2, 1): None, (3, 1): None})
-    cluster.tell()
-    answer = cluster.produce(1, TP, timeout_ms=60_000)
-    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
-    cluster.change(topic_id, 0, isr=(1,))
-    cluster.tell()
-    cluster.sleep(0.5)
-    assert cluster.managers[1].partitions[TP].high_watermark == 0
+    replica, answer = higher_minimum_with_a_smaller_isr()
+    assert replica.high_watermark == 0
     assert answer.rows is None
 
 
 @pytest.mark.parametrize("leader", [3, -1])
 def test_a_former_leader_commits_nothing_by_a_lower_minimum_of_the_same_metadata(leader: int) -> None:
     """By the old minimum another was eligible who does not have its records."""
-    cluster, topic_id = replicated_topic()
-    cluster.mute.update({(2, 1): None, (3, 1): None})
-    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
-    cluster.change(topic_id, 0, isr=(1,))
-    cluster.tell()
-    assert cluster.produce(1, TP, acks=1).error == 0
-    cluster.change(topic_id, 0, isr=(3,) if leader == 3 else (), leader=leader)
-    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "1"))
-    cluster.tell(1)
-    assert cluster.managers[1].partitions[TP].partition.leader is None
-    assert cluster.managers[1].partitions[TP].high_watermark == 0
+    replica = lower_minimum_for_a_former_leader(leader)
+    assert replica.log_end_offset == 1
+    assert replica.partition.leader is None
+    assert replica.high_watermark == 0
 
 
 def test_a_retry_of_what_was_written_long_ago_is_a_success_when_that_is_committed() -> None:

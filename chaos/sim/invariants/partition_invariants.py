@@ -7,7 +7,7 @@ committed batch", "one leader an epoch", "the high watermark moves only with min
 committed", "a leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an
 acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a
 leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what
-it was asked to".
+it was asked to". Those of the decisions of transaction coordinators are in `decision_invariants.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ....broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ....controller.metadata.metadata_image import MetadataImage, PartitionRegistration
 from ....controller.metadata.metadata_loader import MetadataLoader
 from ....isr.leader.leader_state import LeaderState
@@ -24,6 +25,7 @@ from ....isr.replica_manager import ReplicaManager
 from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
+from .decision_invariants import DecisionChecker
 from .invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
@@ -79,6 +81,7 @@ class PartitionChecker:
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self.committed: dict[PartitionKey, CommittedLog] = {}
+        self.decisions = DecisionChecker()
         self._note = note
         self._nodes: dict[int, _Node] = {}
         self._leaders: dict[tuple[UUID, int, int], int] = {}
@@ -136,6 +139,7 @@ class PartitionChecker:
         replicas = list(node.manager.partitions.values())
         if replicas != node.replicas:
             node.update_replicas(replicas)
+        appended: list[tuple[Replica, int]] = []
         for seen in node.seen:
             replica = seen.replica
             partition = replica.partition
@@ -148,12 +152,17 @@ class PartitionChecker:
                 if log_end_offset < seen.log_end_offset:
                     seen.compared = min(seen.compared, log_end_offset)
                     self._on_truncation(node_id, replica, log_end_offset)
+                elif leader is not None:
+                    appended.append((replica, seen.log_end_offset))
                 seen.log_end_offset = log_end_offset
             if partition.high_watermark != seen.high_watermark:
                 self._on_high_watermark(node_id, seen)
             if replica.log.log_start_offset != seen.log_start_offset:
                 seen.log_start_offset = replica.log.log_start_offset
                 self._on_log_start(node_id, replica)
+        if appended and TRANSACTION_TOPIC in node.loader.image.topics_by_name:
+            for replica, start in appended:
+                self._on_leader_append(replica, start)
 
     def _on_leadership(self, node_id: int, seen: _ReplicaView) -> None:
         replica = seen.replica
@@ -190,6 +199,21 @@ class PartitionChecker:
             committed.promised_end_offset = now
         self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
         seen.compared = now
+
+    def _on_leader_append(self, replica: Replica, start: int) -> None:
+        offset, end = max(start, replica.log.log_start_offset), replica.log_end_offset
+        while offset < end:
+            try:
+                data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+                batches = list(iter_headers(data))
+            except (StorageError, CorruptBatchError):  # `_compare` judges that
+                return
+            for position, header in batches:
+                batch = bytes(data[position : position + header.size_bytes])
+                self.decisions.check_appended(replica.topic_partition, header, batch)
+            if not batches:
+                return
+            offset = batches[-1][1].next_offset
 
     def _on_log_start(self, node_id: int, replica: Replica) -> None:
         allowed = self.requested_log_start.get((replica.topic_id, replica.topic_partition.partition), 0)
@@ -232,6 +256,7 @@ class PartitionChecker:
         while offset < end:
             try:
                 data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+                batches = list(iter_headers(data))
             except StorageError:  # its disk has failed
                 return
             except CorruptBatchError as error:
@@ -240,9 +265,12 @@ class PartitionChecker:
                 raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {error.message}") from error
             if not data:
                 return
-            for position, header in iter_headers(data):
+            for position, header in batches:
                 batch = bytes(data[position : position + header.size_bytes])
                 if replica.log.config.is_compacted:
+                    is_new = header.base_offset >= committed.end_offset
+                    if is_new and replica.topic_partition.topic == TRANSACTION_TOPIC:
+                        self.decisions.on_committed(batch)
                     _compare_records(committed, batch, f"{_name(replica)} on {node_id}", name)
                     offset = header.next_offset
                     continue

@@ -132,7 +132,6 @@ TRANSACTION_MUTANTS = (
         "a marker before the decision is durable",
         replacing(TransactionCoordinatorShard, "_persist", markers_at_once),
         ("transaction-failover",),
-        first=12,
     ),
     Mutant(
         "a commit is answered before it is durable",
@@ -165,10 +164,11 @@ TRANSACTION_MUTANTS = (
         "a transaction is complete after its first marker",
         replacing(TransactionCoordinatorShard, "on_marked", complete_after_the_first_marker),
         ("transactions",),
-        first=6,
     ),
     Mutant(
-        "markers are sent once", replacing(TransactionMarkerSender, "_finish", send_markers_once), ("transactions",)
+        "markers are sent once",
+        replacing(TransactionMarkerSender, "_finish", send_markers_once),
+        ("transaction-failover",),
     ),
     Mutant(
         "a transaction forgets its first partitions",
@@ -179,7 +179,6 @@ TRANSACTION_MUTANTS = (
         "snapshots without open transactions",
         replacing(ProducerStateManager, "load_snapshot", forget_open_transactions),
         ("transaction-failover",),
-        first=6,
     ),
     Mutant(
         "the recovered producer of a prepared transaction is not recorded (KIP-939)",

@@ -167,6 +167,7 @@ class TransactionalProducer:
             answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
             if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
+            self._context.checker.decisions.check_reported(self.producer, is_commit=commit)
         self._added.clear()
         await self._learn_version()
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
