@@ -119,6 +119,12 @@ class Authorization:
             if self.is_allowed(request, operation, resource_type, name, logs_denial=False)
         )
 
+    def operations_on_cluster(self, request: Request) -> int:
+        """The bit field for the cluster; none for who may not describe it."""
+        if not self.is_allowed_on_cluster(request, AclOperation.DESCRIBE, logs_denial=False):
+            return 0
+        return self.operations(request, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def begin(self, image: MetadataImage) -> None:
         """The node knows the committed metadata: decide by its access control lists, and follow them."""
         self._is_loaded = True

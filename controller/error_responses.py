@@ -12,6 +12,7 @@ from ..wire.errors import ErrorCode
 from .result import Response, error_response
 
 if TYPE_CHECKING:
+    from ..wire.message_types.acls import CreateAclsRequest, DeleteAclsRequest
     from ..wire.message_types.configs import (
         AlterClientQuotasRequest,
         AlterConfigsRequest,
@@ -97,3 +98,13 @@ def client_quotas(request: AlterClientQuotasRequest, code: ErrorCode, message: s
     """AlterClientQuotas: the error for each entity."""
     error = error_response(code, message)
     return {"entries": Rows(lambda entry: {**error, "entity": entry.entity}, request.entries)}
+
+
+def create_acls(request: CreateAclsRequest, code: ErrorCode, message: str | None) -> Response:
+    """CreateAcls: the error for each entry."""
+    return {"results": Rows(lambda creation: error_response(code, message), request.creations)}
+
+
+def delete_acls(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> Response:
+    """DeleteAcls: the error for each filter."""
+    return {"filter_results": Rows(lambda one: {**error_response(code, message), "matching_acls": []}, request.filters)}

@@ -42,12 +42,14 @@ from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
 from .result import ControllerResult, Decision, Response
-from .security import client_quotas, scram_credentials
+from .security import acls, client_quotas, scram_credentials
+from .security.rights import IsAllowed, allows_all
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import TopicContext
 
 if TYPE_CHECKING:
+    from ..wire.message_types.acls import CreateAclsRequest, DeleteAclsRequest
     from ..wire.message_types.brokers import (
         AlterPartitionRequest,
         AssignReplicasToDirsRequest,
@@ -281,27 +283,33 @@ class QuorumController:
             request, lambda image: producer_ids.allocate_producer_ids(image, request), error_responses.top_level
         )
 
-    def create_topics(self, request: CreateTopicsRequest) -> asyncio.Future[Response]:
+    def create_topics(
+        self, request: CreateTopicsRequest, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
         """CreateTopics."""
         return self._handle_in_turn(
             request,
-            lambda image: create_topics.create_topics(self._context(image), request),
+            lambda image: create_topics.create_topics(self._context(image), request, is_allowed),
             error_responses.create_topics,
         )
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> asyncio.Future[Response]:
+    def delete_topics(
+        self, request: DeleteTopicsRequest, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
         """DeleteTopics."""
         return self._handle_in_turn(
             request,
-            lambda image: delete_topics.delete_topics(image, self._settings, request),
+            lambda image: delete_topics.delete_topics(image, self._settings, request, is_allowed),
             error_responses.delete_topics,
         )
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> asyncio.Future[Response]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
         """CreatePartitions."""
         return self._handle_in_turn(
             request,
-            lambda image: create_partitions.create_partitions(self._context(image), request),
+            lambda image: create_partitions.create_partitions(self._context(image), request, is_allowed),
             error_responses.create_partitions,
         )
 
@@ -337,19 +345,23 @@ class QuorumController:
             request, lambda image: features.update_features(image, request, kraft, supported), error_responses.top_level
         )
 
-    def alter_configs(self, request: AlterConfigsRequest) -> asyncio.Future[Response]:
+    def alter_configs(
+        self, request: AlterConfigsRequest, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
         """AlterConfigs."""
         return self._handle_in_turn(
             request,
-            lambda image: alter_configs.alter_configs(image, request, self._config_rules),
+            lambda image: alter_configs.alter_configs(image, request, self._config_rules, is_allowed),
             error_responses.alter_configs,
         )
 
-    def incremental_alter_configs(self, request: IncrementalAlterConfigsRequest) -> asyncio.Future[Response]:
+    def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
         """IncrementalAlterConfigs."""
         return self._handle_in_turn(
             request,
-            lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules),
+            lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules, is_allowed),
             error_responses.alter_configs,
         )
 
@@ -367,6 +379,18 @@ class QuorumController:
             request,
             lambda image: client_quotas.alter_client_quotas(image, request),
             error_responses.client_quotas,
+        )
+
+    def create_acls(self, request: CreateAclsRequest) -> asyncio.Future[Response]:
+        """CreateAcls."""
+        return self._handle_in_turn(
+            request, lambda image: acls.create_acls(image, request, self._rng), error_responses.create_acls
+        )
+
+    def delete_acls(self, request: DeleteAclsRequest) -> asyncio.Future[Response]:
+        """DeleteAcls."""
+        return self._handle_in_turn(
+            request, lambda image: acls.delete_acls(image, request), error_responses.delete_acls
         )
 
     def _context(self, image: MetadataImage) -> TopicContext:

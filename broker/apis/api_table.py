@@ -56,7 +56,7 @@ from .records import (
     offset_for_leader_epoch,
     produce,
 )
-from .security import describe_scram_credentials, sasl
+from .security import describe_acls, describe_scram_credentials, sasl
 from .transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -113,6 +113,11 @@ API_TABLE: tuple[ApiSpec, ...] = (
         error_responses.scram_credentials,
         handlers.alter_scram_credentials,
     ),
+    ApiSpec(
+        ApiKey.DESCRIBE_ACLS, (1, 3), top_level, broker=describe_acls.handle, controller=describe_acls.of_controller
+    ),
+    _forwarded(ApiKey.CREATE_ACLS, (1, 3), error_responses.create_acls, handlers.create_acls),
+    _forwarded(ApiKey.DELETE_ACLS, (1, 3), error_responses.delete_acls, handlers.delete_acls),
     # Groups
     _on_broker(ApiKey.FIND_COORDINATOR, (0, 6), find_coordinator.error, find_coordinator.handle),
     _on_broker(ApiKey.JOIN_GROUP, (0, 9), join_group.error, join_group.handle),

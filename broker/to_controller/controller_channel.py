@@ -8,17 +8,21 @@ connection to the former one is dropped, so that no request waits for a paused o
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from ...runtime.ports import Buffer, Runtime
+from ...security.principal_serde import serialize
 from ...wire.api_keys import ApiKey
 from ...wire.client import Backoff, Connection, Login, connect
-from ...wire.codec import Struct, decode_request, decode_response, encode_data, encode_request
+from ...wire.codec import Struct, decode_request, decode_response, encode_request
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
 from ...wire.frames import RequestHeader, parse_response_header
 from ...wire.frames import encode_request as encode_frame
+from ..log_limiter import LogLimiter
 from ..network.request import Request
 
 CONNECT_TIMEOUT_S = 2.0
@@ -28,6 +32,15 @@ ENVELOPE_VERSION = 0
 DECODED_BYTES_MAX = 64 * 1024
 PROMPT_S = 0.1
 """A forwarded request that is answered later than this is decoded here, for the time-out that it asks for."""
+
+_REFUSALS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the principal of this broker needs ClusterAction on the cluster; make it "
+    "one of super.users at the controllers",
+    ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE: "it cannot read the client's principal; is it of another version?",
+}
+"""Errors of envelopes that say nothing of the client's request: it must not take them for its own."""
+
+logger = logging.getLogger("raftwerk.broker")
 
 
 class ControllerAddress(NamedTuple):
@@ -58,6 +71,7 @@ class ControllerChannel:
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._closed = False
+        self._refusals = LogLimiter()
 
     async def request(
         self, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int | None = None, try_timeout_ms: int = 5_000
@@ -79,16 +93,20 @@ class ControllerChannel:
         waits. Raises ProtocolError as `request`, and with the error of the envelope.
         """
         header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
-        principal = {"type": "User", "name": "ANONYMOUS", "token_authenticated": False}
         envelope = {
             "request_data": b"".join(encode_frame(header, body))[4:],
-            "request_principal": b"\0\0" + encode_data("default_principal_data", 0, principal),
+            "request_principal": serialize(request.sink.principal),
             "client_host_address": address_bytes(request.sink.peer),
         }
         data = await self._exchange_envelope(encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope), header, body)
         response = decode_response(ApiKey.ENVELOPE, ENVELOPE_VERSION, data)
+        code = known_error(response.error_code)
+        if code in _REFUSALS:
+            if self._refusals.should_log_of_kind("", code.name, asyncio.get_running_loop().time()):
+                logger.error("the controller refuses what this broker forwards (%s): %s", code.name, _REFUSALS[code])
+            raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller refuses what this broker forwards.")
         if response.error_code or response.response_data is None:
-            raise ProtocolError(known_error(response.error_code), "the controller refused the envelope")
+            raise ProtocolError(code, "the controller refused the envelope")
         answer = memoryview(response.response_data)
         _, position = parse_response_header(request.api_key, request.api_version, answer)
         return answer[position:]
@@ -240,8 +258,8 @@ def _has_code(value: Any, code: int) -> bool:
 
 
 def address_bytes(host: str) -> bytes:
-    """An IPv4 address as four bytes; 127.0.0.1 for anything else, since nothing uses the address yet."""
-    parts = host.split(".")
-    if len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts):
-        return bytes(int(part) for part in parts)
-    return bytes((127, 0, 0, 1))
+    """The bytes of an IPv4 or IPv6 address; 127.0.0.1 for anything else, as the peers in tests may have."""
+    try:
+        return ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes((127, 0, 0, 1))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...runtime.incremental_work import Pace, count_in_steps
+from ...security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from ...wire.config_def import LIST, ConfigKey, UpdateMode
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import (
@@ -22,6 +23,7 @@ from ..metadata.metadata_records import ConfigRecord, Record
 from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, clear_elr
 from ..policies import Policies
 from ..result import ControllerResult, Decision, Response
+from ..security.rights import IsAllowed, allows_all
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
 from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .group_configs import GROUP_CONFIGS, GroupLimits
@@ -65,15 +67,23 @@ _Change: TypeAlias = Callable[[int, Mapping[str, str], Sequence[_Config]], dict[
 
 
 def incremental_alter_configs(
-    image: MetadataImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules = _NO_RULES
+    image: MetadataImage,
+    request: IncrementalAlterConfigsRequest,
+    rules: ConfigRules = _NO_RULES,
+    is_allowed: IsAllowed = allows_all,
 ) -> Decision:
     """IncrementalAlterConfigs 0-1. Each resource succeeds or fails as a whole."""
-    return _alter(image, request.resources, _incremented, rules, validate_only=request.validate_only)
+    return _alter(image, request.resources, _incremented, rules, is_allowed, validate_only=request.validate_only)
 
 
-def alter_configs(image: MetadataImage, request: AlterConfigsRequest, rules: ConfigRules = _NO_RULES) -> Decision:
+def alter_configs(
+    image: MetadataImage,
+    request: AlterConfigsRequest,
+    rules: ConfigRules = _NO_RULES,
+    is_allowed: IsAllowed = allows_all,
+) -> Decision:
     """AlterConfigs 0-2. A configuration that is not named goes back to its default."""
-    return _alter(image, request.resources, _replaced, rules, validate_only=request.validate_only)
+    return _alter(image, request.resources, _replaced, rules, is_allowed, validate_only=request.validate_only)
 
 
 class _Resource(Protocol[_Configs]):
@@ -94,6 +104,7 @@ def _alter(
     resources: Sequence[_Resource[Sequence[_Config]]],
     change: _Change[_Config],
     rules: ConfigRules,
+    is_allowed: IsAllowed,
     *,
     validate_only: bool,
 ) -> Decision:
@@ -106,6 +117,7 @@ def _alter(
         try:
             if times[key] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_right(key, is_allowed)
             altered = _alter_resource(image, key, resource.configs, change, rules)
             while not validate_only:
                 # While very many ELRs are emptied, other requests may alter the same resource.
@@ -178,6 +190,21 @@ def _replaced(
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
         new[config.name] = config.value
     return new
+
+
+def _check_right(key: tuple[int, str], is_allowed: IsAllowed) -> None:
+    resource_type, name = key
+    if resource_type == TOPIC_RESOURCE:
+        kind, code, text = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    elif resource_type == GROUP_RESOURCE:
+        kind, code, text = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    elif resource_type not in _TABLES:
+        return
+    else:
+        kind, name = ResourceType.CLUSTER, CLUSTER_NAME
+        code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    if not is_allowed(AclOperation.ALTER_CONFIGS, kind, name):
+        raise ProtocolError(code, text)
 
 
 def _check_name(key: tuple[int, str]) -> None:

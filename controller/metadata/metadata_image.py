@@ -14,6 +14,7 @@ an ISR; epochs only grow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -210,6 +211,7 @@ class MetadataImage:
         self.scram_credentials: dict[tuple[int, str], ScramCredential] = {}
         """By the number of the mechanism and the name of the user."""
         self.acls: dict[UUID, AclBinding] = {}
+        self._times_of_acls: Counter[AclBinding] = Counter()
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.next_producer_id = 0
         self._topics_by_metric_name: dict[str, str] = {}
@@ -225,6 +227,7 @@ class MetadataImage:
         copy.configs, copy.features = self.configs.copy(), self.features.copy()
         copy.scram_credentials, copy.acls = self.scram_credentials.copy(), self.acls.copy()
         copy.client_quotas = self.client_quotas.copy()
+        copy._times_of_acls = self._times_of_acls.copy()
         copy._topics_by_metric_name = self._topics_by_metric_name.copy()
         self._owned.clear()
         return copy
@@ -247,6 +250,10 @@ class MetadataImage:
         """The partition, or None when there is no such topic or partition."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
+
+    def has_acl(self, binding: AclBinding) -> bool:
+        """Whether there is an access control entry that is equal to this one."""
+        return binding in self._times_of_acls
 
     def topic_with_metric_name_of(self, name: str) -> str | None:
         """A topic whose name is the same as `name` in metrics, where '.' is written as '_'."""
@@ -464,7 +471,7 @@ class MetadataImage:
 
     def _replay_acl(self, record: AccessControlEntryRecord, offset: int, delta: MetadataDelta) -> None:
         invariant(record.acl_id not in self.acls, "an access control entry is added once")
-        self.acls[record.acl_id] = AclBinding(
+        binding = self.acls[record.acl_id] = AclBinding(
             record.resource_type,
             record.resource_name,
             record.pattern_type,
@@ -473,10 +480,14 @@ class MetadataImage:
             record.operation,
             record.permission_type,
         )
+        self._times_of_acls[binding] += 1
         delta.changed_acls[record.acl_id] = None
 
     def _replay_no_acl(self, record: RemoveAccessControlEntryRecord, offset: int, delta: MetadataDelta) -> None:
-        required(self.acls.pop(record.acl_id, None), "only a known access control entry is removed")
+        binding = required(self.acls.pop(record.acl_id, None), "only a known access control entry is removed")
+        self._times_of_acls[binding] -= 1
+        if not self._times_of_acls[binding]:
+            del self._times_of_acls[binding]
         delta.changed_acls[record.acl_id] = None
 
     def _replay_client_quota(self, record: ClientQuotaRecord, offset: int, delta: MetadataDelta) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...runtime.incremental_work import Pace, count_in_steps
+from ...security.authorizer.acl_binding import AclOperation, ResourceType
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_records import PartitionRecord, Record
 from ..result import ControllerResult, Decision, Response
+from ..security.rights import IsAllowed, allows_all
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
     TopicContext,
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from ...wire.message_types.topics import CreatePartitionsRequest
 
 
-def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -> Decision:
+def create_partitions(
+    context: TopicContext, request: CreatePartitionsRequest, is_allowed: IsAllowed = allows_all
+) -> Decision:
     """CreatePartitions 0-3: more partitions, up to the `count` of each topic, in parts of some topics."""
     pace = Pace()
     times = yield from count_in_steps((topic.name for topic in request.topics), pace)
@@ -34,6 +38,8 @@ def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -
         try:
             if times[topic.name] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if not is_allowed(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
+                raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
             grown = _grow_topic(context, topic)
             if partition_count + len(grown) > PARTITIONS_PER_REQUEST_MAX:
                 complaint = "Excessively large number of partitions per request."

@@ -12,12 +12,14 @@ from uuid import UUID
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...runtime.incremental_work import count_in_steps
+from ...security.authorizer.acl_binding import AclOperation, ResourceType
 from ...wire.errors import ErrorCode, ProtocolError
 from ..configs.effective_configs import resolve
 from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage, metric_name
 from ..metadata.metadata_records import ConfigRecord, PartitionRecord, Record, TopicRecord
 from ..policies import NewTopicRequest
 from ..result import ControllerResult, Decision, Response
+from ..security.rights import IsAllowed, TopicRights, allows_all
 from ..settings import ControllerSettings
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
@@ -40,14 +42,14 @@ _PARTITIONS_A_TOPIC_COSTS = 2
 _REFUSED_TOPIC_COSTS = 1
 
 
-def create_topics(context: TopicContext, request: CreateTopicsRequest) -> Decision:
+def create_topics(context: TopicContext, request: CreateTopicsRequest, is_allowed: IsAllowed = allows_all) -> Decision:
     """CreateTopics 2-7, decided in parts of some topics, each part one batch of records.
 
     The records of a topic are never spread over two batches. -1 for partitions or replication factor means the default
     of the cluster.
     """
     times = yield from count_in_steps(topic.name for topic in request.topics)
-    creation = _TopicCreation(context, times)
+    creation = _TopicCreation(context, times, is_allowed)
     records: list[Record] = []
     work = 0
     for topic in request.topics:
@@ -64,8 +66,10 @@ def create_topics(context: TopicContext, request: CreateTopicsRequest) -> Decisi
 class _TopicCreation:
     """The progress of one request; the image has the records of the former parts."""
 
-    def __init__(self, context: TopicContext, times: Counter[str]) -> None:
+    def __init__(self, context: TopicContext, times: Counter[str], is_allowed: IsAllowed) -> None:
         self._context = context
+        self._is_allowed = is_allowed
+        self._rights = TopicRights(is_allowed, AclOperation.CREATE)
         self._times = times
         self._partition_count = 0
         self._planned: dict[str, str] = {}
@@ -85,7 +89,10 @@ class _TopicCreation:
             self.results[topic.name] = topic_error(topic.name, error)
             return None
         self._planned[metric_name(topic.name)] = topic.name
-        self.results[topic.name] = _created(plan, self._rows_of_configs(plan))
+        if self._is_allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, logs_denial=False):
+            self.results[topic.name] = _created(plan, self._rows_of_configs(plan))
+        else:
+            self.results[topic.name] = _created_by_who_may_not_describe(plan)
         return plan
 
     def _plan(self, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan:
@@ -104,6 +111,7 @@ class _TopicCreation:
         image = self._context.image
         if name == CLUSTER_METADATA_TOPIC:
             raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+        self._rights.check(name)
         validate_topic_name(name)
         if name in image.topics_by_name:
             raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -212,6 +220,20 @@ def _created(plan: _TopicPlan, config_rows: list[Response]) -> Response:
         "num_partitions": len(plan.partitions),
         "replication_factor": len(plan.partitions[0].replicas),
         "configs": config_rows,
+    }
+
+
+def _created_by_who_may_not_describe(plan: _TopicPlan) -> Response:
+    """The row of a topic whose configurations the client may not know (KIP-525)."""
+    return {
+        "name": plan.name,
+        "topic_id": plan.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "topic_config_error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
     }
 
 

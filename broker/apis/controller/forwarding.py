@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
 
 from ....runtime.files.file_slice import Sendable, in_memory
 from ....runtime.ports import Buffer
+from ....security.authorizer.acl_binding import AclOperation
+from ....security.principal_serde import deserialize
+from ....security.principals import KafkaPrincipal
 from ....security.sasl.session import SaslSession
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct, decode_response
@@ -31,15 +35,18 @@ def forward(services: BrokerServices, request: Request, body: bytes) -> Awaitabl
 
 
 class EnvelopeSink:
-    """Takes the place of the connection for a request that came in an envelope, and collects its response."""
+    """Takes the place of the connection for a request that came in an envelope, and collects its response.
 
-    def __init__(self, outer: RequestSink) -> None:
+    `principal` and `peer` are those of the client of the broker that has sent the envelope.
+    """
+
+    def __init__(self, outer: RequestSink, principal: KafkaPrincipal, peer: str) -> None:
         self.listener_name = outer.listener_name
-        self.peer = outer.peer
+        self.peer = peer
         self.software = outer.software
         self.opened_at = outer.opened_at
         self.on_close = outer.on_close
-        self.principal = outer.principal
+        self.principal = principal
         self.sasl: SaslSession | None = None
         self.memory = outer.memory
         self.runner = outer.runner
@@ -72,7 +79,12 @@ class EnvelopeSink:
 
 
 async def envelope(services: ControllerServices, request: Request, message: Struct) -> Fields:
-    """The controller's side: runs the request inside. NOT_CONTROLLER in its response becomes the envelope's error."""
+    """The controller's side: runs the request inside. NOT_CONTROLLER in its response becomes the envelope's error.
+
+    The request inside is that of the principal and the address in the envelope, so only nodes may send one.
+    """
+    if not services.authorization.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION):
+        return {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}
     frame = memoryview(message.request_data)
     try:
         header, _ = parse_request_header(frame)
@@ -84,7 +96,15 @@ async def envelope(services: ControllerServices, request: Request, message: Stru
         return {"error_code": int(ErrorCode.INVALID_REQUEST)}
     if not services.controller.active and header.api_key != ApiKey.DESCRIBE_QUORUM:
         return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
-    sink = EnvelopeSink(request.sink)
+    try:
+        principal = deserialize(message.request_principal)
+    except ValueError:
+        return {"error_code": int(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)}
+    try:
+        peer = str(ip_address(bytes(message.client_host_address)))
+    except ValueError:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    sink = EnvelopeSink(request.sink, principal, peer)
     dispatcher.start(sink, frame, lambda inner: None)
     answer = await sink.answer
     if answer is None:

@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from ....controller.quorum_controller import QuorumController
+from ....controller.security.rights import IsAllowed, allows_all
 from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
 from ...api import DecodedHandler, Fields, Result
 from ...network.request import Request
 from ...services import ControllerServices
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
+DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
+"""A decision that asks for each resource whether who makes the request may do it."""
 
 
-def _decided(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """A handler that asks the controller of this node, active or not."""
-    return lambda services, request, message: decision(services.controller, message)
+def _decided(needed: AclOperation, decision: Decision) -> DecodedHandler[ControllerServices]:
+    """A handler that asks the controller of this node, active or not. `needed` is the right to the cluster."""
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        services.authorization.check_cluster(request, needed)
+        return decision(services.controller, message)
+
+    return handle
 
 
-def _decided_for_all(decision: Decision) -> DecodedHandler[ControllerServices]:
+def _decided_by_rights(decision: DecisionByRights) -> DecodedHandler[ControllerServices]:
+    """As `_decided`, where the rights depend on what the request names."""
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        authorization = services.authorization
+        is_allowed = partial(authorization.is_allowed, request) if authorization.is_on else allows_all
+        return decision(services.controller, message, is_allowed)
+
+    return handle
+
+
+def _decided_for_all(needed: AclOperation, decision: Decision) -> DecodedHandler[ControllerServices]:
     """As `_decided`, for short requests that may have very long answers: these are encoded in steps, too."""
 
     async def handle(services: ControllerServices, request: Request, message: Struct) -> Work[Result]:
+        services.authorization.check_cluster(request, needed)
         return _in_steps(await decision(services.controller, message))
 
     return handle
@@ -38,27 +61,52 @@ def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
     """As `_decided`, for requests that make a connection a broker's: see `broker_connections`."""
 
     def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        services.authorization.check_cluster(request, AclOperation.CLUSTER_ACTION)
         services.broker_connections.on_request(request.sink, message.broker_id)
         return decision(services.controller, message)
 
     return handle
 
 
-create_topics = _decided(lambda controller, message: controller.create_topics(message))
-delete_topics = _decided(lambda controller, message: controller.delete_topics(message))
-create_partitions = _decided(lambda controller, message: controller.create_partitions(message))
-elect_leaders = _decided_for_all(lambda controller, message: controller.elect_leaders(message))
-alter_reassignments = _decided(lambda controller, message: controller.alter_partition_reassignments(message))
-list_reassignments = _decided_for_all(lambda controller, message: controller.list_partition_reassignments(message))
-update_features = _decided(lambda controller, message: controller.update_features(message))
-alter_configs = _decided(lambda controller, message: controller.alter_configs(message))
-incremental_alter_configs = _decided(lambda controller, message: controller.incremental_alter_configs(message))
-unregister_broker = _decided(lambda controller, message: controller.unregister_broker(message))
+def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:
+    """As `_decided` with ALTER, for changes of access control lists, which need an authorizer."""
+    decided = _decided(AclOperation.ALTER, decision)
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Result:
+        if not services.authorization.is_on:
+            raise ProtocolError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        return decided(services, request, message)
+
+    return handle
+
+
+_ALTER, _DESCRIBE, _CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
+
+create_topics = _decided_by_rights(lambda controller, message, rights: controller.create_topics(message, rights))
+delete_topics = _decided_by_rights(lambda controller, message, rights: controller.delete_topics(message, rights))
+create_partitions = _decided_by_rights(
+    lambda controller, message, rights: controller.create_partitions(message, rights)
+)
+alter_configs = _decided_by_rights(lambda controller, message, rights: controller.alter_configs(message, rights))
+incremental_alter_configs = _decided_by_rights(
+    lambda controller, message, rights: controller.incremental_alter_configs(message, rights)
+)
+elect_leaders = _decided_for_all(_ALTER, lambda controller, message: controller.elect_leaders(message))
+alter_reassignments = _decided(_ALTER, lambda controller, message: controller.alter_partition_reassignments(message))
+list_reassignments = _decided_for_all(
+    _DESCRIBE, lambda controller, message: controller.list_partition_reassignments(message)
+)
+update_features = _decided(_ALTER, lambda controller, message: controller.update_features(message))
+unregister_broker = _decided(_ALTER, lambda controller, message: controller.unregister_broker(message))
+alter_scram_credentials = _decided(_ALTER, lambda controller, message: controller.alter_scram_credentials(message))
+create_acls = _with_authorizer(lambda controller, message: controller.create_acls(message))
+delete_acls = _with_authorizer(lambda controller, message: controller.delete_acls(message))
 register_broker = _from_broker(lambda controller, message: controller.register_broker(message))
 broker_heartbeat = _from_broker(lambda controller, message: controller.broker_heartbeat(message))
-register_controller = _decided(lambda controller, message: controller.register_controller(message))
-alter_partition = _decided(lambda controller, message: controller.alter_partition(message))
-assign_replicas = _decided(lambda controller, message: controller.assign_replicas_to_dirs(message))
-allocate_producer_ids = _decided(lambda controller, message: controller.allocate_producer_ids(message))
-alter_scram_credentials = _decided(lambda controller, message: controller.alter_scram_credentials(message))
-alter_client_quotas = _decided(lambda controller, message: controller.alter_client_quotas(message))
+register_controller = _decided(_CLUSTER_ACTION, lambda controller, message: controller.register_controller(message))
+alter_partition = _decided(_CLUSTER_ACTION, lambda controller, message: controller.alter_partition(message))
+assign_replicas = _decided(_CLUSTER_ACTION, lambda controller, message: controller.assign_replicas_to_dirs(message))
+allocate_producer_ids = _decided(_CLUSTER_ACTION, lambda controller, message: controller.allocate_producer_ids(message))
+alter_client_quotas = _decided(
+    AclOperation.ALTER_CONFIGS, lambda controller, message: controller.alter_client_quotas(message)
+)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from ....security.authorizer.acl_binding import AclOperation
+from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_response
 from ...api import Fields, Result
 from ...network.request import Request
 from ...services import ControllerServices
-from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ...topic_view import OPERATIONS_NOT_ASKED
 from ..admin.describe_configs import describe
 from ..metadata.api_versions import api_versions_fields
 from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
@@ -19,15 +21,28 @@ from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
 _QUORUM_FETCH_BYTES_MAX = 16 * 1024
 """The metadata log has one partition, and a request that names it is small."""
 
+_RIGHTS_OF_CLIENTS = {
+    ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE,
+    ApiKey.ADD_RAFT_VOTER: AclOperation.ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: AclOperation.ALTER,
+}
+"""The rights to the cluster that the APIs of tools need; only nodes use the others."""
+
 
 def quorum(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
     """A request of the Raft protocol, or about its voters."""
+    needed = _RIGHTS_OF_CLIENTS.get(ApiKey(request.api_key), AclOperation.CLUSTER_ACTION)
+    services.authorization.check_cluster(request, needed)
     return services.quorum.handle_request(request.api_key, request.api_version, message)
 
 
 def quorum_fetch(services: ControllerServices, request: Request) -> None:
     """Fetch of the metadata log."""
     version = request.api_version
+    if not services.authorization.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION):
+        refusal = FetchResponse(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        request.respond(encode_fetch_response(version, refusal))
+        return
     if len(request.body) > _QUORUM_FETCH_BYTES_MAX:
         request.respond(encode_fetch_response(version, FetchResponse(int(ErrorCode.INVALID_REQUEST))))
         return
@@ -56,7 +71,9 @@ def describe_controllers(services: ControllerServices, request: Request, message
     if refusal is not None:
         return refusal
     leader = services.metadata.leader.leader_id
-    asked = message.include_cluster_authorized_operations
+    operations = OPERATIONS_NOT_ASKED
+    if message.include_cluster_authorized_operations:
+        operations = services.authorization.operations_on_cluster(request)
     return {
         "error_code": 0,
         "endpoint_type": CONTROLLERS,
@@ -66,7 +83,7 @@ def describe_controllers(services: ControllerServices, request: Request, message
             {"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
             for node_id, (host, port) in sorted(services.endpoints().items())
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+        "cluster_authorized_operations": operations,
     }
 
 

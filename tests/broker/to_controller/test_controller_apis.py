@@ -21,6 +21,7 @@ from raftwerk.broker.services import ControllerServices
 from raftwerk.broker.to_controller.controller_channel import ControllerAddress, ControllerChannel, address_bytes
 from raftwerk.broker.to_controller.producer_id_manager import ProducerIdBlock, ProducerIdManager
 from raftwerk.controller.metadata.metadata_loader import MetadataLoader
+from raftwerk.security.principals import ANONYMOUS
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import connect
 from raftwerk.wire.codec import decode_response, encode_request
@@ -48,7 +49,7 @@ class FakeController:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def method(request: Any) -> asyncio.Future[dict[str, Any]]:
+        def method(request: Any, *rights: Any) -> asyncio.Future[dict[str, Any]]:
             self.heard.append(name)
             future = asyncio.get_running_loop().create_future()
             if not self.hang:
@@ -111,7 +112,10 @@ def forwarded(version: int = 5) -> tuple[Request, bytes]:
     fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
     body = encode_request(ApiKey.CREATE_TOPICS, version, fields)
     request = Request(
-        SimpleNamespace(peer="192.0.2.7"), RequestHeader(ApiKey.CREATE_TOPICS, version, 5, "c"), memoryview(body), 0
+        SimpleNamespace(peer="192.0.2.7", principal=ANONYMOUS),
+        RequestHeader(ApiKey.CREATE_TOPICS, version, 5, "c"),
+        memoryview(body),
+        0,
     )
     return request, body
 
@@ -184,7 +188,7 @@ def test_not_controller_is_retried_until_there_is_a_controller(active: bool) -> 
 class VerboseController(FakeController):
     """Its answer is large, and has the bytes of NOT_CONTROLLER in its names."""
 
-    def create_topics(self, request: Any) -> asyncio.Future[Any]:
+    def create_topics(self, request: Any, *rights: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         rows = [{"name": f"\0){n}", "error_code": 0} for n in range(5_000)]
         future.set_result({"topics": rows})
@@ -265,7 +269,8 @@ def test_an_envelope_with_another_api_is_refused(inner: bytes) -> None:
 
 def test_addresses() -> None:
     assert address_bytes("192.0.2.7") == bytes([192, 0, 2, 7])
-    assert address_bytes("::1") == address_bytes("300.1.1.1") == bytes([127, 0, 0, 1])
+    assert address_bytes("::1") == address_bytes("::1%lo") == bytes([0] * 15 + [1])
+    assert address_bytes("300.1.1.1") == bytes([127, 0, 0, 1])
 
 
 def test_producer_ids_are_unique_and_fetched_ahead() -> None:

@@ -17,7 +17,10 @@ from support.controller.controller_listener import (
     topic_name,
 )
 
+from raftwerk.broker.authorization import Authorization
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
+from raftwerk.controller.metadata.metadata_records import AccessControlEntryRecord
+from raftwerk.security.authorizer.standard_authorizer import StandardAuthorizer
 from raftwerk.wire.api_keys import ApiKey
 
 ITEMS = 10_000
@@ -47,6 +50,31 @@ _many_topics, _one_large_topic, _small = _topics_in(State.HEALTHY), _partitions_
 
 def _broker_1_is_away() -> ControllerListener:
     return ControllerListener(state=State.LEADERLESS)
+
+
+def _guarded() -> ControllerListener:
+    """A controller with an authorizer, at which everybody is a super user."""
+    listener = ControllerListener()
+    listener.services.authorization = Authorization(StandardAuthorizer(["User:ANONYMOUS"]))
+    return listener
+
+
+def _entry(number: int) -> dict[str, Any]:
+    names = {"resource_name": f"t{number}", "principal": "User:alice", "host": "*"}
+    return {"resource_type": TOPIC_RESOURCE, "resource_pattern_type": 3, **names, "operation": 3, "permission_type": 3}
+
+
+def _filter(name: str | None) -> dict[str, Any]:
+    texts = {"resource_name_filter": name, "principal_filter": None, "host_filter": None}
+    return {"resource_type_filter": 1, "pattern_type_filter": 1, **texts, "operation": 1, "permission_type": 1}
+
+
+def _many_entries() -> ControllerListener:
+    listener = _guarded()
+    for image in (listener.services.controller.image, listener.services.metadata.image):
+        for number in range(ITEMS):
+            image.restore(AccessControlEntryRecord(UUID(int=number + 1), 2, f"t{number}", 3, "User:alice", "*", 3, 3))
+    return listener
 
 
 def _resources(configs: list[dict[str, Any]], *, is_known: bool = True) -> dict[str, Any]:
@@ -331,5 +359,9 @@ LONG_REQUESTS = [
         {"entries": [_quota("u", "request_percentage", 2 * ITEMS)], "validate_only": False},
         _small,
     ),
+    LongRequest("many entries", K.CREATE_ACLS, {"creations": [_entry(number) for number in range(ITEMS)]}, _guarded),
+    LongRequest("many filters", K.DELETE_ACLS, {"filters": [_filter(f"t{n}") for n in range(100)]}, _many_entries),
+    LongRequest("all entries", K.DELETE_ACLS, {"filters": [_filter(None)]}, _many_entries),
+    LongRequest("a list of all entries", K.DESCRIBE_ACLS, _filter(None), _many_entries),
     LongRequest("many listeners of a controller", K.CONTROLLER_REGISTRATION, _controller(2 * ITEMS), _small),
 ]
