@@ -66,12 +66,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
-    """An event that the first of `signals` (SIGINT and SIGTERM by default) sets; a second one ends the process."""
+    """An event that the first of `signals` (SIGINT and SIGTERM by default) sets.
+
+    A SIGINT after that ends the process at once. Other signals have no further effect: they may be sent
+    twice to nodes that are stopped together.
+    """
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
 
     def on_signal(received: signal.Signals) -> None:
-        if event.is_set():
+        if event.is_set() and received == signal.SIGINT:
             flush_logs()
             os._exit(128 + received)
         event.set()

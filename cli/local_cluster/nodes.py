@@ -103,6 +103,18 @@ def _show_partitions(view: ClusterView, as_json: bool) -> bool:
     return not behind and not leaderless
 
 
+no_progress_option = click.option(
+    "--timeout",
+    "limit_s",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a node may make no progress in stopping before it is killed.",
+)
+"""`--timeout` of commands that stop nodes."""
+
+
 class _Signal(click.ParamType[str]):
     """A signal as KILL, SIGKILL or 9; its value is the name without SIG."""
 
@@ -149,59 +161,81 @@ def kill(node_ids: tuple[int, ...], name: str, directory: str) -> None:
 
 @click.command(cls=Command)
 @click.argument("node_ids", type=int, nargs=-1, required=True, metavar="NODE...")
+@no_progress_option
 @directory_option
-def stop(node_ids: tuple[int, ...], directory: str) -> None:
+def stop(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
     """Stop nodes of a local cluster cleanly: they hand over what they lead, and end.
 
-    raftwerk start starts them again. To stop all nodes, use raftwerk down.
+    They are waited for as long as they make progress. Exit code 1 if one had to be killed. raftwerk start starts them
+    again. To stop all nodes, use raftwerk down.
 
     \b
     Example:
       raftwerk stop 2;  raftwerk start 2
     """
-    for node_id, pid in _sent(directory, node_ids, "TERM"):
-        click.echo(f"Stopped node {node_id} (process {pid}).")
+    from ...cluster.local.progress import killed_sentence
+    from ...cluster.local.supervisor import stop_nodes
+
+    stopped = stop_nodes([node for node, _ in _running(directory, node_ids)], limit_s, tell)
+    for node_id, pid in stopped.pids.items():
+        if node_id not in stopped.killed:
+            click.echo(f"Stopped node {node_id} (process {pid}).")
+    if stopped.killed:
+        raise click.ClickException(killed_sentence(stopped.killed, limit_s))
+
+
+def tell(sentence: str) -> None:
+    """Print what is waited for."""
+    click.echo(f"{sentence[0].upper()}{sentence[1:]}.", err=True)
+
+
+def _running(directory: str, node_ids: tuple[int, ...]) -> list[tuple[NodePlan, int]]:
+    """The nodes with their processes; exit code 1 when one of them does not run."""
+    from ...cluster.local.supervisor import node_pid
+
+    found = []
+    for node in [find_node(directory, one) for one in node_ids]:
+        pid = node_pid(node)
+        if pid is None:
+            raise click.ClickException(f"node {node.node_id} is not running; raftwerk start {node.node_id} starts it")
+        found.append((node, pid))
+    return found
 
 
 def _sent(directory: str, node_ids: tuple[int, ...], name: str) -> Iterator[tuple[int, int]]:
-    """Send the signal to all of the nodes; each node and its process, once it is gone if the signal ends it."""
+    """Send the signal to all of the nodes; each node and its process, once it is gone if the signal ends it at once."""
     from ...cluster.local.supervisor import node_pid
 
-    pids = {node.node_id: (node, node_pid(node)) for node in (find_node(directory, one) for one in node_ids)}
-    for node_id, (_, pid) in pids.items():
-        if pid is None:
-            raise click.ClickException(f"node {node_id} is not running; raftwerk start {node_id} starts it")
+    found = _running(directory, node_ids)
     sent = signal.Signals[f"SIG{name}"]
-    for _, pid in pids.values():
-        if pid is not None:
-            os.kill(pid, sent)
-            if sent == signal.SIGTERM:
-                os.kill(pid, signal.SIGCONT)  # a paused process takes the signal only then
+    for _, pid in found:
+        os.kill(pid, sent)
     deadline = time.monotonic() + _GONE_TIMEOUT_S
-    for node_id, (node, pid) in pids.items():
-        while sent in (signal.SIGKILL, signal.SIGTERM) and node_pid(node) == pid:
+    for node, pid in found:
+        while sent == signal.SIGKILL and node_pid(node) == pid:
             if time.monotonic() > deadline:
-                raise click.ClickException(f"node {node_id} (process {pid}) is still running; see {node.log_file}")
+                raise click.ClickException(f"node {node.node_id} (process {pid}) is still running; see {node.log_file}")
             time.sleep(0.01)
-        yield node_id, pid or 0
+        yield node.node_id, pid
 
 
 @click.command(cls=Command)
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
 @click.option(
     "--timeout",
-    "timeout_s",
+    "limit_s",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait; nodes that are not ready then go on starting.",
+    help="How long to wait for nodes that make no progress; they go on starting then.",
 )
 @directory_option
-def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
+def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
     """Start nodes of a local cluster (default: all that are down), and wait until they serve.
 
-    Exit code 1 as soon as one of them dies, or if one is not ready in time.
+    Nodes with many partitions take their time: they are waited for as long as they make progress. Exit code 1 as soon
+    as one of them dies, or if they make none.
 
     \b
     Examples:
@@ -228,7 +262,7 @@ def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
     try:
         for node_id in down:
             supervisor.start_node(node_id)
-        supervisor.wait_ready(down, timeout_s)
+        supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
         has_died = not all(child.alive for child in supervisor.children.values())
         raise click.ClickException(f"{error}{'' if has_died else _missing_majority(plan)}") from None

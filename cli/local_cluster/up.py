@@ -18,16 +18,29 @@ from ...cluster.command_line.cluster_address import default_directory
 from ...cluster.local.cluster_directory import check_not_foreign, make_directory
 from ...cluster.local.free_ports import PortTakenError, check_ports
 from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
-from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
+from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence
+from ...cluster.local.running_up import AnotherUpError, running_up, staying_with
+from ...cluster.local.supervisor import (
+    Child,
+    LocalNodeError,
+    Stopped,
+    Supervisor,
+    ask_to_stop,
+    last_line,
+    node_pid,
+    stop_by_pid_files,
+)
 from ...cluster.settings.node_config import ConfigError, load_config
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
-from .nodes import find_plan
+from .nodes import find_plan, no_progress_option, tell
 
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
 _RESTART_PAUSE_S = 1.0
+_UP_ENDS_S = 10.0
+"""How long `raftwerk up` may take to end when its nodes have."""
 
 
 @dataclass
@@ -153,28 +166,45 @@ def check_settings(plan: ClusterPlan) -> None:
 
 
 @click.command(cls=Command)
+@no_progress_option
 @directory_option
-def down(directory: str) -> None:
+def down(limit_s: float, directory: str) -> None:
     """Stop the nodes of a local cluster cleanly; raftwerk up starts them again.
+
+    A raftwerk up that stays with the cluster ends, too. Nodes with many partitions take their time: they are waited for
+    as long as they make progress. Exit code 1 if one had to be killed.
 
     \b
     Examples:
       raftwerk down
       raftwerk down --name orders
     """
-    stopped = stop_by_pid_files(directory)
-    if not stopped:
+    up_pid = running_up(directory)
+    if up_pid is not None:
+        ask_to_stop(up_pid)  # before its nodes, which it would start again
+    stopped = stop_by_pid_files(directory, limit_s, tell)
+    if up_pid is not None:
+        _wait_for_up(directory, up_pid)
+        late = stop_by_pid_files(directory, limit_s, tell)  # it may just have started one again
+        stopped = Stopped({**stopped.pids, **late.pids}, stopped.killed + late.killed)
+    elif not stopped.pids:
         find_plan(directory)
-    count = counted(len(stopped), "node")
-    click.echo(f"Stopped {count}: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
+    count = counted(len(stopped.pids), "node")
+    told = f"Stopped {count}: {', '.join(map(str, stopped.pids))}." if stopped.pids else "No node was running."
+    click.echo(told if up_pid is None else f"{told} raftwerk up (process {up_pid}) has ended.")
+    if stopped.killed:
+        raise click.ClickException(killed_sentence(stopped.killed, limit_s))
+
+
+def _wait_for_up(directory: str, pid: int) -> None:
+    deadline = time.monotonic() + _UP_ENDS_S
+    while running_up(directory) == pid:
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"raftwerk up (process {pid}) did not end: kill -9 {pid} ends it")
+        time.sleep(0.02)
 
 
 def _run(plan: ClusterPlan, options: _UpOptions) -> int:
-    stopping: list[int] = []
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stopping.append(number)
-
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
         ids, is_one = ", ".join(map(str, running)), len(running) == 1
@@ -182,12 +212,33 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         raise click.ClickException(f"{those} already running: raftwerk down stops the cluster")
     check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
     make_directory(plan.directory)
+    try:
+        with staying_with(plan.directory):
+            return _stay(plan, options)
+    except AnotherUpError as error:
+        raise click.ClickException(str(error)) from None
+
+
+class _AskedToStop(Exception):
+    """SIGTERM came before all nodes were ready."""
+
+
+def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
+    stopping: list[int] = []
+    is_ready = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stopping.append(number)
+        if not is_ready:
+            raise _AskedToStop if number == signal.SIGTERM else KeyboardInterrupt
+
     stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
-    previous: dict[signal.Signals, Any] = {}
+    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    killed: list[int] = []
     try:
-        took_s = supervisor.start()  # Ctrl-C raises KeyboardInterrupt here
-        previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+        took_s = supervisor.start(tell=tell)
+        is_ready = True
         if options.detach:
             supervisor.leave_running()
         _announce(plan, took_s, options)
@@ -197,16 +248,22 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     except LocalNodeError as error:
         click.echo(f"Error: {error}", err=True)
         return 1
+    except _AskedToStop:
+        click.echo("Error: SIGTERM came, as from raftwerk down, before all nodes were ready", err=True)
+        return 1
     finally:
-        forced = supervisor.stop()
+        is_ready = True  # another signal changes nothing any more
+        killed = supervisor.stop(tell=tell)
         if not options.detach:
-            stop_by_pid_files(plan.directory)  # also those that `raftwerk start` has started
+            killed += stop_by_pid_files(plan.directory, tell=tell).killed  # of those that `raftwerk start` has started
         for each, handler in previous.items():
             signal.signal(each, handler)
-    click.echo(
-        f"Stopped; {', '.join(f'node {one}' for one in forced)} had to be killed." if forced else "Stopped cleanly."
-    )
-    return 1 if forced else 0
+    if killed:
+        click.echo(f"Error: {killed_sentence(killed, NO_PROGRESS_LIMIT_S)}", err=True)
+        return 1
+    asked = ": SIGTERM came, as from raftwerk down" if signal.SIGTERM in stopping else ""
+    click.echo(f"Stopped cleanly{asked}.")
+    return 0
 
 
 def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:

@@ -20,6 +20,7 @@ from ..options import Command, log_options
 @click.option("--initial-controllers", "initial", hidden=True)
 @click.option("--no-initial-controllers", "no_initial", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
+@click.option("--progress-file", hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.option("--cuttable", is_flag=True, hidden=True)
 @click.pass_context
@@ -34,6 +35,7 @@ def node(
     initial: str | None,
     no_initial: bool,
     ready_fd: int | None,
+    progress_file: str | None,
     stop_at_eof: bool,
     cuttable: bool,
 ) -> None:
@@ -67,6 +69,7 @@ def node(
         cuttable,
         initial_controllers=initial,
         no_initial_controllers=no_initial,
+        progress_file=progress_file,
     )
     ctx.exit(run_node(options))
 

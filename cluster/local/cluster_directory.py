@@ -7,8 +7,11 @@ import re
 import shutil
 
 from .layout import INITIAL_CONTROLLERS
+from .running_up import UP_PID
 
-_CLUSTER_FILE = re.compile(rf"node-\d+|s\d+\.properties|n\d+\.(log|pid)|{INITIAL_CONTROLLERS}")
+_CLUSTER_FILE = re.compile(
+    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{re.escape(UP_PID)}|{INITIAL_CONTROLLERS}"
+)
 _GITIGNORE = ".gitignore"
 _IGNORE_ALL = "# Made by raftwerk up: the data of a local cluster.\n*\n"
 _NEUTRAL_FILES = (_GITIGNORE, "lost+found")

@@ -82,6 +82,11 @@ class NodePlan:
         return os.path.join(self.directory, f"n{self.node_id}.pid")
 
     @property
+    def progress_file(self) -> str:
+        """The path of the file that says what it does in a start or a stop that takes long."""
+        return os.path.join(self.directory, f"n{self.node_id}.progress")
+
+    @property
     def log_file(self) -> str:
         """The path of what it logs."""
         return os.path.join(self.directory, f"n{self.node_id}.log")

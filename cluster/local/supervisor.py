@@ -6,20 +6,23 @@ supervisor that was killed; a detached child does not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from ...runtime.log_lines import TEXT
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
 from .processes import command_line
+from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 
-STOP_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.5
 
 
 class LocalNodeError(Exception):
@@ -49,6 +52,14 @@ class Child:
         return self.process.pid
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The nodes that were running, with their process ids, and those of them that had to be killed."""
+
+    pids: Mapping[int, int]
+    killed: list[int]
+
+
 class Supervisor:
     """The processes of one local cluster. Its methods block; every wait has a limit in seconds."""
 
@@ -76,14 +87,14 @@ class Supervisor:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, timeout_s: float = 30.0) -> float:
+    def start(self, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> float:
         """Write the settings, start every node, wait until all are ready; returns the seconds it took."""
         began = time.monotonic()
         write_properties(self.plan)
         for node in self.plan.nodes:
             self.start_node(node.node_id)
         try:
-            self.wait_ready(timeout_s=timeout_s)
+            self.wait_ready(limit_s=limit_s, tell=tell)
         except LocalNodeError:
             self.stop()
             raise
@@ -96,6 +107,7 @@ class Supervisor:
         if running is not None and running.alive:
             return running
         plan = self.plan.node(node_id)
+        forget_progress(plan.progress_file)
         read_end, write_end = os.pipe()
         try:
             with open(plan.log_file, "ab") as log:
@@ -116,19 +128,22 @@ class Supervisor:
         child = self.children[node_id] = Child(plan, process, read_end, log_start)
         return child
 
-    def wait_ready(self, node_ids: list[int] | None = None, timeout_s: float = 30.0) -> None:
+    def wait_ready(
+        self, node_ids: list[int] | None = None, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent
+    ) -> None:
         """Wait until these nodes (default: all) serve.
 
-        Raises `LocalNodeError` as soon as one has died, or when one does not serve in time.
+        Raises `LocalNodeError` as soon as one has died, or when none of those left has shown progress for `limit_s`.
         """
         waiting = [self.children[node_id] for node_id in (node_ids or list(self.children))]
         waiting = [child for child in waiting if child.ready_at is None]
-        deadline = time.monotonic() + timeout_s
+        progress = Progress({child.plan.node_id: child.plan.progress_file for child in waiting}, tell)
         while waiting:
             pipes = {child.ready_pipe: child for child in waiting if child.ready_pipe is not None}
-            readable, _, _ = select.select(list(pipes), [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
-                raise LocalNodeError(_not_ready(waiting, timeout_s))
+            readable, _, _ = select.select(list(pipes), [], [], min(_LOOK_EVERY_S, limit_s))
+            silent_s = progress.look(child.plan.node_id for child in waiting)
+            if not readable and min(silent_s.values()) >= limit_s:
+                raise LocalNodeError(_not_ready(waiting, limit_s))
             dead = []
             for pipe in readable:
                 child = pipes[pipe]
@@ -176,20 +191,19 @@ class Supervisor:
         self.start_node(node_id)
         self.wait_ready([node_id], timeout_s)
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
-        """Stop every node cleanly, then by force; returns the ids of those that had to be forced."""
+    def stop(self, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> list[int]:
+        """Stop every node cleanly, and by force one that makes no progress for `limit_s`; see `wait_stopped`.
+
+        Returns the ids of those that had to be forced.
+        """
         alive = [child for child in self.children.values() if child.alive]
         for child in alive:
-            child.process.terminate()
-        deadline = time.monotonic() + timeout_s
-        forced = []
-        for child in alive:
-            try:
-                child.process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
-                forced.append(child.plan.node_id)
+            ask_to_stop(child.pid)
+        stopping = [
+            StoppingNode(one.plan.node_id, one.plan.progress_file, partial(_is_alive, one), one.process.kill)
+            for one in alive
+        ]
+        forced = wait_stopped(stopping, limit_s, tell)
         for child in self.children.values():
             self._forget_pipe(child)
             if child.process.stdin is not None:
@@ -210,6 +224,7 @@ class Supervisor:
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
+        command += ["--progress-file", plan.progress_file]
         if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
             known = self._first_voters
             command += ["--no-initial-controllers"] if known is None else ["--initial-controllers", known]
@@ -228,32 +243,50 @@ class Supervisor:
             child.ready_pipe = None
 
 
-def _not_ready(waiting: list[Child], timeout_s: float) -> str:
+def _is_alive(child: Child) -> bool:
+    return child.alive
+
+
+def _not_ready(waiting: list[Child], limit_s: float) -> str:
     ids = ", ".join(str(child.plan.node_id) for child in waiting)
     who = f"node {ids} is" if len(waiting) == 1 else f"nodes {ids} are"
-    return f"{who} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}"
+    return f"{who} not ready after {limit_s:g} s without progress; see {waiting[0].plan.log_file}"
 
 
-def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
-    """Stop the nodes whose pid files are in `directory`; returns the ids of those that were running."""
-    running: dict[int, tuple[int, str]] = {}
-    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
+def stop_by_pid_files(directory: str, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
+    """Stop the nodes whose pid files are in `directory`; see `stop_nodes`."""
+    found = []
+    for name in os.listdir(directory) if os.path.isdir(directory) else []:
         stem, dot, suffix = name.partition(".")
         if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
-            pid = _read_pid(os.path.join(directory, name))
-            file = os.path.join(directory, f"s{stem[1:]}.properties")
-            if pid is not None and _is_node(pid, file):
-                running[int(stem[1:])] = pid, file
-    for pid, _ in running.values():
-        os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGCONT)  # a paused process takes the signal only then
-    deadline = time.monotonic() + timeout_s
-    while any(_is_node(*one) for one in running.values()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for pid, file in running.values():
-        if _is_node(pid, file):
-            os.kill(pid, signal.SIGKILL)
-    return sorted(running)
+            found.append(NodePlan(int(stem[1:]), None, None, directory, {}))
+    return stop_nodes(sorted(found, key=lambda node: node.node_id), limit_s, tell)
+
+
+def stop_nodes(nodes: Iterable[NodePlan], limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
+    """Stop those of the nodes that run by their pid files, and wait until they have ended; see `wait_stopped`."""
+    running = {node.node_id: (node, pid) for node in nodes if (pid := node_pid(node)) is not None}
+    for _, pid in running.values():
+        ask_to_stop(pid)
+    killed = wait_stopped([_stopping(*one) for one in running.values()], limit_s, tell)
+    return Stopped({node_id: pid for node_id, (_, pid) in running.items()}, killed)
+
+
+def _stopping(node: NodePlan, pid: int) -> StoppingNode:
+    return StoppingNode(
+        node.node_id, node.progress_file, lambda: node_pid(node) == pid, lambda: _signal(pid, signal.SIGKILL)
+    )
+
+
+def ask_to_stop(pid: int) -> None:
+    """Send SIGTERM to a process, paused or not; nothing happens if it has ended."""
+    _signal(pid, signal.SIGTERM)
+    _signal(pid, signal.SIGCONT)  # a paused process takes the signal only then
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def node_pid(plan: NodePlan) -> int | None:

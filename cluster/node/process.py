@@ -7,11 +7,12 @@ wrong (one line for each problem); 70, a broken invariant stopped it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ class NodeOptions:
     initial_controllers: str | None = None
     """The first voters, where `format_id` formats a controller with dynamic voters."""
     no_initial_controllers: bool = False
+    progress_file: str | None = None
+    """Says what the node does in a start or a stop that takes long, for the command that waits for it."""
 
 
 def run_node(options: NodeOptions) -> int:
@@ -155,11 +158,13 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         _watch_stdin(asked_to_stop, NetworkCuts() if options.is_cuttable else None)
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
+    on_progress = _progress_writer(options.progress_file)
     stalls = StallWatch(stall_ms) if stall_ms else None
     if exporter is None:
-        node = Node(config, runtime)
+        node = Node(config, runtime, on_progress=on_progress)
     else:
-        node = Node(config, exporter.with_timed_disk(runtime), observers=exporter.observers)
+        disk_timed = exporter.with_timed_disk(runtime)
+        node = Node(config, disk_timed, observers=exporter.observers, on_progress=on_progress)
     reason: str | None = None
     code = EXIT_FAILED
     try:
@@ -187,6 +192,18 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         if stalls is not None:
             stalls.stop()
     return EXIT_STOPPED if reason is None else _fail(reason, code)  # it is the last line of the log
+
+
+def _progress_writer(path: str | None) -> Callable[[str], None]:
+    """A function that writes what the node does into this file, if there is one."""
+
+    def tell(text: str) -> None:
+        flush_logs()  # no iteration of the loop ends while logs are closed
+        if path is not None:
+            with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:  # the disk may be full
+                file.write(text)
+
+    return tell
 
 
 def _exporter(config: NodeConfig) -> Exporter | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from ...runtime.incremental_work import PLAIN_STEP, Work, run_at_once
 from ...runtime.ports import Runtime
@@ -27,9 +28,10 @@ _logger = logging.getLogger(__name__)
 
 
 class LoadProgress:
-    """How many logs are opened and bytes are checked; logged every two seconds where there is a loop."""
+    """How many logs are opened and bytes are checked; logged and told every two seconds where there is a loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_progress: Callable[[str], None]) -> None:
+        self._on_progress = on_progress
         self.logs_total = 0
         self.logs_opened = 0
         self.checked_bytes = 0
@@ -57,6 +59,7 @@ class LoadProgress:
         now_s = _now_s()
         if now_s - self._reported_s >= _REPORT_EVERY_S:
             self._reported_s = now_s
+            self._on_progress(f"has opened {self.logs_opened:,} of {self.logs_total:,} logs")
             _logger.info(
                 "opening logs: %d of %d, %.1f MB checked so far",
                 *(self.logs_opened, self.logs_total, self.checked_bytes / 1e6),
@@ -95,7 +98,7 @@ class LogLoader:
 
         A directory whose disk refuses fails. `LogDirError` when the node cannot work with what is left.
         """
-        progress = LoadProgress()
+        progress = LoadProgress(self._config.on_progress)
         for log_dir in self._directories:
             if log_dir.failure is not None:
                 continue

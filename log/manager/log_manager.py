@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once, run_in_steps
-from ...runtime.ports import Runtime
+from ...runtime.ports import Clock, Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
@@ -35,6 +35,7 @@ from .log_scrubber import LogScrubber
 from .stray_logs import why_stray
 
 _logger = logging.getLogger(__name__)
+_TELL_EVERY_MS = 1_000
 
 
 class LogManager:
@@ -130,7 +131,8 @@ class LogManager:
             self.metadata_scrubber.stop()
         self.metadata_scrubber = None
         self.future_logs.close()
-        cleanly_closed = [log_dir for log_dir in self.directories if _close_logs(log_dir)]
+        progress = _ClosingProgress(len(self.logs), self._runtime.clock, self._config.on_progress)
+        cleanly_closed = [log_dir for log_dir in self.directories if _close_logs(log_dir, progress)]
         self.checkpoint_recovery_points()
         for log_dir in cleanly_closed:
             _mark_clean(log_dir, broker_epoch)
@@ -269,7 +271,30 @@ class _MetadataLogHost:
         self._log_dir.note_damage(tp, offset)
 
 
-def _close_logs(log_dir: LogDirectory) -> bool:
+class _ClosingProgress:
+    """How many logs are closed; logged and told about each second.
+
+    It reads the wall clock, because no iteration of the loop ends meanwhile.
+    """
+
+    def __init__(self, count: int, clock: Clock, tell: Callable[[str], None]) -> None:
+        self._count = count
+        self._clock = clock
+        self._tell = tell
+        self._closed = 0
+        self._told_at_ms = clock.wall_ms()
+
+    def closed(self) -> None:
+        """One more log is closed."""
+        self._closed += 1
+        now_ms = self._clock.wall_ms()
+        if abs(now_ms - self._told_at_ms) >= _TELL_EVERY_MS:
+            self._told_at_ms = now_ms
+            _logger.info("closing logs: %d of %d", self._closed, self._count)
+            self._tell(f"has closed {self._closed:,} of {self._count:,} logs")
+
+
+def _close_logs(log_dir: LogDirectory, progress: _ClosingProgress) -> bool:
     """Close the logs of a directory; whether everything in it is durable."""
     is_clean = log_dir.is_usable or log_dir.was_cleanly_shut_down
     for log in log_dir.logs.values():
@@ -278,6 +303,7 @@ def _close_logs(log_dir: LogDirectory) -> bool:
         except StorageError as error:
             is_clean = False
             _logger.error("%s", error)
+        progress.closed()
     return is_clean and log_dir.failure is None
 
 

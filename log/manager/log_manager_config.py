@@ -23,6 +23,10 @@ def _ignore_dir_failure(path: str, error: OSError) -> None:
     pass
 
 
+def _ignore_progress(text: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
     """`log.retention.check.interval.ms` and `producer.id.expiration.ms`."""
@@ -55,6 +59,7 @@ class LogManagerConfig:
     """Settings of all logs of a node.
 
     `on_dir_failed` is called once for a directory whose disk fails; its logs refuse everything from then on.
+    `on_progress` hears, in words that follow "the node", how far the opening and closing of many logs has come.
     `metadata_dir` is the one that the node cannot work without. If it is not among `data_dirs` it gets no partitions;
     empty `data_dirs` stand for all.
     """
@@ -65,6 +70,7 @@ class LogManagerConfig:
     defaults: LogConfig = field(default_factory=LogConfig)
     file_delete_delay_ms: int = 60_000
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
+    on_progress: Callable[[str], None] = _ignore_progress
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     recovery_points: RecoveryPointConfig = field(default_factory=RecoveryPointConfig)

@@ -34,7 +34,7 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
     with process("raftwerk", "node", elsewhere) as stranger:
         Path(node.pid_file).write_text(f"{stranger.pid}\n")
         assert node_pid(node) is None
-        assert stop_by_pid_files(node.directory, timeout_s=0) == []
+        assert not stop_by_pid_files(node.directory, limit_s=0).pids
         assert stranger.poll() is None
     with process("raftwerk", "node", node.properties_file) as own:
         Path(node.pid_file).write_text(f"{own.pid}\n")
@@ -42,5 +42,5 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
         while node_pid(node) is None and time.monotonic() < deadline:
             pass  # the system shows a process's arguments a little after its start
         assert node_pid(node) == own.pid
-        assert stop_by_pid_files(node.directory) == [1]
+        assert list(stop_by_pid_files(node.directory).pids) == [1]
         assert own.wait() < 0

@@ -55,6 +55,20 @@ def test_the_table_is_drawn_again_where_it_was_on_a_narrower_terminal(directory:
         assert terminal.wait() == 0 and "Stopped cleanly." in terminal.shown
 
 
+@pytest.mark.parametrize("options", [(), ("--restart",)])
+def test_down_ends_an_up_that_stays(directory: str, options: tuple[str, ...]) -> None:
+    with Terminal("up", "-n", "2", "--port", "0", "-d", directory, *options) as terminal:
+        terminal.read_until("active controller")
+        assert "already running" in fails(1, "up", "-d", directory)
+        ok("stop", "2", "-d", directory)
+        told = ok("down", "-d", directory)
+        assert re.search(r"Stopped [12] nodes?: 1(, 2)?\. raftwerk up \(process \d+\) has ended\.", told)
+        assert terminal.wait() == 0
+        assert "Stopped cleanly: SIGTERM came, as from raftwerk down." in terminal.shown
+    assert [node_pid(node) for node in load_plan(directory).nodes] == [None, None]
+    assert ok("down", "-d", directory) == "No node was running.\n"
+
+
 def make_cluster(directory: str, nodes: int) -> str:
     """A cluster that is down; returns its bootstrap servers."""
     ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")

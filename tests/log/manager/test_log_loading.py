@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -43,8 +43,8 @@ def filled(logs: int, batches: int) -> tuple[Runtime, SimDisk, dict[TopicPartiti
     return runtime, disk, content
 
 
-def manager_of(runtime: Runtime) -> LogManager:
-    return LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LARGE))
+def manager_of(runtime: Runtime, on_progress: Callable[[str], None] = lambda text: None) -> LogManager:
+    return LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LARGE, on_progress=on_progress))
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -97,9 +97,10 @@ def test_progress_is_logged_while_the_device_is_slow(caplog: pytest.LogCaptureFi
     runtime, disk, content = filled(12, 3)
     disk.make_cold()
     disk.set_sync_latency(0.9, 1.1)
+    heard: list[str] = []
 
     async def main() -> None:
-        manager = manager_of(runtime)
+        manager = manager_of(runtime, on_progress=heard.append)
         manager.begin_load()
         await manager.load_soon()
         manager.shutdown()
@@ -108,6 +109,7 @@ def test_progress_is_logged_while_the_device_is_slow(caplog: pytest.LogCaptureFi
         run(main())
     told = [line for line in caplog.messages if line.startswith("opening logs: ")]
     assert len(told) >= 3 and any(f" of {len(content)}, " in line for line in told)
+    assert len(heard) == len(told) and heard[0].endswith(f" of {len(content)} logs")
     assert any(line.startswith("12 logs opened in ") for line in caplog.messages)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -100,6 +101,32 @@ def test_a_directory_in_use() -> None:
         manager_of(runtime).acquire()
     manager.shutdown()
     loaded(runtime)
+
+
+class TickingClock:
+    """Goes on by half a second each time it is read."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+
+    def wall_ms(self) -> int:
+        self._now_ms += 500
+        return self._now_ms
+
+
+def test_a_shutdown_says_how_far_it_is() -> None:
+    runtime, _ = formatted()
+    heard: list[str] = []
+    manager = LogManager(
+        replace(runtime, clock=TickingClock()),
+        LogManagerConfig(("/data",), CLUSTER, 1, SMALL, on_progress=heard.append),
+    )
+    manager.load()
+    for partition in range(5):
+        manager.create(TopicPartition("t", partition), UUID(int=1))
+    heard.clear()
+    manager.shutdown()
+    assert heard == ["has closed 2 of 5 logs", "has closed 4 of 5 logs"]
 
 
 def test_a_directory_that_is_not_there_or_not_formatted() -> None:

@@ -1,0 +1,56 @@
+"""The `raftwerk up` that stays with a local cluster: at most one at a time, and others can find it.
+
+It holds a lock on a file with its process id, so a number that is left there after a crash misleads nobody.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+UP_PID = "up.pid"
+
+
+class AnotherUpError(Exception):
+    """Another `raftwerk up` stays with the cluster; `pid` is its process."""
+
+    def __init__(self, directory: str, pid: int) -> None:
+        self.pid = pid
+        super().__init__(f"raftwerk up runs with {directory} already (process {pid}): raftwerk down ends it")
+
+
+@contextmanager
+def staying_with(directory: str) -> Iterator[None]:
+    """Be the `raftwerk up` of this directory for as long as the context lasts. Raises `AnotherUpError`."""
+    path = os.path.join(directory, UP_PID)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AnotherUpError(directory, _number(file.read())) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def running_up(directory: str) -> int | None:
+    """The process of the `raftwerk up` that stays with the cluster in this directory; None when there is none."""
+    try:
+        with open(os.path.join(directory, UP_PID), encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with open(os.path.join(directory, UP_PID), encoding="ascii") as file:
+            return _number(file.read()) or None
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    return None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.strip().isdigit() else 0
