@@ -8,11 +8,12 @@ import re
 
 def os_reason(error: OSError) -> str:
     """The reason, after the file if there is one: `/data/1: no space left on device`."""
-    words = _words(error)
+    words = os_words(error)
     return words if error.filename is None else f"{os.fsdecode(error.filename)}: {words}"
 
 
-def _words(error: OSError) -> str:
+def os_words(error: OSError) -> str:
+    """The reason without the file, for sentences that name it themselves."""
     words = error.strerror
     # asyncio puts the address in the place of the reason, and joins the reasons of several addresses in one text.
     number = error.errno if isinstance(error, ConnectionError) else None

@@ -141,7 +141,7 @@ def _command_config() -> Callable[[F], F]:
 
 
 def _on_command_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value is not None:
+    if value is not None and context.meta.get(_COMMAND_CONFIG) != value:
         context.meta[_COMMAND_CONFIG] = value
         _use_login(value)
 
@@ -150,12 +150,15 @@ def _use_login(path: str) -> None:
     """Let all connections of this command log in as the file says."""
     from ...runtime.loop import real_runtime
     from ..client.cluster_client import CURRENT_LOGIN
-    from ..settings.client_properties import ClientPropertiesError, load_login
+    from ..settings.client_properties import ClientPropertiesError, load_properties
 
     try:
-        CURRENT_LOGIN.set(load_login(path, real_runtime()))
+        properties = load_properties(path, real_runtime())
     except ClientPropertiesError as error:
         raise WrongConfiguration(str(error)) from None
+    for warning in properties.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    CURRENT_LOGIN.set(properties.login)
     click.get_current_context().meta[_LOGIN_FILE] = path
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ...controller.configs.security_configs import LISTENER_CONFIGS, SECURITY_PROTOCOLS
+from ...controller.configs.security_configs import LISTENER_CONFIGS
+from ...runtime.os_errors import os_words
 from ...runtime.ports import Runtime
 from ...runtime.tls_contexts import TlsError, client_context
 from ...security.client_login import ClientLogin
 from ...security.jaas import parse_jaas
-from ...wire.config_def import InvalidValue
+from ...wire.config_def import ConfigKey, InvalidValue, shown
+from .client_configs import CLIENT_CONFIGS, suspicious_lines
 from .listener_security import check_mechanism, client_exchange, tls_material, tls_options, uses_sasl, uses_tls
 from .node_config import ConfigError
 from .properties import parse_properties
@@ -20,46 +23,65 @@ class ClientPropertiesError(Exception):
     """The file of a client's properties cannot be used; the text says why, and shows no secret."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientProperties:
+    """How a command logs in, None for PLAINTEXT, and a sentence for each line of the file that is probably wrong."""
+
+    login: ClientLogin | None
+    warnings: Sequence[str]
+
+
 class _Values:
-    """The values of the file, with the defaults of nodes where they are the same."""
+    """The parsed values of the file, with defaults."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = properties
+        self._values = {
+            name: _parsed(CLIENT_CONFIGS[name], text) for name, text in properties.items() if name in CLIENT_CONFIGS
+        }
 
     def __getitem__(self, key: str) -> Any:
-        text = self._properties.get(key)
-        try:
-            return LISTENER_CONFIGS[key].default_value if text is None else LISTENER_CONFIGS[key].parse(text)
-        except InvalidValue as error:
-            raise ClientPropertiesError(f"{key}: {error.reason}; {error.way_out}") from None
+        if key in self._values:
+            return self._values[key]
+        known = CLIENT_CONFIGS.get(key) or LISTENER_CONFIGS[key]
+        return known.default_value
 
 
-def load_login(path: str, runtime: Runtime) -> ClientLogin | None:
-    """The login that the file asks for; None for PLAINTEXT. Raises `ClientPropertiesError`."""
+def load_properties(path: str, runtime: Runtime) -> ClientProperties:
+    """Read the file. Raises `ClientPropertiesError`, also for values of settings that do nothing here."""
     try:
         properties = parse_properties(runtime.disk.read_bytes(path).decode())
-        return _login(properties, runtime)
+        warnings = [f"{path}: {sentence}" for sentence in suspicious_lines(properties)]
+        return ClientProperties(_login(_Values(properties), runtime), warnings)
     except OSError as error:
-        raise ClientPropertiesError(f"cannot read {path}: {error.strerror}") from None
+        raise ClientPropertiesError(f"cannot read {path}: {os_words(error)}") from None
     except UnicodeDecodeError:
         raise ClientPropertiesError(f"{path} is not a text file") from None
     except (ClientPropertiesError, ValueError, TlsError, ConfigError) as error:
         raise ClientPropertiesError(f"{path}: {error}") from None
 
 
-def _login(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | None:
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in SECURITY_PROTOCOLS:
-        raise ClientPropertiesError(f"security.protocol={protocol}: it must be one of {', '.join(SECURITY_PROTOCOLS)}")
+def _parsed(key: ConfigKey, text: str) -> Any:
+    try:
+        return key.parse(text.upper() if key.name == "security.protocol" else text)
+    except InvalidValue as error:
+        what = f"{key.name}={shown(key.name, text)}"
+        raise ClientPropertiesError(f"{what}: {error.reason}; {error.way_out}") from None
+
+
+def _login(values: _Values, runtime: Runtime) -> ClientLogin | None:
+    protocol = values["security.protocol"]
     if protocol == "PLAINTEXT":
         return None
-    values = _Values(properties)
     tls = client_context(tls_material(values, runtime.disk), tls_options(values)) if uses_tls(protocol) else None
     if not uses_sasl(protocol):
         return ClientLogin(tls)
-    jaas = properties.get("sasl.jaas.config")
+    mechanism = values["sasl.mechanism"] or "GSSAPI"
+    check_mechanism("sasl.mechanism", mechanism)
+    jaas = values["sasl.jaas.config"]
     if jaas is None:
         raise ClientPropertiesError("sasl.jaas.config is not set; it has the user's name and password")
-    mechanism = properties.get("sasl.mechanism", "GSSAPI")
-    check_mechanism("sasl.mechanism", mechanism)
-    return ClientLogin(tls, client_exchange("sasl.jaas.config", mechanism, parse_jaas(jaas).options, runtime))
+    try:
+        options = parse_jaas(jaas).options
+    except ValueError as error:
+        raise ClientPropertiesError(f"sasl.jaas.config: {error}") from None
+    return ClientLogin(tls, client_exchange("sasl.jaas.config", mechanism, options, runtime))

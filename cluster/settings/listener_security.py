@@ -8,7 +8,7 @@ from typing import Any
 
 from ...broker.network.listener_security import ListenerSecurity
 from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS
-from ...runtime.os_errors import os_reason
+from ...runtime.os_errors import os_words
 from ...runtime.ports import Disk, Runtime
 from ...runtime.tls_contexts import TlsContext, TlsError, TlsMaterial, TlsOptions, client_context, server_context
 from ...security.client_login import ClientLogin
@@ -229,7 +229,7 @@ def _read(disk: Disk, path: str) -> bytes:
     try:
         return disk.read_bytes(path)
     except OSError as error:
-        raise TlsError(f"cannot read {path}: {os_reason(error)}") from None
+        raise TlsError(f"cannot read {path}: {os_words(error)}") from None
 
 
 def _problem(key: str, value: str | None, reason: str, way_out: str) -> ConfigError:
