@@ -21,6 +21,7 @@ from ..wire.client import Connection, connect
 from .apis.api_table import broker_registry
 from .apis.metadata.recently_fenced_brokers import RecentlyFencedBrokers
 from .apis.metadata.suspected_brokers import SuspectedBrokers
+from .authorization import Authorization
 from .config import BrokerConfig
 from .groups.group_config import OFFSETS_TOPIC
 from .groups.group_coordinator import GroupCoordinator
@@ -58,8 +59,10 @@ class Broker:
         loader: MetadataLoader,
         find_controller: Callable[[], ControllerAddress | None],
         on_fatal: Callable[[BaseException], None],
+        authorization: Authorization | None = None,
     ) -> None:
         self.config = config
+        self._authorization = authorization or Authorization()
         self._runtime = runtime
         self._loader = loader
         self._on_fatal = on_fatal
@@ -162,6 +165,7 @@ class Broker:
             transactions=self.transactions,
             verifier=verifier,
             transactional_appends=TransactionalAppends(verifier, replicas),
+            authorization=self._authorization,
             quotas=self.quotas,
         )
         return Dispatcher(registry, services, self._on_fatal)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
+from ...broker.authorization import Authorization
 from ...broker.broker import Broker
 from ...broker.network.connection_quota import ConnectionQuota
 from ...broker.network.server import Server
@@ -18,6 +19,7 @@ from ...log.manager.log_manager import LogManager
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
+from ..settings.authorizer_settings import make_authorizer
 from ..settings.listener_security import listener_security, login_to_brokers, login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import (
@@ -70,7 +72,9 @@ class BrokerRole:
             login_to_brokers=login_to_brokers(config, runtime),
             login_to_controllers=login_to_controllers(config, runtime),
         )
-        self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal)
+        self._authorization = Authorization(make_authorizer(config))
+        loader.subscribe(self._authorization.on_metadata)
+        self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal, self._authorization)
         self.replica_manager = ReplicaManager(
             replica_manager_config(config, cluster_id),
             runtime,
@@ -104,6 +108,7 @@ class BrokerRole:
 
         Raises OSError when a port is in use, and what `LogManager.load` raises. The quorum runs while logs are checked.
         """
+        self._authorization.begin(self._loader.image)
         await self.log_manager.load_soon()
         self._is_loaded = True
         if self.log_manager.previous_broker_epoch < 0:

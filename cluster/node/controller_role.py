@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...broker.apis.api_table import controller_dispatcher
+from ...broker.authorization import Authorization
 from ...broker.network.server import Server
 from ...broker.services import ControllerServices
 from ...controller.brokers.listener_probe import tcp_probe
@@ -13,6 +14,7 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...controller.quorum_controller import ControllerPorts, QuorumController
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
+from ..settings.authorizer_settings import make_authorizer
 from ..settings.listener_security import listener_security, login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import broker_config, controller_settings, request_memory, server_config
@@ -34,6 +36,9 @@ class ControllerRole:
         observers: NodeObservers,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
+        self._loader = loader
+        self._authorization = authorization = Authorization(make_authorizer(config))
+        loader.subscribe(authorization.on_metadata)  # before the controller, whose answers say that changes hold
         ports = ControllerPorts(
             append=raft.append,
             log_end_offset=lambda: raft.log_end_offset,
@@ -58,6 +63,7 @@ class ControllerRole:
             endpoints=raft.voter_endpoints,
             supported_features=supported,
             config=broker_config(config, raft.config.cluster_id, ()),
+            authorization=authorization,
         )
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
@@ -74,6 +80,10 @@ class ControllerRole:
         for server in self.servers:
             await listen(server)
         self._registrar.start()
+
+    def on_caught_up(self) -> None:
+        """The node knows the committed metadata: ACLs hold from now on. Before, only super users are allowed."""
+        self._authorization.begin(self._loader.image)
 
     async def stop(self) -> None:
         """Refuse the pending requests and close the connections."""

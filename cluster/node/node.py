@@ -220,6 +220,8 @@ class Node:
         known = self.loader.leader.leader_id is not None and self.raft.is_high_watermark_current
         if known and self.loader.image.offset >= self.raft.high_watermark - 1:
             self._caught_up.set_result(None)
+            if self._controller_role is not None:
+                self._controller_role.on_caught_up()
 
     # ---- failing
 

@@ -22,7 +22,12 @@ def load_policies(values: Mapping[str, Any], properties: Mapping[str, str]) -> P
 
 
 def policy_class(name: str) -> type:
-    """The class of `package.module:Class` or `package.module.Class`. Raises `PolicyError`."""
+    """The class of a policy: `package.module:Class` or `package.module.Class`. Raises `PolicyError`."""
+    return loaded_class(name, "validate(request)")
+
+
+def loaded_class(name: str, method: str) -> type:
+    """The class of that name, which must have the method. `method` is as a person writes it. Raises `PolicyError`."""
     module_name, _, class_name = name.partition(":") if ":" in name else name.rpartition(".")
     if not module_name or not class_name:
         raise PolicyError("it is not package.module:Class")
@@ -33,8 +38,8 @@ def policy_class(name: str) -> type:
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         raise PolicyError(f"module {module_name} has no class {class_name}")
-    if not callable(getattr(found, "validate", None)):
-        raise PolicyError(f"{class_name} has no method validate(request)")
+    if not callable(getattr(found, method.partition("(")[0], None)):
+        raise PolicyError(f"{class_name} has no method {method}")
     return found
 
 

@@ -15,6 +15,7 @@ from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS, SECURITY_PROTOCOLS
 from ...wire.config_def import ConfigKey, InvalidValue, shown
 from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
+from .authorizer_settings import authorizer_warnings, check_authorizer
 from .properties import parse_properties, properties_from_env
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
@@ -391,6 +392,7 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
     _check_dirs(config, refuse)
     _check_timeouts(config, refuse)
     _check_policies(config, refuse)
+    check_authorizer(config, refuse)
     return problems
 
 
@@ -581,4 +583,4 @@ def relation_warnings(config: NodeConfig) -> list[str]:
             f"controller.quorum.voters: {len(config.voters)} voters survive no more failures than "
             f"{len(config.voters) - 1}; use an odd number"
         )
-    return warnings
+    return warnings + authorizer_warnings(config)

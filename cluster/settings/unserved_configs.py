@@ -12,7 +12,7 @@ _UNSERVED = re.compile(
     offsets\..* | transaction(al)?\..* | group\..* | share\..* | streams?\..* | producer\.id\..*
   | producer\.purgatory\..* | fetch\.purgatory\..* | delete\.records\.purgatory\..*
   | sasl\..* | ssl\..* | security\..*
-  | principal\..* | authorizer\..* | super\.users | allow\.everyone\..* | early\.start\.listeners | log\.cleaner\..*
+  | principal\..* | authorizer\..* | early\.start\.listeners | log\.cleaner\..*
   | log\.cleanup\..* | log\.retention\..* | log\.segment\.delete\.delay\.ms | log\.roll\.jitter\..* | log\.preallocate
   | log\.flush\.(scheduler|start)\..* | log\.deletion\..* | log\.dir\.failure\..* | log\.initial\..* | log\.local\..*
   | log\.message\.timestamp\.(before|after)\..* | log\.message\.downconversion\.enable

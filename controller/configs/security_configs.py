@@ -7,7 +7,7 @@ for one listener and mechanism, as `listener.name.<name>.<mechanism>.sasl.jaas.c
 from __future__ import annotations
 
 from ...runtime.tls_contexts import CLIENT_AUTH, TLS_PROTOCOLS
-from ...wire.config_def import INT, LIST, LONG, NOT_NEGATIVE, PASSWORD, POSITIVE, STRING, ConfigKey, one_of
+from ...wire.config_def import BOOLEAN, INT, LIST, LONG, NOT_NEGATIVE, PASSWORD, POSITIVE, STRING, ConfigKey, one_of
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JAAS_CONFIG = ConfigKey(
@@ -92,6 +92,25 @@ SECURITY_CONFIGS: tuple[ConfigKey, ...] = (
     ),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "The mechanism of logins at brokers."),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The mechanism of logins at controllers."),
+    ConfigKey(
+        "authorizer.class.name",
+        STRING,
+        "",
+        "Who decides who may do what: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or a Python class "
+        "(package.module:Class). Empty: everybody may do everything.",
+    ),
+    ConfigKey(
+        "super.users",
+        STRING,
+        "",
+        "Principals that may do everything, joined by semicolons, such as User:admin;User:broker.",
+    ),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found",
+        BOOLEAN,
+        "false",
+        "Whether everybody may do everything to a resource for which there is no ACL.",
+    ),
     JAAS_CONFIG,
     *_TLS,
     *_SASL,
