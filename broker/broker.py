@@ -98,7 +98,7 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
-        self.quotas = ClientQuotas(loader.image, config.quota_window)
+        self.quotas = ClientQuotas(loader.image, config.quota_window, runtime.stopwatch)
         loader.subscribe(self._on_metadata)
         loader.subscribe(self.quotas.on_metadata)
         loader.subscribe(self._broker_channels.on_metadata)
@@ -168,7 +168,7 @@ class Broker:
             authorization=self._authorization,
             quotas=self.quotas,
         )
-        return Dispatcher(registry, services, self._on_fatal)
+        return Dispatcher(registry, services, self._on_fatal, request_quota=self.quotas.request)
 
     async def start(self) -> None:
         """Begin to register and to send heartbeats.

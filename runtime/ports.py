@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
@@ -234,3 +235,5 @@ class Runtime:
     threads: ComputeThreads = field(default_factory=LoopAsThreads)
     secret_bytes: Callable[[int], bytes] = os.urandom
     """So many bytes that nobody can guess, for nonces and keys."""
+    stopwatch: Callable[[], float] = time.perf_counter
+    """Seconds of a precise clock, to measure how long the loop works. In the simulator it stands still."""

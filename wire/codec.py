@@ -567,6 +567,13 @@ def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
     return _encode(_api_writer(api_key, version, "response"), fields)
 
 
+@cache
+def begins_with_throttle_time(api_key: int, version: int) -> bool:
+    """Whether the first field of a response's body is the throttle time (KIP-124), four bytes."""
+    fields = load_api_schema(ApiKey(api_key), version, "response").fields
+    return bool(fields) and fields[0].name == "throttle_time"
+
+
 def decode_data(name: str, version: int, data: Buffer, offset: int = 0) -> Struct:
     """A message that is no request or response, such as `leader_change_message`. Raises as `decode_request`."""
     return _decode(_data_reader(name, version), data, offset)

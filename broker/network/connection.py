@@ -313,7 +313,11 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> bool:
         is_granted = self._budget.units_left > self._units_kept
         if is_granted and not self._is_closing and (not self._pending or self._may_start(frame)):
-            self._dispatcher.start(self, frame, self._begin)
+            quota = self._dispatcher.request_quota
+            if quota is None or not quota.is_on:
+                self._dispatcher.start(self, frame, self._begin)
+            else:
+                quota.start(self._dispatcher.start, self, frame, self._begin)
             return True
         self._hold_frame()
         return False

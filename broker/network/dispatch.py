@@ -21,6 +21,7 @@ from ...wire.codec import Struct, decode_request, encode_response
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry, Result
+from ..quotas.request_quota import RequestQuota
 from .decoded_memory import DecodedItems
 from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps
 from .loop_budget import ITEMS_PER_UNIT, Finished, LoopBudget
@@ -29,6 +30,7 @@ from .request import Request, RequestSink
 BEFORE_AUTHENTICATION = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 C = TypeVar("C")
+T = TypeVar("T")
 logger = logging.getLogger("raftwerk.broker")
 
 IN_ONE_STEP_BYTES = 4096
@@ -48,6 +50,7 @@ class Dispatcher(Generic[C]):
         budget: LoopBudget | None = None,
         *,
         after_login: ApiRegistry[C] | None = None,
+        request_quota: RequestQuota | None = None,
     ) -> None:
         self.registry = registry
         self._after_login = after_login
@@ -61,6 +64,8 @@ class Dispatcher(Generic[C]):
         """The APIs of which a request may start while earlier ones of such APIs are unanswered."""
         self.budget = budget or LoopBudget()
         """The budget of all listeners that share this dispatcher."""
+        self.request_quota = request_quota
+        """Measures the requests of clients; None on listeners that only nodes and administrators use."""
         self._tasks: dict[asyncio.Future[Any], None] = {}
 
     def before_authentication(self) -> Dispatcher[C]:
@@ -118,7 +123,7 @@ class Dispatcher(Generic[C]):
     def _begin_work(self, api: Api[C], request: Request, work: Work[None]) -> None:
         """Do a share of the work now, and the rest as `run_in_steps` does."""
         try:
-            begun = self.budget.begin(work)
+            begun = self.budget.begin(self._measured(request, work))
         except WireFormatError as error:
             request.reject(_malformed(request, error))
         except Exception as error:
@@ -129,11 +134,15 @@ class Dispatcher(Generic[C]):
 
     def run_in_steps(self, request: Request, work: Work[None]) -> None:
         """See `WorkRunner`."""
-        self._watch(self._apis[request.api_key], request, self.budget.run(work))
+        self._watch(self._apis[request.api_key], request, self.budget.run(self._measured(request, work)))
 
     def charge(self, items: int) -> None:
         """See `WorkRunner`."""
         self.budget.units_left -= items // ITEMS_PER_UNIT
+
+    def _measured(self, request: Request, work: Work[T]) -> Work[T]:
+        quota = self.request_quota
+        return work if quota is None or not quota.is_on else quota.measured(request, work)
 
     def _watch(self, api: Api[C], request: Request, work: asyncio.Future[None]) -> None:
         def done(finished: asyncio.Future[None]) -> None:
@@ -202,12 +211,15 @@ class Dispatcher(Generic[C]):
         in_steps = in_steps or isinstance(result, Generator)
         try:
             if in_steps and not isinstance(result, Awaitable):
-                begun = self.budget.begin(_encoded_in_steps(request, result))
+                begun = self.budget.begin(self._measured(request, _encoded_in_steps(request, result)))
                 result = begun.result if isinstance(begun, Finished) else begun
             if isinstance(result, Awaitable):
                 self._answer_later(request, result, fail, in_steps=in_steps)
             else:
-                request.respond(_encoded(request, cast("Answer", result)))
+                encoded = _encoded(request, cast("Answer", result))
+                if self.request_quota is not None:
+                    self.request_quota.settle(request)
+                request.respond(encoded)
         except Exception as error:
             fail(error)
 

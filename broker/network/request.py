@@ -11,6 +11,7 @@ from ...runtime.incremental_work import Work
 from ...runtime.ports import Buffer
 from ...security.principals import KafkaPrincipal
 from ...security.sasl.session import SaslSession
+from ...wire.codec import begins_with_throttle_time
 from ...wire.frames import RequestHeader, response_header_version
 from .decoded_memory import Releasable
 from .request_memory import RequestMemory
@@ -103,7 +104,7 @@ class Request:
     """
 
     __slots__ = ("api_key", "api_version", "begun_at_s", "body", "client_id", "correlation_id", "frame_bytes",
-                 "memory", "on_gone", "response", "sink")  # fmt: skip
+                 "memory", "on_gone", "response", "sink", "throttle_ms")  # fmt: skip
 
     begun_at_s: float
     """Set and read by a `RequestObserver` only."""
@@ -115,11 +116,14 @@ class Request:
         self.frame_bytes = len(frame)
         self.memory: Releasable | None = None  # of a large frame and its items, until the answer
         self.response: Sequence[Sendable] | None = None
+        self.throttle_ms = 0  # as the answer says it; -1 for requests of brokers, which no quota limits
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 
     def respond(self, body: Buffer | Sequence[Sendable], *, version: int | None = None) -> None:
         """Send `body`, one buffer or several, with a response header of `version` (default: the request's)."""
         flexible = response_header_version(self.api_key, self.api_version if version is None else version)
+        if self.throttle_ms > 0:
+            body = self._with_throttle_time(body)
         if isinstance(body, (bytes, bytearray, memoryview)):
             length = len(body)
             if length <= JOIN_BYTES:
@@ -158,6 +162,16 @@ class Request:
     def charge(self, items: int) -> None:
         """Count so many cheap items, such as partitions, that this request handles in this iteration of the loop."""
         self.sink.runner.charge(items)
+
+    def _with_throttle_time(self, body: Buffer | Sequence[Sendable]) -> Buffer | Sequence[Sendable]:
+        """The same answer with the throttle time, where it is the first field."""
+        if not begins_with_throttle_time(self.api_key, self.api_version):
+            return body
+        throttle = self.throttle_ms.to_bytes(4, "big")
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            return throttle + bytes(body[4:])
+        first = body[0]
+        return (throttle + bytes(first[4:]), *body[1:]) if isinstance(first, (bytes, bytearray, memoryview)) else body
 
     def _header(self, body_bytes: int, flexible: int) -> bytes:
         if flexible:

@@ -1,4 +1,4 @@
-"""The quotas of a broker's clients: bytes produced and fetched (KIP-13).
+"""The quotas of a broker's clients: bytes produced and fetched (KIP-13), and time (KIP-124).
 
 A request that exceeds a quota is carried out and answered at once. The answer says for how long the client is
 throttled, and for that time its connection is not read (KIP-219). Apache Kafka sends no records in the answer to a
@@ -7,12 +7,13 @@ fetch that exceeds the quota; here it has them, since they are already read, and
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.security.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from .client_quota_manager import ClientQuotaManager
+from .request_quota import RequestQuota
 from .sampled_rate import QuotaWindow
 
 if TYPE_CHECKING:
@@ -21,18 +22,14 @@ if TYPE_CHECKING:
 BYTES_MAX = 2**31 - 1
 
 
-def loop_ms() -> int:
-    """The loop's clock in milliseconds."""
-    return int(asyncio.get_running_loop().time() * 1000)
-
-
 class ClientQuotas:
     """Follows the metadata, and throttles the connections whose requests exceed a quota."""
 
-    def __init__(self, image: MetadataImage, window: QuotaWindow) -> None:
+    def __init__(self, image: MetadataImage, window: QuotaWindow, stopwatch: Callable[[], float]) -> None:
         self.produce = ClientQuotaManager(PRODUCER_BYTE_RATE, window)
         self.fetch = ClientQuotaManager(CONSUMER_BYTE_RATE, window)
-        self.managers = (self.produce, self.fetch)
+        self.request = RequestQuota(window, stopwatch)
+        self.managers = (self.produce, self.fetch, self.request)
         self._change(image)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -43,14 +40,6 @@ class ClientQuotas:
     def _change(self, image: MetadataImage) -> None:
         for manager in self.managers:
             manager.on_change(image.client_quotas)
-
-
-def throttle(manager: ClientQuotaManager, request: Request, amount: float) -> int:
-    """Count what a request uses; where that is too much, its connection is not read for the time that is returned."""
-    throttle_ms = manager.record(request.sink.principal.name, request.client_id or "", amount, loop_ms())
-    if throttle_ms:
-        request.sink.delay(throttle_ms / 1000)
-    return throttle_ms
 
 
 def fetch_bytes_max(manager: ClientQuotaManager, request: Request) -> int:

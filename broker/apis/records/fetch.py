@@ -29,7 +29,8 @@ from ....wire.fetch import (
 )
 from ....wire.primitives import NodeEndpoint
 from ...network.request import Request
-from ...quotas.client_quotas import fetch_bytes_max, throttle
+from ...quotas.client_quotas import fetch_bytes_max
+from ...quotas.throttling import EXEMPT, throttle
 from ...services import BrokerServices
 from ...topic_view import node_endpoints
 
@@ -44,7 +45,9 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
     is_follower = message.replica_id >= 0
     sendfile_min_bytes = services.config.sendfile_min_bytes
     max_bytes = message.max_bytes if is_follower else min(message.max_bytes, services.config.fetch_max_bytes)
-    if services.quotas.fetch.is_on and not is_follower:
+    if is_follower:
+        request.throttle_ms = EXEMPT
+    elif services.quotas.fetch.is_on:
         max_bytes = min(max_bytes, fetch_bytes_max(services.quotas.fetch, request))
     return FetchParams(
         replica_id=message.replica_id,
@@ -144,7 +147,7 @@ def _answering(
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
         if is_limited:
-            response.throttle_ms = throttle(quota, request, _record_bytes(response))
+            throttle(quota, request, _record_bytes(response))
         if response.is_long or unknown:
             response.topics += unknown
             request.run_in_steps(_respond_in_steps(request, response))

@@ -11,6 +11,7 @@ from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
+from ...quotas.throttling import EXEMPT
 from ...services import BrokerServices
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def _row(
 
 def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Work[Fields]:
     """One row for each partition."""
+    if message.get("replica_id", -1) >= 0:
+        request.throttle_ms = EXEMPT
     pace, topics = Pace(), []
     for topic in message.topics:
         rows = yield from map_in_steps(partial(_row, services, topic.topic), topic.partitions, pace)

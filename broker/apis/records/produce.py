@@ -23,7 +23,7 @@ from ....wire.produce import (
 from ....wire.records import BATCH_HEADER_SIZE, TRANSACTIONAL_FLAG
 from ....wire.types import TopicPartition
 from ...network.request import Request
-from ...quotas.client_quotas import throttle
+from ...quotas.throttling import throttle
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, node_endpoints
 from ...transactions.partition_verifier import produce_operation
@@ -47,13 +47,12 @@ _NOT_ANSWERED = ProducePartitionResponse(-1)
 class _PendingResponse:
     """A request on its way through the replica manager; `done` answers it."""
 
-    __slots__ = ("acks", "appended", "lacks_transactional_id", "request", "services", "throttle_ms", "topics")
+    __slots__ = ("acks", "appended", "lacks_transactional_id", "request", "services", "topics")
 
     def __init__(self, services: BrokerServices, request: Request, acks: int) -> None:
         self.services = services
         self.request = request
         self.acks = acks
-        self.throttle_ms = 0
         self.lacks_transactional_id = False
         """Whether a batch is transactional, and the request names no transactional id."""
         self.topics: list[ProduceTopicResponse] = []
@@ -90,9 +89,12 @@ class _PendingResponse:
             else:
                 request.reject(f"Produce with acks=0 failed with {ErrorCode(failed.error_code).name}")
             return
+        quota = self.services.quotas.request
+        if quota.is_on:
+            quota.settle(request)
         version = request.api_version
         endpoints = self._endpoints() if version >= FIRST_VERSION_WITH_HINTS else ()
-        request.respond(encode_produce_response(version, self.topics, self.throttle_ms, endpoints))
+        request.respond(encode_produce_response(version, self.topics, request.throttle_ms, endpoints))
 
     def _endpoints(self) -> list[NodeEndpoint]:
         leaders = []
@@ -169,7 +171,7 @@ def handle(services: BrokerServices, request: Request) -> None:
     pending = _PendingResponse(services, request, message.acks)
     produce_quota = services.quotas.produce
     if produce_quota.is_on:
-        pending.throttle_ms = throttle(produce_quota, request, request.frame_bytes)
+        throttle(produce_quota, request, request.frame_bytes)
     entries = _entries(pending, message)
     if pending.lacks_transactional_id:
         pending.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -18,6 +18,7 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields, Result
 from ...network.request import Request
+from ...quotas.throttling import EXEMPT
 from ...services import BrokerServices
 from ...transactions.transaction_coordinator import Waiter
 from ...transactions.transaction_decisions import Producer
@@ -55,6 +56,8 @@ def _transactions(version: int, message: AddPartitionsToTxnRequest) -> Iterator[
 
 def handle(services: BrokerServices, request: Request, message: AddPartitionsToTxnRequest) -> Work[Result]:
     """Each transaction is handled by itself: all of its partitions are added, or none."""
+    if request.api_version >= FIRST_BATCHED_VERSION:
+        request.throttle_ms = EXEMPT
     begun: list[tuple[str, list[TopicPartition], _Begun]] = []
     pace = Pace()
     for asked in _transactions(request.api_version, message):

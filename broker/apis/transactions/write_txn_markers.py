@@ -15,6 +15,7 @@ from ....wire.types import TopicPartition
 from ...api import Fields, Result
 from ...groups.group_config import OFFSETS_TOPIC
 from ...network.request import Request
+from ...quotas.throttling import EXEMPT
 from ...services import BrokerServices
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _fields(codes: _Codes) -> Fields:
 
 def handle(services: BrokerServices, request: Request, message: WriteTxnMarkersRequest) -> Work[Result]:
     """Append the markers, some at a time, and answer when all are committed or refused."""
+    request.throttle_ms = EXEMPT
     codes: _Codes = {}
     writing: list[asyncio.Future[None]] = []
     entries = _entries(message)

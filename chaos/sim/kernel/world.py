@@ -55,7 +55,7 @@ class Host:
         name = f"{self.name} {self.starts}"
         threads = SimComputeThreads(world.rng_for(f"threads {name}"))
         secret_bytes = world.rng_for(f"secrets {name}").randbytes
-        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads, secret_bytes)
+        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads, secret_bytes, lambda: 0.0)
         self.process = process
         world.processes.append(process)
         world.trace.note(self.name, "start" if self.starts == 1 else "restart")

@@ -308,6 +308,7 @@ class Harness:
         self.controller = FakeController()
         self.fatal: list[BaseException] = []
         self.wall_ms = 1_000_000
+        self.stopwatch: Callable[[], float] = lambda: 0.0
         self.recently_fenced: list[int] = []
         self.suspected_brokers = SuspectedBrokers()
         rng = random.Random(1)
@@ -338,7 +339,7 @@ class Harness:
         self.verifications: list[Struct] = []
         channels: Any = SimpleNamespace(request=self.ask_coordinator)
         self.verifier = PartitionVerifier(VerifierConfig(), replicas, channels, lambda _: 1)
-        self.quotas = ClientQuotas(self.image, self.config.quota_window)
+        self.quotas = ClientQuotas(self.image, self.config.quota_window, self.look_at_stopwatch)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
@@ -358,10 +359,14 @@ class Harness:
         )
         self.services = services
         self.registry = registry
-        self.dispatcher = Dispatcher(registry, services, self.fatal.append)
+        self.dispatcher = Dispatcher(registry, services, self.fatal.append, request_quota=self.quotas.request)
         config = ServerConfig(LISTENER, "127.0.0.1", 0, limits or ConnectionLimits())
         self.server = Server(config, self.dispatcher)
         self.correlation_id = 0
+
+    def look_at_stopwatch(self) -> float:
+        """The time by the stopwatch, which tests replace."""
+        return self.stopwatch()
 
     async def ask_coordinator(self, broker_id: int, key: ApiKey, version: int, fields: Any, **_: Any) -> Struct:
         """The transaction coordinator's answer to this broker."""
