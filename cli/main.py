@@ -47,6 +47,7 @@ _COMMANDS = {
         "administration.groups:groups",
         "Show consumer groups and their lag, set their offsets, and delete them.",
     ),
+    "acls": ("administration.acls:acls", "List access control lists, and say who may do what."),
     "transactions": (
         "administration.transactions:transactions",
         "Show transactions, find those that hang, and abort them.",
@@ -74,6 +75,7 @@ _ALIASES = {
     "config": "configs",
     "broker": "brokers",
     "group": "groups",
+    "acl": "acls",
     "transaction": "transactions",
     "cluster": "clusters",
     "setting": "settings",

@@ -1,4 +1,4 @@
-"""Topics, settings, log directories, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
+"""Topics, settings, directories, ACLs, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...security.authorizer.acl_binding import AclBinding, AclBindingFilter
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
@@ -21,6 +22,7 @@ _CREATE_TOPICS_VERSION = 7
 _DELETE_TOPICS_VERSION = 6
 _CREATE_PARTITIONS_VERSION = 3
 _DELETE_RECORDS_VERSION = 2
+_ACLS_VERSION = 3
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
@@ -247,6 +249,50 @@ class AdminClient:
         except NO_ANSWER as error:
             raise ClientError(f"broker {name} {no_answer_reason(error)}") from error
 
+    async def list_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        """The entries that the filter matches, sorted. Raises `RefusedError`."""
+        answer = await self._client.request(ApiKey.DESCRIBE_ACLS, _ACLS_VERSION, _filter_fields(wanted))
+        if answer.error_code:
+            raise RefusedError(answer.error_code, "ACLs", answer.error_message)
+        found = [
+            AclBinding(
+                resource.resource_type,
+                resource.resource_name,
+                resource.pattern_type,
+                entry.principal,
+                entry.host,
+                entry.operation,
+                entry.permission_type,
+            )
+            for resource in answer.resources
+            for entry in resource.acls
+        ]
+        return sorted(found)
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """Create entries; those that are there already stay. Raises `RefusedError` for the first that is refused."""
+        creations = []
+        for binding in bindings:
+            fields = binding._asdict()
+            creations.append({**fields, "resource_pattern_type": fields.pop("pattern_type")})
+        answer = await self._client.request(ApiKey.CREATE_ACLS, _ACLS_VERSION, {"creations": creations})
+        for binding, result in zip(bindings, answer.results, strict=True):
+            if result.error_code:
+                raise RefusedError(result.error_code, f"ACL of {binding.principal}", result.error_message)
+
+    async def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[AclBinding]:
+        """Remove the entries that any of the filters matches, and return them, sorted. Raises `RefusedError`."""
+        answer = await self._client.request(
+            ApiKey.DELETE_ACLS, _ACLS_VERSION, {"filters": [_filter_fields(one) for one in filters]}
+        )
+        removed: dict[AclBinding, None] = {}
+        for result in answer.filter_results:
+            if result.error_code:
+                raise RefusedError(result.error_code, "ACLs", result.error_message)
+            for row in result.matching_acls:
+                removed[AclBinding(*(getattr(row, name) for name in AclBinding._fields))] = None
+        return sorted(removed)
+
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
@@ -287,3 +333,15 @@ def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
 def _check(row: Struct, what: str) -> None:
     if row.error_code:  # not every answer has a message
         raise RefusedError(row.error_code, what, row.error_message)
+
+
+def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }

@@ -14,7 +14,8 @@ _AGAIN = "try again in a moment"
 _DOCTOR = "try again in a moment; if it stays so, raftwerk doctor shows why"
 _LOGS = "look at the log of that broker (raftwerk logs)"
 _OURS = "this is a bug in the client: please report it with the command line"
-_NO_SECURITY = "ask the operator of that cluster; Raftwerk's own brokers have no authorization"
+_ASK_OPERATOR = "ask the operator of that cluster"
+_NO_RIGHT = "ask the operator of that cluster for the right; raftwerk acls list shows who has which"
 _RESTART_CLIENT = "start the client again"
 
 _SENTENCES = {
@@ -83,14 +84,14 @@ _SENTENCES = {
         "the committed offsets are too large for one batch",
         "commit fewer at once",
     ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("you may not do this with the topic", _NO_SECURITY),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("you may not do this with the group", _NO_SECURITY),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ("you may not do this with the cluster", _NO_SECURITY),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("you may not do this with the topic", _NO_RIGHT),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("you may not do this with the group", _NO_RIGHT),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ("you may not do this with the cluster", _NO_RIGHT),
     ErrorCode.INVALID_TIMESTAMP: (
         "a record's timestamp is too far from the broker's time",
         "correct the clock, or the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     ),
-    ErrorCode.UNSUPPORTED_SASL_MECHANISM: ("the broker does not know the SASL mechanism", _NO_SECURITY),
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: ("the broker does not know the SASL mechanism", _ASK_OPERATOR),
     ErrorCode.ILLEGAL_SASL_STATE: (
         "the listener wants a client that authenticates itself",
         "say how to log in, with --command-config",
@@ -146,8 +147,11 @@ _SENTENCES = {
     ),
     ErrorCode.CONCURRENT_TRANSACTIONS: ("an earlier transaction is not finished yet", _AGAIN),
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ("another transaction coordinator has taken over", _AGAIN),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("you may not use this transactional id", _NO_SECURITY),
-    ErrorCode.SECURITY_DISABLED: ("the cluster has no authorization", "so there are no ACLs to show or to set"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("you may not use this transactional id", _NO_RIGHT),
+    ErrorCode.SECURITY_DISABLED: (
+        "the cluster has no authorization",
+        "so there are no ACLs to show or to set: authorizer.class.name in the nodes' settings turns it on",
+    ),
     ErrorCode.OPERATION_NOT_ATTEMPTED: (
         "this was not tried, because another part of the request failed",
         "correct the other part, and repeat the whole request",
@@ -160,19 +164,19 @@ _SENTENCES = {
         "the broker has no such log directory",
         "raftwerk brokers log-dirs shows those that it has",
     ),
-    ErrorCode.SASL_AUTHENTICATION_FAILED: ("the credentials are wrong", _NO_SECURITY),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: ("the credentials are wrong", _ASK_OPERATOR),
     ErrorCode.UNKNOWN_PRODUCER_ID: ("the broker has forgotten this producer", "start the producer again"),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: (
         "the partition is being moved",
         "raftwerk partitions reassignments shows the moves, partitions cancel ends one",
     ),
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: ("the cluster has no delegation tokens", _NO_SECURITY),
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: ("there is no such delegation token", _NO_SECURITY),
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: ("the delegation token is another's", _NO_SECURITY),
-    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ("delegation tokens may not be asked for here", _NO_SECURITY),
-    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: ("you may not use this delegation token", _NO_SECURITY),
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: ("the cluster has no delegation tokens", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: ("there is no such delegation token", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: ("the delegation token is another's", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ("delegation tokens may not be asked for here", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: ("you may not use this delegation token", _ASK_OPERATOR),
     ErrorCode.DELEGATION_TOKEN_EXPIRED: ("the delegation token has expired", "ask for another"),
-    ErrorCode.INVALID_PRINCIPAL_TYPE: ("the type of the principal is unknown", _NO_SECURITY),
+    ErrorCode.INVALID_PRINCIPAL_TYPE: ("the type of the principal is unknown", _ASK_OPERATOR),
     ErrorCode.NON_EMPTY_GROUP: (
         "the group has members",
         "stop its consumers first (raftwerk groups describe); one that died leaves after its session time-out",
@@ -228,7 +232,7 @@ _SENTENCES = {
     ErrorCode.PRODUCER_FENCED: ("a newer producer of the same transactional id has begun", "stop one of the two"),
     ErrorCode.RESOURCE_NOT_FOUND: ("there is no such resource", "check the name"),
     ErrorCode.DUPLICATE_RESOURCE: ("the request names something twice", "name it once"),
-    ErrorCode.UNACCEPTABLE_CREDENTIAL: ("the credential is refused", _NO_SECURITY),
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: ("the credential is refused", _ASK_OPERATOR),
     ErrorCode.INCONSISTENT_VOTER_SET: (
         "the controllers do not agree on the voters",
         "give all the same controller.quorum.voters",

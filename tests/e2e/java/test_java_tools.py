@@ -382,12 +382,13 @@ def test_what_is_not_served_is_said(
     empty.write_text("")
     at = ("--bootstrap-server", bootstrap)
     for api, asked in {
-        "DESCRIBE_ACLS": ("AclCommand", *at, "--list"),
         "STREAMS_GROUP_DESCRIBE": ("streams.StreamsGroupCommand", *at, "--describe", "--group", "x"),
         "DESCRIBE_DELEGATION_TOKEN": ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty)),
     }.items():
         told = java_tools.run(*asked, fails=True)
         assert f"UnsupportedVersionException: The node does not support {api}" in told
+    told = java_tools.run("AclCommand", *at, "--list", fails=True)
+    assert "SecurityDisabledException: No Authorizer is configured on the broker" in told
     told = tool("consumer.group.ShareGroupCommand", "--describe", "--group", "x")
     assert "UnsupportedVersionException: The node does not support SHARE_GROUP_DESCRIBE" in told
     assert time.monotonic() - began < 20

@@ -81,11 +81,11 @@ class ControllerListener:
         )
         dispatcher = controller_dispatcher(self.services, self.fatal.append)
         limits = ConnectionLimits(ordered_start=False)
-        self._server = Server(ServerConfig("CONTROLLER", "127.0.0.1", 0, limits), dispatcher)
+        self.server = Server(ServerConfig("CONTROLLER", "127.0.0.1", 0, limits), dispatcher)
 
     def connect(self) -> FakeTransport:
         transport = FakeTransport()
-        transport.protocol = self._server.make_connection()
+        transport.protocol = self.server.make_connection()
         transport.protocol.connection_made(transport)
         return transport
 

@@ -1,0 +1,306 @@
+"""`raftwerk acls`: lists access control lists, and says who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import click
+
+from ...security.authorizer.acl_binding import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    WILDCARD,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from ..options import Group, bootstrap_option, counted, json_option, print_json, run_client
+
+_OPERATIONS = {
+    one.name.lower().replace("_", "-"): one
+    for one in AclOperation
+    if one not in (AclOperation.UNKNOWN, AclOperation.ANY)
+}
+_SETS = {
+    "produce": {
+        ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
+        ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+    },
+    "consume": {
+        ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
+        ResourceType.GROUP: (AclOperation.READ,),
+    },
+}
+"""What producers and consumers do, as with --producer and --consumer of kafka-acls."""
+_KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+}
+_NOUNS: dict[int, str] = {kind: kind.name.lower().replace("_", " ") for kind in ResourceType}
+
+
+@click.group(cls=Group)
+def acls() -> None:
+    """List access control lists, and say who may do what.
+
+    They count where the nodes have authorizer.class.name in their settings. A denial counts more than any allowance.
+
+    \b
+    Examples:
+      raftwerk acls allow alice produce --topic flights
+      raftwerk acls allow alice consume --topic flights --group reports
+      raftwerk acls allow bob read describe --topic team- --prefixed
+      raftwerk acls deny mallory all --topic '*' --host 192.0.2.7
+      raftwerk acls list --topic flights
+      raftwerk acls remove alice --topic flights
+    """
+
+
+def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
+    for option in (
+        click.option("--prefixed", is_flag=True, help="The names are those that begin so."),
+        click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option("--transactional-id", multiple=True, metavar="ID", help="A transactional id; repeatable."),
+        click.option("-g", "--group", multiple=True, metavar="ID", help="A consumer group; repeatable."),
+        click.option("-t", "--topic", multiple=True, metavar="NAME", help="A topic, or '*' for all; repeatable."),
+    ):
+        function = option(function)
+    return function
+
+
+def _resources(given: dict[str, Any]) -> list[tuple[ResourceType, str]]:
+    """The types and names of resources that the options name. Those options are removed from `given`."""
+    named = [(kind, name) for key, kind in _KINDS.items() for name in given.pop(key)]
+    return named + ([(ResourceType.CLUSTER, CLUSTER_NAME)] if given.pop("cluster") else [])
+
+
+def _principal(text: str) -> str:
+    """`alice` is short for `User:alice`, `*` for everybody."""
+    return text if ":" in text else f"User:{text}"
+
+
+def _operations(names: Sequence[str], kind: ResourceType) -> list[AclOperation]:
+    """The operations that the names stand for on resources of that type."""
+    found: dict[AclOperation, None] = {}
+    for name in names:
+        word = name.lower().replace("_", "-")
+        if word in _SETS:
+            if kind is ResourceType.ANY:
+                raise click.UsageError(
+                    f"{name} means something on topics, groups and transactional ids only: name them"
+                )
+            found |= dict.fromkeys(_SETS[word].get(kind, ()))
+            continue
+        operation = _OPERATIONS.get(word)
+        if operation is None:
+            raise click.UsageError(f"{name!r} is no operation; there are {', '.join((*_SETS, *_OPERATIONS))}")
+        if operation not in (AclOperation.ALL, *SUPPORTED_OPERATIONS.get(kind, _OPERATIONS.values())):
+            known = ", ".join(_name(one) for one in SUPPORTED_OPERATIONS[kind])
+            raise click.UsageError(f"nobody can {_name(operation)} a {_NOUNS[kind]}; there are all, {known}")
+        found[operation] = None
+    return list(found)
+
+
+def _name(operation: int) -> str:
+    return next((name for name, one in _OPERATIONS.items() if one == operation), str(operation))
+
+
+def _rows(bindings: Sequence[AclBinding]) -> list[dict[str, object]]:
+    return [
+        {
+            "permission": "deny" if one.permission_type == AclPermissionType.DENY else "allow",
+            "principal": one.principal,
+            "operation": _name(one.operation),
+            "resource_type": _NOUNS.get(one.resource_type, str(one.resource_type)),
+            "resource_name": one.resource_name,
+            "pattern": "prefix" if one.pattern_type == PatternType.PREFIXED else "literal",
+            "host": one.host,
+        }
+        for one in bindings
+    ]
+
+
+def _print(work: Coroutine[Any, Any, list[AclBinding]], nothing: str, *, as_json: bool) -> int:
+    rows = _rows(run_client(work))
+    for row in rows:
+        if as_json:
+            print_json(row)
+            continue
+        what = f"{row['resource_type']} {row['resource_name']}"
+        if row["pattern"] == "prefix":
+            what += " and all that begin so"
+        elif row["resource_name"] == WILDCARD:
+            what = f"every {row['resource_type']}"
+        elif row["resource_name"] == CLUSTER_NAME:
+            what = "cluster"
+        host = "" if row["host"] == WILDCARD else f"  from {row['host']}"
+        click.echo(f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}")
+    if not rows and not as_json:
+        click.echo(nothing)
+    return len(rows)
+
+
+def _change(permission: AclPermissionType, principal: str, operations: Sequence[str], **given: Any) -> None:
+    bootstrap, host, prefixed, as_json = (given.pop(key) for key in ("bootstrap", "host", "prefixed", "as_json"))
+    resources = _resources(given)
+    if not resources:
+        raise click.UsageError("say on what: --topic NAME, --group ID, --transactional-id ID or --cluster")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    bindings = [
+        AclBinding(kind, name, pattern, _principal(principal), host, operation, permission)
+        for kind, name in resources
+        for operation in _operations(operations, kind)
+    ]
+    if not bindings:
+        raise click.UsageError(f"{' and '.join(operations)} means nothing there; name an operation, such as read")
+    if prefixed and any(kind is ResourceType.CLUSTER for kind, _ in resources):
+        raise click.UsageError("the cluster has no prefix; take --prefixed or --cluster away")
+
+    async def run() -> list[AclBinding]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            await AdminClient(client).create_acls(bindings)
+        return bindings
+
+    _print(run(), "", as_json=as_json)
+
+
+_host_option = click.option("--host", default=WILDCARD, metavar="ADDRESS", help="Only from this IP address.")
+
+
+@acls.command()
+@click.argument("principal")
+@click.argument("operations", nargs=-1, required=True, metavar="OPERATION...")
+@_resource_options
+@_host_option
+@bootstrap_option
+@json_option
+def allow(**given: Any) -> None:
+    """Allow PRINCIPAL to do something. `alice` is short for User:alice, `'*'` is everybody.
+
+    Operations are read, write, create, delete, alter, describe, describe-configs, alter-configs, cluster-action,
+    idempotent-write, two-phase-commit and all; `produce` and `consume` stand for what producers and consumers do.
+
+    \b
+    Examples:
+      raftwerk acls allow alice produce --topic flights
+      raftwerk acls allow alice consume --topic flights --group reports
+      raftwerk acls allow User:broker cluster-action --cluster
+    """
+    _change(AclPermissionType.ALLOW, **given)
+
+
+@acls.command()
+@click.argument("principal")
+@click.argument("operations", nargs=-1, required=True, metavar="OPERATION...")
+@_resource_options
+@_host_option
+@bootstrap_option
+@json_option
+def deny(**given: Any) -> None:
+    """Deny PRINCIPAL something, whatever else allows it.
+
+    \b
+    Example:
+      raftwerk acls deny mallory all --topic '*'
+    """
+    _change(AclPermissionType.DENY, **given)
+
+
+@acls.command("list")
+@click.option("--principal", metavar="NAME", help="Only of this principal.")
+@_resource_options
+@bootstrap_option
+@json_option
+def list_acls(principal: str | None, prefixed: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
+    """List the entries; with --topic and the like, all that count for it, those of prefixes and of '*' too.
+
+    \b
+    Examples:
+      raftwerk acls list
+      raftwerk acls list --topic flights --principal alice
+    """
+    pattern = PatternType.PREFIXED if prefixed else PatternType.MATCH
+    filters = _filters(_resources(given), pattern, principal)
+
+    async def run() -> list[AclBinding]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            return sorted({one for wanted in filters for one in await AdminClient(client).list_acls(wanted)})
+
+    _print(run(), "There are none.", as_json=as_json)
+
+
+@acls.command()
+@click.argument("principal", required=False)
+@click.argument("operations", nargs=-1, metavar="[OPERATION...]")
+@_resource_options
+@click.option("--all", "everything", is_flag=True, help="All entries of the cluster.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@bootstrap_option
+@json_option
+def remove(
+    principal: str | None,
+    operations: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    prefixed: bool,
+    bootstrap: str,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Remove the entries of PRINCIPAL, all or only those of some operations and resources, and show them.
+
+    A name of a resource is that of the entry: an entry for a prefix is removed with --prefixed. Removing a denial may
+    allow something.
+
+    \b
+    Examples:
+      raftwerk acls remove alice --dry-run
+      raftwerk acls remove alice write --topic flights
+      raftwerk acls remove --topic flights
+    """
+    resources = _resources(given)
+    if not (principal or resources or everything):
+        raise click.UsageError("say whose or on what: PRINCIPAL, --topic NAME, ..., or --all for all entries")
+    if everything and (principal or resources):
+        raise click.UsageError("--all removes all entries; take it away, or the rest")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if resources else PatternType.ANY
+    filters = _filters(resources, pattern, principal, operations)
+
+    async def run() -> list[AclBinding]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            if dry_run:
+                return sorted({one for wanted in filters for one in await AdminClient(client).list_acls(wanted)})
+            return await AdminClient(client).delete_acls(filters)
+
+    count = _print(run(), "There are none.", as_json=as_json)
+    if count and not as_json:
+        click.echo(f"{counted(count, 'ACL')} would be removed." if dry_run else f"Removed {counted(count, 'ACL')}.")
+
+
+def _filters(
+    resources: Sequence[tuple[ResourceType, str]],
+    pattern: PatternType,
+    principal: str | None,
+    operations: Sequence[str] = (),
+) -> list[AclBindingFilter]:
+    whose = None if principal is None else _principal(principal)
+    any_resource: list[tuple[ResourceType, str | None]] = [(ResourceType.ANY, None)]
+    return [
+        AclBindingFilter(kind, name, pattern, whose, operation=operation)
+        for kind, name in resources or any_resource
+        for operation in (_operations(operations, kind) if operations else [AclOperation.ANY])
+    ]
