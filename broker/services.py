@@ -18,6 +18,7 @@ from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .quotas.client_quotas import ClientQuotas
+from .quotas.controller_mutations import ControllerMutationQuotas
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
@@ -69,7 +70,10 @@ class ControllerServices:
     """The listener's own dispatcher, for requests in envelopes; set when it is made."""
     broker_connections: BrokerConnections = field(init=False)
 
+    mutation_quotas: ControllerMutationQuotas = field(init=False)
+
     def __post_init__(self) -> None:
+        self.mutation_quotas = ControllerMutationQuotas(self.metadata.image, self.config.quota_window)
         self.broker_connections = BrokerConnections(self.controller.on_broker_disconnected)
 
     def version_rows(self) -> list[dict[str, int]]:

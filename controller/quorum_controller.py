@@ -46,7 +46,7 @@ from .security import acls, client_quotas, scram_credentials
 from .security.rights import IsAllowed, allows_all
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
-from .topics.new_partitions import TopicContext
+from .topics.new_partitions import CountPartitions, TopicContext, counts_nothing
 
 if TYPE_CHECKING:
     from ..wire.message_types.acls import CreateAclsRequest, DeleteAclsRequest
@@ -284,32 +284,35 @@ class QuorumController:
         )
 
     def create_topics(
-        self, request: CreateTopicsRequest, is_allowed: IsAllowed = allows_all
+        self, request: CreateTopicsRequest, is_allowed: IsAllowed = allows_all, count: CountPartitions = counts_nothing
     ) -> asyncio.Future[Response]:
         """CreateTopics."""
         return self._handle_in_turn(
             request,
-            lambda image: create_topics.create_topics(self._context(image), request, is_allowed),
+            lambda image: create_topics.create_topics(self._context(image), request, is_allowed, count),
             error_responses.create_topics,
         )
 
     def delete_topics(
-        self, request: DeleteTopicsRequest, is_allowed: IsAllowed = allows_all
+        self, request: DeleteTopicsRequest, is_allowed: IsAllowed = allows_all, count: CountPartitions = counts_nothing
     ) -> asyncio.Future[Response]:
         """DeleteTopics."""
         return self._handle_in_turn(
             request,
-            lambda image: delete_topics.delete_topics(image, self._settings, request, is_allowed),
+            lambda image: delete_topics.delete_topics(image, self._settings, request, is_allowed, count),
             error_responses.delete_topics,
         )
 
     def create_partitions(
-        self, request: CreatePartitionsRequest, is_allowed: IsAllowed = allows_all
+        self,
+        request: CreatePartitionsRequest,
+        is_allowed: IsAllowed = allows_all,
+        count: CountPartitions = counts_nothing,
     ) -> asyncio.Future[Response]:
         """CreatePartitions."""
         return self._handle_in_turn(
             request,
-            lambda image: create_partitions.create_partitions(self._context(image), request, is_allowed),
+            lambda image: create_partitions.create_partitions(self._context(image), request, is_allowed, count),
             error_responses.create_partitions,
         )
 

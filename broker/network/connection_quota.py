@@ -1,4 +1,4 @@
-"""Limits of connections: `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`.
+"""Limits of connections: by number, by address, and of new ones a second for the node and for an address.
 
 The limits may change at run time; open connections stay open. At `max.connections` Kafka stops accepting; here a
 further connection is closed at once, as for the limit by address, so that the client notices sooner. Connections beyond
@@ -16,6 +16,8 @@ from ipaddress import ip_address
 from ...controller.configs.broker_configs import connections_by_address
 from ...controller.configs.effective_configs import broker_value
 from ...controller.metadata.metadata_image import MetadataImage
+from ..quotas.connection_rates import ConnectionRates
+from ..quotas.sampled_rate import KAFKAS_WINDOW, QuotaWindow
 
 ALL_KEY = "max.connections"
 PER_IP_KEY = "max.connections.per.ip"
@@ -30,12 +32,15 @@ _overrides = lru_cache(maxsize=4)(connections_by_address)
 class ConnectionQuota:
     """Counts the connections of all listeners of a broker. `image` is the node's live metadata image."""
 
-    def __init__(self, image: MetadataImage, broker_id: int, values: Mapping[str, str]) -> None:
+    def __init__(
+        self, image: MetadataImage, broker_id: int, values: Mapping[str, str], window: QuotaWindow = KAFKAS_WINDOW
+    ) -> None:
         self._image = image
         self._broker_id = broker_id
         self._values = values
         self._by_peer: Counter[str] = Counter()
         self._next_start_s = float("-inf")
+        self._rates = ConnectionRates(image, window)
 
     def refusal(self, peer: str, *, is_protected: bool) -> str | None:
         """Why one more connection from this address is refused; None where it is accepted."""
@@ -64,6 +69,10 @@ class ConnectionQuota:
         interval_s = 1 / self._number(RATE_KEY)
         self._next_start_s = max(self._next_start_s, now_s - BURST_S) + interval_s
         return max(self._next_start_s - now_s, 0.0)
+
+    def closes_after_s(self, peer: str, now_s: float) -> float:
+        """After how many seconds the new connection is closed, since its address opens too many; 0: it is kept."""
+        return self._rates.throttle_ms(peer, int(now_s * 1000)) / 1000
 
     def _limit_of(self, peer: str) -> tuple[str, int]:
         overrides = _overrides(self._value(OVERRIDES_KEY))

@@ -127,11 +127,20 @@ class Server:
                 connection.abort()
                 return
             self._quota.opened(connection.peer)
-            delay_s = 0.0 if self.config.is_protected else self._quota.delay_s(asyncio.get_running_loop().time())
-            if delay_s > 0:
-                connection.delay(delay_s)
+            if not self.config.is_protected:
+                self._limit_rate(connection, self._quota, asyncio.get_running_loop().time())
         self.accepted_total += 1
         self.connections[connection] = None
+
+    def _limit_rate(self, connection: Connection, quota: ConnectionQuota, now_s: float) -> None:
+        delay_s = quota.delay_s(now_s)
+        closes_after_s = quota.closes_after_s(connection.peer, now_s)
+        if closes_after_s > 0:
+            self.log_rejection(connection.peer, "its address opens more connections than connection_creation_rate")
+            asyncio.get_running_loop().call_later(closes_after_s, connection.abort)
+            delay_s = max(delay_s, closes_after_s + 1)
+        if delay_s > 0:
+            connection.delay(delay_s)
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection."""

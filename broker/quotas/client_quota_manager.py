@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .quota_entities import Bucket, Quotas, limit_of
+from .client_limits import ClientLimits
+from .quota_entities import Bucket, Quotas
 from .sampled_rate import QuotaWindow, SampledRate
 
 THROTTLE_MS_MAX = 2**31 - 1
-LIMITS_MAX = 10_000
-"""So many clients' limits are remembered; then they are looked up anew."""
 
 
 class Usage(NamedTuple):
@@ -20,7 +19,7 @@ class Usage(NamedTuple):
     throttle_ms: int
 
 
-class ClientQuotaManager:
+class ClientQuotaManager(ClientLimits):
     """Measures what clients use, and says how long each is throttled. Pure; times are milliseconds of the loop's clock.
 
     A bucket of which nothing is left in its window is forgotten, so that clients with new ids each time do not fill
@@ -28,13 +27,9 @@ class ClientQuotaManager:
     """
 
     def __init__(self, key: str, window: QuotaWindow, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
-        self.key = key
-        self.is_on = False
-        """Whether anybody has a quota of this kind. If not, nothing is to be measured."""
-        self._quotas: Quotas = {}
+        super().__init__(key)
         self._window = window
         self._throttle_ms_max = throttle_ms_max
-        self._limits: dict[tuple[str, str], tuple[float, Bucket] | None] = {}
         self._rates: dict[Bucket, SampledRate] = {}
         """In the order of their last use."""
         self._throttled: dict[Bucket, int] = {}
@@ -42,23 +37,10 @@ class ClientQuotaManager:
 
     def on_change(self, quotas: Quotas) -> None:
         """These quotas hold from now on. What was measured stays."""
-        self._quotas = quotas
-        self._limits.clear()
-        self.is_on = any(self.key in values for values in self._quotas.values())
+        super().on_change(quotas)
         if not self.is_on:
             self._rates.clear()
             self._throttled.clear()
-
-    def limit(self, user: str, client_id: str) -> tuple[float, Bucket] | None:
-        """The limit of a client in units a second, and its bucket; None where it has none."""
-        asked = (user, client_id)
-        try:
-            return self._limits[asked]
-        except KeyError:
-            if len(self._limits) >= LIMITS_MAX:
-                self._limits.clear()
-            found = self._limits[asked] = limit_of(self._quotas, self.key, user, client_id)
-            return found
 
     def window_max(self, user: str, client_id: str) -> float | None:
         """The most that a client may use at once after it was idle; None without a limit."""

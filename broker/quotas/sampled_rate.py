@@ -24,6 +24,9 @@ class QuotaWindow:
         return self.num * self.size_ms
 
 
+KAFKAS_WINDOW = QuotaWindow()
+
+
 class SampledRate:
     """Pure; times are milliseconds of any monotonic clock."""
 

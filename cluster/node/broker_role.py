@@ -90,7 +90,7 @@ class BrokerRole:
         loader.subscribe(self.replica_manager.apply)
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.attach_replicas(self.replica_manager)
-        quota = ConnectionQuota(loader.image, config.node_id, config.properties)
+        quota = ConnectionQuota(loader.image, config.node_id, config.properties, self.broker.config.quota_window)
         memory = request_memory(config)
         self.servers = [
             Server(

@@ -65,6 +65,7 @@ class ControllerRole:
             config=broker_config(config, raft.config.cluster_id, ()),
             authorization=authorization,
         )
+        loader.subscribe(services.mutation_quotas.on_metadata)
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
         memory = request_memory(config)

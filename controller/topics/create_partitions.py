@@ -12,8 +12,10 @@ from ..result import ControllerResult, Decision, Response
 from ..security.rights import IsAllowed, allows_all
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
+    CountPartitions,
     TopicContext,
     check_manual_assignment,
+    counts_nothing,
     new_partitions,
     topic_error,
     usable_brokers,
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def create_partitions(
-    context: TopicContext, request: CreatePartitionsRequest, is_allowed: IsAllowed = allows_all
+    context: TopicContext,
+    request: CreatePartitionsRequest,
+    is_allowed: IsAllowed = allows_all,
+    count: CountPartitions = counts_nothing,
 ) -> Decision:
     """CreatePartitions 0-3: more partitions, up to the `count` of each topic, in parts of some topics."""
     pace = Pace()
@@ -44,6 +49,7 @@ def create_partitions(
             if partition_count + len(grown) > PARTITIONS_PER_REQUEST_MAX:
                 complaint = "Excessively large number of partitions per request."
                 raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+            count(len(grown))
             new = grown
         except ProtocolError as error:
             results[topic.name] = topic_error(topic.name, error)

@@ -23,8 +23,10 @@ from ..security.rights import IsAllowed, TopicRights, allows_all
 from ..settings import ControllerSettings
 from .new_partitions import (
     PARTITIONS_PER_REQUEST_MAX,
+    CountPartitions,
     TopicContext,
     check_manual_assignment,
+    counts_nothing,
     new_partitions,
     topic_error,
     usable_brokers,
@@ -42,14 +44,19 @@ _PARTITIONS_A_TOPIC_COSTS = 2
 _REFUSED_TOPIC_COSTS = 1
 
 
-def create_topics(context: TopicContext, request: CreateTopicsRequest, is_allowed: IsAllowed = allows_all) -> Decision:
+def create_topics(
+    context: TopicContext,
+    request: CreateTopicsRequest,
+    is_allowed: IsAllowed = allows_all,
+    count: CountPartitions = counts_nothing,
+) -> Decision:
     """CreateTopics 2-7, decided in parts of some topics, each part one batch of records.
 
     The records of a topic are never spread over two batches. -1 for partitions or replication factor means the default
     of the cluster.
     """
     times = yield from count_in_steps(topic.name for topic in request.topics)
-    creation = _TopicCreation(context, times, is_allowed)
+    creation = _TopicCreation(context, times, is_allowed, count)
     records: list[Record] = []
     work = 0
     for topic in request.topics:
@@ -66,11 +73,14 @@ def create_topics(context: TopicContext, request: CreateTopicsRequest, is_allowe
 class _TopicCreation:
     """The progress of one request; the image has the records of the former parts."""
 
-    def __init__(self, context: TopicContext, times: Counter[str], is_allowed: IsAllowed) -> None:
+    def __init__(
+        self, context: TopicContext, times: Counter[str], is_allowed: IsAllowed, count: CountPartitions
+    ) -> None:
         self._context = context
         self._is_allowed = is_allowed
         self._rights = TopicRights(is_allowed, AclOperation.CREATE)
         self._times = times
+        self._count = count
         self._partition_count = 0
         self._planned: dict[str, str] = {}
         """The topics of this request, by their names in metrics."""
@@ -104,6 +114,7 @@ class _TopicCreation:
         if self._partition_count > PARTITIONS_PER_REQUEST_MAX:
             complaint = "Excessively large number of partitions per request."
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+        self._count(len(plan.partitions))
         return plan
 
     def _check_name(self, name: str) -> None:

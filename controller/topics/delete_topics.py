@@ -14,7 +14,7 @@ from ..metadata.metadata_records import Record, RemoveTopicRecord
 from ..result import ControllerResult, Decision, Response
 from ..security.rights import IsAllowed, TopicRights, allows_all
 from ..settings import ControllerSettings
-from .new_partitions import topic_error
+from .new_partitions import CountPartitions, counts_nothing, topic_error
 
 if TYPE_CHECKING:
     from ...wire.message_types.topics import DeleteTopicsRequest
@@ -35,6 +35,7 @@ def delete_topics(
     settings: ControllerSettings,
     request: DeleteTopicsRequest,
     is_allowed: IsAllowed = allows_all,
+    count: CountPartitions = counts_nothing,
 ) -> Decision:
     """DeleteTopics 1-6: by name, and from version 6 by id. What is named twice is not deleted, and has one row."""
     rights = TopicRights(is_allowed, AclOperation.DELETE)
@@ -51,6 +52,8 @@ def delete_topics(
         cost = 1
         try:
             topic = _topic_to_delete(image, settings, target, times, rights)
+            if topic is not None:
+                count(len(topic.partitions))
         except ProtocolError as error:
             results.append(
                 {**topic_error(_shown_name(image, target, error, rights), error), "topic_id": target.topic_id}

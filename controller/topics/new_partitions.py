@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
@@ -19,12 +19,20 @@ from .replica_placement import UsableBroker
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
+CountPartitions: TypeAlias = Callable[[int], None]
+"""Counts partitions that a client has created or deleted; raises `ProtocolError` beyond its quota (KIP-599)."""
+
+
 class TopicContext(NamedTuple):
     """What a decision about topics needs; `rng` draws topic ids and placements."""
 
     image: MetadataImage
     settings: ControllerSettings
     rng: random.Random
+
+
+def counts_nothing(partitions: int) -> None:
+    """There is no quota of changes."""
 
 
 def topic_error(name: str | None, error: ProtocolError) -> Response:

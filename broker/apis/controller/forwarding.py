@@ -7,7 +7,7 @@ encoded them: the request is decoded once and the response encoded once, at the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from ....runtime.files.file_slice import Sendable, in_memory
@@ -17,7 +17,7 @@ from ....security.principal_serde import deserialize
 from ....security.principals import KafkaPrincipal
 from ....security.sasl.session import SaslSession
 from ....wire.api_keys import ApiKey
-from ....wire.codec import Struct, decode_response
+from ....wire.codec import Struct, begins_with_throttle_time, decode_response
 from ....wire.errors import ErrorCode, WireFormatError
 from ....wire.frames import parse_request_header, parse_response_header
 from ...api import Fields
@@ -29,9 +29,15 @@ CHECKED_BYTES_MAX = 64 * 1024
 """A larger answer of an active controller is not decoded to look for NOT_CONTROLLER in it."""
 
 
-def forward(services: BrokerServices, request: Request, body: bytes) -> Awaitable[Buffer]:
-    """The broker's side: the controller's response to the request."""
-    return services.controller_channel.forward(request, body)
+async def forward(services: BrokerServices, request: Request, body: bytes) -> Buffer:
+    """The broker's side: the controller's response to the request. A client that it throttles is throttled here."""
+    answer = await services.controller_channel.forward(request, body)
+    if begins_with_throttle_time(request.api_key, request.api_version):
+        throttle_ms = int.from_bytes(answer[:4], "big")
+        if throttle_ms > request.throttle_ms:
+            request.throttle_ms = throttle_ms
+            request.sink.delay(throttle_ms / 1000)
+    return answer
 
 
 class EnvelopeSink:

@@ -8,17 +8,21 @@ from typing import Any
 
 from ....controller.quorum_controller import QuorumController
 from ....controller.security.rights import IsAllowed, allows_all
+from ....controller.topics.new_partitions import CountPartitions, counts_nothing
 from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....security.authorizer.acl_binding import AclOperation
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import DecodedHandler, Fields, Result
 from ...network.request import Request
+from ...quotas.controller_mutations import ControllerMutationQuota
 from ...services import ControllerServices
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
 DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
 """A decision that asks for each resource whether who makes the request may do it."""
+DecisionByQuota = Callable[[QuorumController, Any, IsAllowed, CountPartitions], Awaitable[Fields]]
+"""A decision that counts the partitions that it creates or deletes, too."""
 
 
 def _decided(needed: AclOperation, decision: Decision) -> DecodedHandler[ControllerServices]:
@@ -40,6 +44,26 @@ def _decided_by_rights(decision: DecisionByRights) -> DecodedHandler[ControllerS
         return decision(services.controller, message, is_allowed)
 
     return handle
+
+
+def _counted(strict_since: int, decision: DecisionByQuota) -> DecodedHandler[ControllerServices]:
+    """As `_decided_by_rights`, where the quota `controller_mutation_rate` counts, strictly from that version on."""
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        authorization = services.authorization
+        is_allowed = partial(authorization.is_allowed, request) if authorization.is_on else allows_all
+        quota = services.mutation_quotas.quota_of(request, strict_since)
+        if quota is None:
+            return decision(services.controller, message, is_allowed, counts_nothing)
+        return _throttled(request, quota, decision(services.controller, message, is_allowed, quota.count))
+
+    return handle
+
+
+async def _throttled(request: Request, quota: ControllerMutationQuota, decided: Awaitable[Fields]) -> Fields:
+    fields = await decided
+    quota.throttle(request)
+    return fields
 
 
 def _decided_for_all(needed: AclOperation, decision: Decision) -> DecodedHandler[ControllerServices]:
@@ -82,10 +106,10 @@ def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:
 
 _ALTER, _DESCRIBE, _CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
 
-create_topics = _decided_by_rights(lambda controller, message, rights: controller.create_topics(message, rights))
-delete_topics = _decided_by_rights(lambda controller, message, rights: controller.delete_topics(message, rights))
-create_partitions = _decided_by_rights(
-    lambda controller, message, rights: controller.create_partitions(message, rights)
+create_topics = _counted(6, lambda controller, message, rights, count: controller.create_topics(message, rights, count))
+delete_topics = _counted(5, lambda controller, message, rights, count: controller.delete_topics(message, rights, count))
+create_partitions = _counted(
+    3, lambda controller, message, rights, count: controller.create_partitions(message, rights, count)
 )
 alter_configs = _decided_by_rights(lambda controller, message, rights: controller.alter_configs(message, rights))
 incremental_alter_configs = _decided_by_rights(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from raftwerk.broker.network.connection_quota import ConnectionQuota
 from raftwerk.broker.network.loop_budget import LoopBudget
 from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.broker.quotas.sampled_rate import QuotaWindow
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
-from raftwerk.controller.metadata.metadata_records import ConfigRecord
+from raftwerk.controller.metadata.metadata_records import ClientQuotaRecord, ConfigRecord
 
 
 def set_to(image: MetadataImage, broker: str, name: str, value: str | None) -> None:
@@ -78,6 +80,7 @@ class Echo:
     def __init__(self) -> None:
         self.units: dict[int, int] = {}
         self.budget = LoopBudget()
+        self.request_quota = None
 
     def stop(self) -> None: ...
 
@@ -118,6 +121,7 @@ class Nothing:
     def __init__(self) -> None:
         self.units: dict[int, int] = {}
         self.budget = LoopBudget()
+        self.request_quota = None
 
     def stop(self) -> None: ...
 
@@ -152,4 +156,49 @@ def test_a_connection_beyond_the_limit_is_closed(name: str) -> None:
             await server.stop()
 
     writers: list[asyncio.StreamWriter] = []
+    asyncio.run(scenario())
+
+
+def set_rate(image: MetadataImage, address: str | None, value: float | None) -> None:
+    record = ClientQuotaRecord((("ip", address),), "connection_creation_rate", value)
+    image.replay(record, image.offset + 1, MetadataDelta())
+
+
+def test_connections_a_second_of_an_address() -> None:
+    """Its own quota, else that of all; the connections that are closed do not count, and wait a second at most."""
+    image = MetadataImage("c")
+    quota = ConnectionQuota(image, 1, {})
+    assert quota.closes_after_s("10.0.0.1", 0) == 0
+    set_rate(image, None, 1.0)
+    set_rate(image, "::1", 2.0)
+    assert [quota.closes_after_s("10.0.0.1", 0) for _ in range(12)] == [0.0] * 10 + [1.0] * 2
+    assert [quota.closes_after_s("0::1", 0) for _ in range(21)] == [0.0] * 20 + [0.5]
+    assert quota.closes_after_s("10.0.0.2", 0) == 0
+    assert quota.closes_after_s("10.0.0.1", 11) == 0
+    set_rate(image, None, None)
+    assert [quota.closes_after_s("10.0.0.1", 11) for _ in range(50)] == [0.0] * 50
+
+
+def test_an_address_that_opens_too_many_connections() -> None:
+    """They are accepted, never answered, and closed."""
+
+    async def scenario() -> None:
+        dispatcher: Any = Echo()
+        image = MetadataImage("c")
+        set_rate(image, "127.0.0.1", 1.0)
+        window = QuotaWindow(2, 50)
+        server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), dispatcher, ConnectionQuota(image, 1, {}, window))
+        await server.start()
+        answers = []
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"\0\0\0\4ping")
+            with suppress(ConnectionError):
+                answers.append(await asyncio.wait_for(reader.read(), 5))
+            writer.close()
+        finally:
+            await server.stop()
+        assert answers in ([], [b""])
+        assert server.rejected_total == 1
+
     asyncio.run(scenario())

@@ -33,6 +33,7 @@ class FileServer:
         self.file.append([LARGE])
         self.units: dict[int, int] = {}
         self.budget = LoopBudget()
+        self.request_quota = None
         self.server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), self)  # type: ignore[arg-type]
 
     def overlaps(self, api_key: int) -> bool:

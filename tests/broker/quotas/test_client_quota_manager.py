@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.broker.quotas.client_quota_manager import LIMITS_MAX, ClientQuotaManager
+from raftwerk.broker.quotas.client_limits import LIMITS_MAX
+from raftwerk.broker.quotas.client_quota_manager import ClientQuotaManager
 from raftwerk.broker.quotas.quota_entities import Bucket, limit_of
 from raftwerk.broker.quotas.sampled_rate import QuotaWindow
 from raftwerk.controller.metadata.metadata_image import QuotaEntity
