@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
 from ...runtime.loop import TaskSet
@@ -256,6 +257,9 @@ class Run:
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
+            "coordinator elections": lambda: PreferredLeaderChanges(
+                context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
+            ),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "voters": lambda: VoterChanges(context("voters"), cluster.controllers, cluster.why_not_all_vote),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),

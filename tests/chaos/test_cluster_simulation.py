@@ -58,6 +58,7 @@ SEEDS = {
     "migrations": 25,
     "transactions": 15,
     "transaction-failover": 15,
+    "coordinator-elections": 12,
     "late-requests": 12,
     "late-transactions": 12,
     "late-batches": 10,

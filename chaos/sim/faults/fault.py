@@ -26,6 +26,7 @@ class FaultKind(Enum):
     LOSE_ENDS = "one end of connections is lost"
     REJECT = "answers peers with resets"
     SLOW_LINK = "slow link"
+    LATE_LINK = "some segments arrive late"
     SLOW_CLIENTS = "requests of clients arrive late"
     BRIDGE = "two halves that only one node joins"
     RING = "a ring in which each node reaches two others"

@@ -150,6 +150,9 @@ class Nemesis:
             case FaultKind.SLOW_LINK:
                 network.set_latency(target, other, (0.02, 0.2))
                 return lambda: network.set_latency(target, other, None)
+            case FaultKind.LATE_LINK:
+                network.set_late(target, other, _LATE)
+                return lambda: network.set_late(target, other, None)
             case FaultKind.SLOW_CLIENTS:
                 return self._slow_clients(target)
             case FaultKind.BRIDGE:

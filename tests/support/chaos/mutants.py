@@ -334,6 +334,7 @@ MUTANTS = (
         "commits of any generation are taken",
         replacing(ClassicGroup, "check_commit", lambda *_: ErrorCode.NONE),
         ("classic-groups",),
+        known=26,
     ),
     Mutant(
         "commits of fenced members are taken",
@@ -410,12 +411,12 @@ MUTANTS = (
         replacing(broker_departures, "remove_broker", every_shutdown_is_clean),
         ("elr",),
     ),
-    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
+    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",), known=10),
     Mutant(
         "a recovery point before its fsync",
         replacing(Durability, "checkpoint_soon", trust_before_the_fsync),
         ("leader-crash",),
-        known=70,
+        known=41,
     ),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
     Mutant(
@@ -428,10 +429,11 @@ MUTANTS = (
         "divergence after a fast double failover (KIP-279)",
         replacing(Replica, "_divergence", look_at_offsets_only),
         ("elections",),
+        known=5,
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), known=41),
     Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
-    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=6),
     Mutant(
         "a form of records is finalized that a controller does not know",
         replacing(features, "_check_voters", lambda image, update, voter_ids: None),
@@ -466,11 +468,13 @@ MUTANTS = (
         "high watermark past a replica that is still in the ISR (KIP-497)",
         replacing(PendingShrinkIsr, "maximal_isr", property(lambda self: self.proposed_isr)),
         ("sessions", "min-isr"),
+        known=4,
     ),
     Mutant(
         "another min.insync.replicas leaves nobody to lead",
         replacing(alter_configs, "clear_elr", empty_every_elr),
         ("min-isr",),
+        known=13,
     ),
     Mutant("roles are taken up before settings", patch_settings, interleaving=higher_minimum),
     Mutant(
@@ -478,7 +482,9 @@ MUTANTS = (
         replacing(MetadataDeltaApplier, "_awaits_role", lambda *_: False),
         interleaving=lower_minimum,
     ),
-    Mutant("unclean elections", replacing(partition_change.PartitionRules, "goal", unclean_goal), ("few-alive",)),
+    Mutant(
+        "unclean elections", replacing(partition_change.PartitionRules, "goal", unclean_goal), ("few-alive",), known=6
+    ),
 )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.chaos.late_marker import late_marker
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 
+from raftwerk.broker.coordinators.led_partitions import LedPartitions
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
@@ -16,6 +18,7 @@ from raftwerk.broker.transactions import transaction_decisions, transaction_reco
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
 from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
+from raftwerk.chaos.sim.workloads.transactions.transactional_producer import ClientStyle
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.state.producer_state import ProducerStateManager
@@ -126,6 +129,15 @@ def let_everything_in(self: ReplicaManager, _: bool) -> None:
     self._appends.default_guard = VERIFICATION_OFF
 
 
+def act_before_the_tail_is_committed(self: LedPartitions[Any], shard: Any) -> None:
+    self._owner.on_loaded(shard, self.loaders.pop(shard.partition))
+
+
+def take_markers_of_former_coordinators(self: ProducerStateManager, header: Any, marker: Any, version: int) -> None:
+    ORIGINAL_CHECK_MARKER(self, header, marker._replace(coordinator_epoch=2**31 - 1), version)
+
+
+ORIGINAL_CHECK_MARKER = ProducerStateManager.check_marker
 ORIGINAL_WITH_PARTITIONS = TransactionMetadata.with_partitions
 TRANSACTION_MUTANTS = (
     Mutant(
@@ -137,6 +149,16 @@ TRANSACTION_MUTANTS = (
         "a commit is answered before it is durable",
         replacing(TransactionCoordinatorShard, "_persist", answer_at_once),
         ("late-transactions",),
+    ),
+    Mutant(
+        "a coordinator acts on what is not committed when it loads",
+        replacing(LedPartitions, "_wait_until_committed", act_before_the_tail_is_committed),
+        ("coordinator-elections",),
+    ),
+    Mutant(
+        "markers of former coordinators are taken",
+        replacing(ProducerStateManager, "check_marker", take_markers_of_former_coordinators),
+        interleaving=lambda: late_marker(ClientStyle(1)),
     ),
     Mutant("the last stable offset by high watermark", stable_up_to_the_high_watermark, ("transactions",)),
     Mutant(
@@ -169,6 +191,7 @@ TRANSACTION_MUTANTS = (
         "markers are sent once",
         replacing(TransactionMarkerSender, "_finish", send_markers_once),
         ("transaction-failover",),
+        known=1,
     ),
     Mutant(
         "a transaction forgets its first partitions",
@@ -194,6 +217,7 @@ TRANSACTION_MUTANTS = (
         "markers are forgotten while a partition has no leader",
         replacing(TransactionMarkerSender, "on_metadata", lambda *_: None),
         ("leaderless",),
+        known=1,
     ),
     Mutant(
         "offsets of aborted transactions take effect",
