@@ -24,6 +24,16 @@ had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this
 voters). Runs are counted from seed 0 on; the tests begin with a seed that is known to show the bug. A bug that hardly
 any seed shows has a test that drives just that interleaving instead.
 
+Most bugs of transaction coordinators do harm only when somebody decides otherwise later. So the simulator compares
+each marker that a leader appends, and each end that a client is told of, with the decisions that are committed
+(`chaos/sim/invariants/decision_invariants.py`). Then any seed shows a coordinator that acts too early, also one that
+has just loaded: Apache Kafka's loads up to the end of its log and acts on that, ours waits until it is committed.
+
+The late marker of a former coordinator harms only clients below `transaction.version` 2. Another coordinator has
+written the marker again and completed the transaction, and the same producer has begun the next one with the same
+epoch: the late marker would end that one. Only its coordinator epoch tells that it is late. From version 2 on the next
+transaction has the epoch of the marker, and a marker of the same epoch is refused while a transaction is open.
+
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
 """
