@@ -19,7 +19,12 @@ T = TypeVar("T")
 
 UNITS_PER_ITERATION = 256
 """Of all connections and long requests together; about ten milliseconds of processor time."""
-UNITS_PER_SHARE = 64
+MANY_WAITING = 4
+UNITS_WITH_MANY_WAITING = 64
+"""Of an iteration that begins with `MANY_WAITING` or more in the queue. Who sends little waits for the end of the
+iteration, often several times for one record (produce, fetch, answer), so iterations are short while many send much.
+They are not always that short, since what is appended in one iteration is replicated together."""
+UNITS_PER_SHARE = 16
 """Of one connection or long request while others wait."""
 UNITS_ALONE = 192
 """Of an iteration, those that one connection may use while nobody waits; the rest is there for who comes then."""
@@ -118,8 +123,8 @@ class LoopBudget:
     def _begin_iteration(self) -> None:
         self._is_scheduled = False
         self.iteration += 1
-        self.units_left = UNITS_PER_ITERATION
         waiting = self._waiting
+        self.units_left = UNITS_PER_ITERATION if len(waiting) < MANY_WAITING else UNITS_WITH_MANY_WAITING
         for _ in range(len(waiting)):
             if self.units_left <= 0:
                 break

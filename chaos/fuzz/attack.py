@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -106,3 +108,13 @@ class Attack:
     what: str
     run: Callable[[AttackRun], None]
     slice_s: float = 10.0
+
+
+def leave_processors_to_others() -> None:
+    """Put the calling thread, and those that it starts, into Linux's idle scheduling class; nothing on other systems.
+
+    So attackers take only what others leave of the processors, as if they had a machine of their own, and a run
+    measures what nodes do with hostile requests. An ordinary user cannot undo it.
+    """
+    if sys.platform == "linux":
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
