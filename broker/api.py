@@ -22,6 +22,7 @@ from ..runtime.ports import Buffer
 from ..wire.api_keys import ApiKey
 from ..wire.codec import Struct
 from ..wire.errors import ErrorCode
+from .apis.rights import Rights
 from .network.request import Request
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class ApiSpec:
     key: ApiKey
     versions: tuple[int, int]
     """The oldest and the newest version served."""
+    checks: Rights
+    """The rights that its handlers ask for, each on the resources that a request names; empty: it is for everybody."""
     error: ErrorFields | None
     """How the API refuses a request as a whole. None: it has no such response, and the connection is closed."""
     broker: Handler[BrokerServices] | None = None

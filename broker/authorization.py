@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
@@ -23,8 +23,16 @@ from ..wire.api_keys import ApiKey
 from ..wire.errors import ErrorCode, ProtocolError
 from .log_limiter import LogLimiter
 from .network.request import Request
+from .topic_view import OPERATIONS_NOT_ASKED
 
 _NAME_CHARS_MAX = 249
+DENIED: Mapping[ResourceType, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error code of a denial, by the type of the resource."""
 
 logger = logging.getLogger(AUTHORIZER)
 
@@ -93,6 +101,19 @@ class Authorization:
         if not self.is_allowed_on_cluster(request, operation):
             raise ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
+    def check(self, request: Request, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Raise the `ProtocolError` of the resource type unless the principal may do that."""
+        if not self.is_allowed(request, operation, resource_type, name):
+            raise ProtocolError(DENIED[resource_type])
+
+    def permission(
+        self, request: Request, operation: AclOperation, resource_type: ResourceType, *, logs_denial: bool = True
+    ) -> Callable[[str], bool]:
+        """A test of names: whether the principal may do that to the resource."""
+        if self._authorizer is None:
+            return _everything
+        return lambda name: self.is_allowed(request, operation, resource_type, name, logs_denial=logs_denial)
+
     def allowed(
         self,
         request: Request,
@@ -113,14 +134,26 @@ class Authorization:
 
     def operations(self, request: Request, resource_type: ResourceType, name: str) -> int:
         """The bit field of what the principal may do to the resource, as `include_*_authorized_operations` asks."""
+        if self._authorizer is None:
+            return _ALL_OPERATIONS[resource_type]
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource_type]
             if self.is_allowed(request, operation, resource_type, name, logs_denial=False)
         )
 
-    def operations_on_cluster(self, request: Request) -> int:
-        """The bit field for the cluster; none for who may not describe it."""
+    def topic_operations(self, request: Request, name: str, *, is_asked: bool = True) -> int:
+        """The field of operations in the row of a topic that the client may describe."""
+        return self.operations(request, ResourceType.TOPIC, name) if is_asked else OPERATIONS_NOT_ASKED
+
+    def group_operations(self, request: Request, group_id: str, *, is_asked: bool) -> int:
+        """The field of operations in the row of a group that the client may describe."""
+        return self.operations(request, ResourceType.GROUP, group_id) if is_asked else OPERATIONS_NOT_ASKED
+
+    def cluster_operations(self, request: Request, *, is_asked: bool) -> int:
+        """The field of operations on the cluster; none for a client that may not describe it."""
+        if not is_asked:
+            return OPERATIONS_NOT_ASKED
         if not self.is_allowed_on_cluster(request, AclOperation.DESCRIBE, logs_denial=False):
             return 0
         return self.operations(request, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -163,6 +196,16 @@ class Authorization:
         kind = f"{sink.principal} {int(operation)} {int(resource_type)} {name[:_NAME_CHARS_MAX]}"
         if self._denials.should_log_of_kind(sink.peer, kind, now):
             logger.info(_line(request, "Denied", operation, resource_type, name))
+
+
+_ALL_OPERATIONS = {
+    resource_type: sum(1 << operation for operation in operations)
+    for resource_type, operations in SUPPORTED_OPERATIONS.items()
+}
+
+
+def _everything(name: str) -> bool:
+    return True
 
 
 def _line(request: Request, outcome: str, operation: AclOperation, resource_type: ResourceType, name: str) -> str:

@@ -11,8 +11,6 @@ from ..wire.errors import ErrorCode
 from ..wire.primitives import NodeEndpoint
 from ..wire.types import LeaderIdAndEpoch
 
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_NOT_ASKED = -(2**31)
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 

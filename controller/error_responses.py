@@ -19,7 +19,13 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsRequest,
     )
     from ..wire.message_types.security import AlterUserScramCredentialsRequest
-    from ..wire.message_types.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+    from ..wire.message_types.topics import (
+        AlterPartitionReassignmentsRequest,
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+    )
 
 
 def top_level(request: object, code: ErrorCode, message: str | None) -> Response:
@@ -37,14 +43,27 @@ def assign_replicas(request: object, code: ErrorCode, message: str | None) -> Re
     return {"error_code": int(code), "directories": []}
 
 
-def elect_leaders(request: object, code: ErrorCode, message: str | None) -> Response:
-    """ElectLeaders: the error, and no results."""
-    return {"error_code": int(code), "replica_election_results": []}
+def elect_leaders(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Response:
+    """ElectLeaders: the error, as a whole and for each named partition."""
+    error = error_response(code, message)
+
+    def topic_row(topic: ElectLeadersRequest.TopicPartitions) -> Response:
+        rows = Rows(lambda index: {"partition_id": index, **error}, topic.partitions)
+        return {"topic": topic.topic, "partition_result": rows}
+
+    results = Rows(topic_row, request.topic_partitions or ())
+    return {"error_code": int(code), "replica_election_results": results}
 
 
-def reassignments(request: object, code: ErrorCode, message: str | None) -> Response:
-    """AlterPartitionReassignments: the error, and no results."""
-    return {**error_response(code, message), "responses": []}
+def reassignments(request: AlterPartitionReassignmentsRequest, code: ErrorCode, message: str | None) -> Response:
+    """AlterPartitionReassignments: the error, as a whole and for each partition."""
+    error = error_response(code, message)
+
+    def topic_row(topic: AlterPartitionReassignmentsRequest.ReassignableTopic) -> Response:
+        rows = Rows(lambda one: {"partition_index": one.partition_index, **error}, topic.partitions)
+        return {"name": topic.name, "partitions": rows}
+
+    return {**error, "responses": Rows(topic_row, request.topics)}
 
 
 def list_reassignments(request: object, code: ErrorCode, message: str | None) -> Response:

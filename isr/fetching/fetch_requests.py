@@ -98,7 +98,7 @@ class FetchRequests:
         now_ms: int,
     ) -> None:
         dirty = context.dirty
-        wanted = self._resolve(context, rows)
+        wanted = self._resolve(params, context, rows)
         if dirty is None:
             self._observer.on_fetch(params, wanted)
         has_more_dirty = dirty is not None and bool(dirty.dirty)
@@ -150,7 +150,7 @@ class FetchRequests:
         """A fetch that may wait is listed with its partitions before they are read: what comes meanwhile counts."""
         wanted: list[WantedPartition] = []
         for start in range(0, len(rows), ITEMS_PER_STEP):
-            part = self._reader.resolve(rows[start : start + ITEMS_PER_STEP])
+            part = self._reader.resolve(params, rows[start : start + ITEMS_PER_STEP])
             self._observer.on_fetch(params, part)
             wanted += part
             yield PLAIN_STEP
@@ -191,8 +191,8 @@ class FetchRequests:
 
     # ---------------------------------------------------------------- reading
 
-    def _resolve(self, context: FetchContext, rows: Rows) -> list[WantedPartition]:
-        wanted = self._reader.resolve(rows)
+    def _resolve(self, params: FetchParams, context: FetchContext, rows: Rows) -> list[WantedPartition]:
+        wanted = self._reader.resolve(params, rows)
         if context.dirty is not None:
             for one in wanted:
                 if one.topic_partition is not None:
@@ -264,7 +264,7 @@ class FetchRequests:
         def respond() -> None:
             if dirty.parked is operation:
                 dirty.parked = None
-            wanted = self._resolve(context, context.take())
+            wanted = self._resolve(params, context, context.take())
             self._answer(params, context, wanted, self._read_again(params, wanted, cold), done)
 
         operation = DelayedFetch(respond, (), params.min_bytes, params.replica_id)

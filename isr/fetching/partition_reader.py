@@ -50,13 +50,18 @@ class PartitionReader:
         self._proposals = proposals
         self._errors = errors
 
-    def resolve(self, rows: Rows) -> list[WantedPartition]:
-        """The partitions that a request names. Where there is none, `error_code` says why."""
-        image = self._hosted.image
+    def resolve(self, params: FetchParams, rows: Rows) -> list[WantedPartition]:
+        """The partitions that a request names. Where there is none to read, `error_code` says why."""
+        image, may_read = self._hosted.image, params.may_read
         wanted = []
         for key, request in rows:
             topic = key.topic
             found = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+            if may_read is not None:
+                name = found.name if found is not None else topic
+                if isinstance(name, str) and not may_read(name):
+                    wanted.append(WantedPartition(key, request, None, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+                    continue
             if found is not None and key.partition in found.partitions:
                 wanted.append(WantedPartition(key, request, TopicPartition(found.name, key.partition)))
             else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....controller.configs.alter_configs import parse_node_id
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.codec import decode_response, encode_request
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Result
@@ -30,7 +31,7 @@ def handle(services: BrokerServices, request: Request, message: IncrementalAlter
             yield PLAIN_STEP
     if not own:
         return services.controller_channel.forward(request, bytes(request.body))
-    alter = partial(_alter_loggers, services, validate_only=message.validate_only)
+    alter = partial(_alter_loggers, services, request, validate_only=message.validate_only)
     answers = yield from map_in_steps(alter, own, pace)
     if not others:
         return {"responses": answers}
@@ -47,11 +48,16 @@ async def _both(
 
 
 def _alter_loggers(
-    services: BrokerServices, wanted: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+    services: BrokerServices,
+    request: Request,
+    wanted: IncrementalAlterConfigsRequest.AlterConfigsResource,
+    *,
+    validate_only: bool,
 ) -> dict[str, Any]:
     name = wanted.resource_name
     code, text = ErrorCode.NONE, None
     try:
+        services.authorization.check_cluster(request, AclOperation.ALTER_CONFIGS)
         if parse_node_id(name) != services.config.node_id:
             complaint = f"Unexpected node id. Expected {services.config.node_id}, but received {name}"
             raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)

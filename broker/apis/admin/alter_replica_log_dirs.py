@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: AlterReplicaLogDirsRequest) -> Work[Fields]:
     """Begin to move each replica; the answer does not wait for the moves."""
+    services.authorization.check_cluster(request, AclOperation.ALTER)
     pace = Pace()
     topics: dict[str, list[dict[str, Any]]] = {}
     for directory in message.dirs:

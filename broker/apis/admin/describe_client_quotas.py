@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ....controller.metadata.metadata_image import QuotaEntity
 from ....controller.security.client_quotas import CLIENT_ID, IP, USER, canonical_address
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields, Result
@@ -89,6 +90,7 @@ def error(message: Struct, code: ErrorCode, text: str) -> Fields:
 
 def handle(services: BrokerServices, request: Request, message: DescribeClientQuotasRequest) -> Work[Result]:
     """The quotas of all entities that match."""
+    services.authorization.check_cluster(request, AclOperation.DESCRIBE_CONFIGS)
     return _described(services, QuotaFilter(message.components, is_strict=message.strict))
 
 

@@ -25,10 +25,12 @@ from ....controller.metadata.metadata_loader import MetadataLoader
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
 from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType, is_secret
 from ....wire.errors import ErrorCode
 from ...api import Fields
+from ...authorization import DENIED, Authorization
 from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
@@ -49,6 +51,11 @@ class ConfiguredNode(Protocol):
     @property
     def config(self) -> BrokerConfig:
         """The node's settings."""
+        ...
+
+    @property
+    def authorization(self) -> Authorization:
+        """What clients may do."""
         ...
 
 
@@ -164,10 +171,35 @@ def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool
     return row
 
 
+_RESOURCE_TYPES = {
+    TOPIC_RESOURCE: ResourceType.TOPIC,
+    GROUP_RESOURCE: ResourceType.GROUP,
+    BROKER_RESOURCE: ResourceType.CLUSTER,
+    BROKER_LOGGER_RESOURCE: ResourceType.CLUSTER,
+    CLIENT_METRICS_RESOURCE: ResourceType.CLUSTER,
+}
+"""The type of the resource on which DESCRIBE_CONFIGS is needed, by the type of what is configured."""
+
+
+def _is_denied(
+    services: ConfiguredNode, request: Request, wanted: DescribeConfigsRequest.DescribeConfigsResource
+) -> bool:
+    resource_type = _RESOURCE_TYPES.get(wanted.resource_type)
+    if resource_type is None:
+        return False
+    name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else wanted.resource_name
+    return not services.authorization.is_allowed(request, AclOperation.DESCRIBE_CONFIGS, resource_type, name)
+
+
 def _describe(
-    services: ConfiguredNode, wanted: DescribeConfigsRequest.DescribeConfigsResource, options: Mapping[str, bool]
+    services: ConfiguredNode,
+    request: Request,
+    wanted: DescribeConfigsRequest.DescribeConfigsResource,
+    options: Mapping[str, bool],
 ) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
+    if services.authorization.is_on and _is_denied(services, request, wanted):
+        return _result(wanted, int(DENIED[_RESOURCE_TYPES[kind]]), None)
     query = _Query(frozenset(wanted.configuration_keys or ()), **options)
     if kind == TOPIC_RESOURCE:
         if not is_legal_topic_name(name):
@@ -219,16 +251,16 @@ def _result(wanted: DescribeConfigsRequest.DescribeConfigsResource, code: int, t
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
-def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Work[Fields]:
+def describe(node: ConfiguredNode, request: Request, message: DescribeConfigsRequest) -> Work[Fields]:
     """The response of a broker, or of a controller that is asked itself (KIP-919)."""
     options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
     yield PLAIN_STEP
-    return {"results": Rows(lambda wanted: _describe(node, wanted, options), message.resources)}
+    return {"results": Rows(lambda wanted: _describe(node, request, wanted, options), message.resources)}
 
 
 def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Work[Fields]:
     """The settings as this broker has them."""
-    return describe(services, message)
+    return describe(services, request, message)
 
 
 def error(message: DescribeConfigsRequest, code: int, text: str) -> Fields:

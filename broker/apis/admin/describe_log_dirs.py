@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....log.manager.log_directory import LogDirDescription
 from ....log.partition_log import PartitionLog
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: DescribeLogDirsRequest) -> Work[Fields]:
     """The directories, with those partitions that the request asks for."""
+    services.authorization.check_cluster(request, AclOperation.DESCRIBE)
     pace = Pace()
     wanted: dict[tuple[str, int], None] | None = None
     if message.topics is not None:

@@ -11,6 +11,7 @@ from ....controller.metadata.metadata_image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
@@ -24,6 +25,7 @@ _KNOWN = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRIC
 
 def handle(services: BrokerServices, request: Request, message: ListConfigResourcesRequest) -> Fields:
     """The resources of the types asked for; of all types where none is."""
+    services.authorization.check_cluster(request, AclOperation.DESCRIBE_CONFIGS)
     wanted = message.get("resource_types", [CLIENT_METRICS_RESOURCE]) or list(_KNOWN)
     if any(kind not in _KNOWN for kind in wanted):
         raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)

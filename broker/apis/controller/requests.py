@@ -13,7 +13,6 @@ from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_res
 from ...api import Fields, Result
 from ...network.request import Request
 from ...services import ControllerServices
-from ...topic_view import OPERATIONS_NOT_ASKED
 from ..admin.describe_configs import describe
 from ..metadata.api_versions import api_versions_fields
 from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
@@ -71,9 +70,7 @@ def describe_controllers(services: ControllerServices, request: Request, message
     if refusal is not None:
         return refusal
     leader = services.metadata.leader.leader_id
-    operations = OPERATIONS_NOT_ASKED
-    if message.include_cluster_authorized_operations:
-        operations = services.authorization.operations_on_cluster(request)
+    asked = message.include_cluster_authorized_operations
     return {
         "error_code": 0,
         "endpoint_type": CONTROLLERS,
@@ -83,10 +80,10 @@ def describe_controllers(services: ControllerServices, request: Request, message
             {"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
             for node_id, (host, port) in sorted(services.endpoints().items())
         ],
-        "cluster_authorized_operations": operations,
+        "cluster_authorized_operations": services.authorization.cluster_operations(request, is_asked=asked),
     }
 
 
 def describe_configs_of_controller(services: ControllerServices, request: Request, message: Struct) -> Result:
     """DescribeConfigs of a controller listener: this node's own settings (KIP-919)."""
-    return describe(services, message)
+    return describe(services, request, message)

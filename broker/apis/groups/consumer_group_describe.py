@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import MetadataImage
 from ....runtime.incremental_work import Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
@@ -15,8 +16,6 @@ from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.consumer.consumer_group_member import ConsumerGroupMember
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import OPERATIONS_NOT_ASKED
-from .group_requests import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
     from ....wire.message_types.consumer_groups import ConsumerGroupDescribeRequest
@@ -26,10 +25,20 @@ CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
 def handle(services: BrokerServices, request: Request, message: ConsumerGroupDescribeRequest) -> Work[Fields]:
     """One row for each group; a group that is not a consumer group is an error."""
-    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
+    rights = services.authorization
+    may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC) if rights.is_on else None
 
     def described(group_id: str) -> dict[str, Any]:
-        return _row(services, group_id) | {"authorized_operations": operations}
+        if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            return _failed(group_id, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
+        row = _row(services, group_id)
+        if may_see is not None and not all(may_see(name) for name in _topics(row)):
+            text = "The group has described topic(s) that the client is not authorized to describe."
+            return _failed(group_id, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), text)
+        if row["error_code"]:
+            return row
+        is_asked = message.include_authorized_operations
+        return row | {"authorized_operations": rights.group_operations(request, group_id, is_asked=is_asked)}
 
     return {"groups": (yield from map_in_steps(described, message.group_ids))}
 
@@ -78,6 +87,16 @@ def _assignment(image: MetadataImage, parts: PartitionIds) -> dict[str, Any]:
             for topic_id, partitions in by_topic(parts).items()
             if (topic := image.topics_by_id.get(topic_id)) is not None
         ]
+    }
+
+
+def _topics(row: dict[str, Any]) -> set[str]:
+    """The topics that members of a described group have, or are to have."""
+    return {
+        topic["topic_name"]
+        for member in row["members"]
+        for assignment in (member["assignment"], member["target_assignment"])
+        for topic in assignment["topic_partitions"]
     }
 
 

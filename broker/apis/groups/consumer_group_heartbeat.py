@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
 from ...api import Fields
@@ -28,6 +29,11 @@ def handle(
     services: BrokerServices, request: Request, message: ConsumerGroupHeartbeatRequest
 ) -> Fields | Awaitable[Fields]:
     """Check the request and give it to the group; answered when its changes are committed."""
+    rights = services.authorization
+    rights.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
+    if rights.is_on:
+        for name in message.subscribed_topic_names or ():
+            rights.check(request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     groups = services.groups
     group_id = check_group_id(message.group_id)
     _check(request, message, groups.config.consumer.assignors)

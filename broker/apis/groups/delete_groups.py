@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields, Result
@@ -25,7 +26,9 @@ def handle(services: BrokerServices, request: Request, message: DeleteGroupsRequ
     pace = Pace()
     codes: list[ErrorCode | asyncio.Future[ErrorCode]] = []
     for group_id in message.groups_names:
-        code = _delete(services, group_id)
+        code: ErrorCode | asyncio.Future[ErrorCode] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if services.authorization.is_allowed(request, AclOperation.DELETE, ResourceType.GROUP, group_id):
+            code = _delete(services, group_id)
         codes.append(code)
         if pace.ends_step(_ITEMS_PER_DELETION if isinstance(code, asyncio.Future) else 1):
             yield PLAIN_STEP

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
@@ -12,8 +13,6 @@ from ...groups.classic.classic_group import ClassicGroup
 from ...groups.classic.classic_group_members import ClassicGroupState
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import OPERATIONS_NOT_ASKED
-from .group_requests import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
     from ....wire.message_types.groups import DescribeGroupsRequest
@@ -23,12 +22,15 @@ NOT_FOUND_SINCE = 6
 
 def handle(services: BrokerServices, request: Request, message: DescribeGroupsRequest) -> Work[Fields]:
     """One row for each group; a group that is not a classic group counts as not found."""
+    rights = services.authorization
     asked = message.get("include_authorized_operations", False)
 
     def described(group_id: str) -> dict[str, Any]:
+        if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            return _failed(group_id, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
         row = _row(services, request, group_id)
         found = asked and not row["error_code"]
-        return row | {"authorized_operations": GROUP_OPERATIONS if found else OPERATIONS_NOT_ASKED}
+        return row | {"authorized_operations": rights.group_operations(request, group_id, is_asked=found)}
 
     return {"groups": (yield from map_in_steps(described, message.groups))}
 

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
+from ...authorization import DENIED
 from ...coordinators.coordinator_topic import CoordinatorTopic
 from ...network.request import Request
 from ...services import BrokerServices
@@ -25,15 +27,27 @@ FIRST_BATCHED_VERSION = 4
 GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
 _NO_NODE = {"node_id": -1, "host": "", "port": -1}
 _CREATION_WAIT_S = 1.0
+_RESOURCE_TYPES = {GROUP_KEY_TYPE: ResourceType.GROUP, TRANSACTION_KEY_TYPE: ResourceType.TRANSACTIONAL_ID}
 
 
 def handle(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Result:
     """Find each key's coordinator; create the coordinators' topic if it is missing."""
     topic = _topic(services, message.get("key_type", GROUP_KEY_TYPE))
-    if topic is None or topic.image is not None:
+    if topic is None or topic.image is not None or not _may_create(services, request, message):
         return _answer(services, request, message)
     services.topic_creator.request_topics([topic.name])
     return _answer_when_created(topic, services, request, message)
+
+
+def _may_create(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> bool:
+    """Whether the client has the right on any key: for others no topic is created."""
+    rights = services.authorization
+    if not rights.is_on:
+        return True
+    resource_type = _RESOURCE_TYPES[message.get("key_type", GROUP_KEY_TYPE)]
+    keys = message.coordinator_keys if request.api_version >= FIRST_BATCHED_VERSION else [message.key]
+    may_describe = rights.permission(request, AclOperation.DESCRIBE, resource_type)
+    return any(may_describe(key) for key in keys)
 
 
 async def _answer_when_created(
@@ -69,6 +83,9 @@ def _row(services: BrokerServices, request: Request, key_type: int, key: str) ->
     topic = _topic(services, key_type)
     if topic is None:
         return _refused(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
+    resource_type = _RESOURCE_TYPES[key_type]
+    if not services.authorization.is_allowed(request, AclOperation.DESCRIBE, resource_type, key):
+        return _refused(DENIED[resource_type], "")
     if not key and key_type == GROUP_KEY_TYPE:
         return _refused(ErrorCode.INVALID_GROUP_ID, "The configured groupId is invalid.")
     registration = topic.registration_of(key)

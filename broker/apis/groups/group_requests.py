@@ -20,7 +20,6 @@ from ...network.request import Request
 R = TypeVar("R")
 
 GROUP_ID_MAX = 32_767
-GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 
 
 def check_group_id(group_id: str) -> str:
@@ -68,12 +67,19 @@ async def _later(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fi
     return fields(await future)
 
 
-def find_topic(image: MetadataImage, row: Struct) -> TopicImage | ErrorCode:
-    """The topic that a row of a request names, by name or id, or the error code where it does not exist."""
+def find_topic(image: MetadataImage, row: Struct, may_use: Callable[[str], bool]) -> TopicImage | ErrorCode:
+    """The topic that a row of a request names, by name or id, or the error code.
+
+    `may_use` says of which names the client may know whether they exist; an id is not a secret.
+    """
     if "topic_id" in row:
         topic_id: UUID | None = row.topic_id
         by_id = None if topic_id is None else image.topics_by_id.get(topic_id)
-        return ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else by_id
+        if by_id is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return by_id if may_use(by_id.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not may_use(row.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     by_name = image.topics_by_name.get(row.name)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name is None else by_name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: HeartbeatRequest) -> Fields:
     """NONE, or REBALANCE_IN_PROGRESS when the member must join again."""
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     shard, group = shard_and_group(services.groups, message.group_id)
     protocol = classic_protocol(group)
     member = message.member_id, message.get("group_instance_id"), message.generation_id

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import JoinRequest
@@ -24,6 +25,7 @@ SKIPPING_SINCE = 9
 
 def handle(services: BrokerServices, request: Request, message: JoinGroupRequest) -> Fields | Awaitable[Fields]:
     """Check the request and give it to the group; answered when the new generation begins."""
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     groups = services.groups
     group_id = check_group_id(message.group_id)
     limits = groups.config.classic

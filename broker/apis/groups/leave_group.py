@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
@@ -15,6 +16,7 @@ FIRST_BATCHED_VERSION = 3
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Fields]:
     """Remove the members, some at a time; one code for each, or one in all before version 3."""
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     batched = request.api_version >= FIRST_BATCHED_VERSION
     rows = message.members if batched else [message]
     codes: list[ErrorCode] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, sort_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: ListGroupsRequest) -> Work[Fields]:
     """The groups that pass the filters."""
+    rights = services.authorization
+    sees_all = rights.is_allowed_on_cluster(request, AclOperation.DESCRIBE, logs_denial=False)
+    may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.GROUP, logs_denial=False)
     pace = Pace()
     states = frozenset((yield from map_in_steps(str.lower, message.get("states_filter", ()), pace)))
     types = frozenset((yield from map_in_steps(str.lower, message.get("types_filter", ()), pace)))
@@ -26,7 +30,7 @@ def handle(services: BrokerServices, request: Request, message: ListGroupsReques
                 yield PLAIN_STEP
             if group is None or (states and str(group.state).lower() not in states):
                 continue
-            if not types or group.kind in types:
+            if (not types or group.kind in types) and (sees_all or may_see(group_id)):
                 rows.append(
                     {
                         "group_id": group_id,

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -26,8 +27,9 @@ _EXPIRY_MS_MAX = 2**63 - 1
 def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
     """Check the member, write the offsets, and answer when they are committed."""
     groups, group_id, pace = services.groups, message.group_id, Pace()
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, group_id)
     groups.shard_of(check_group_id(group_id))
-    values, response = yield from offsets_to_write(services, message, pace)
+    values, response = yield from offsets_to_write(services, request, message, pace)
     records = yield from map_in_steps(lambda key: offset_record(group_id, key, values[key]), values, pace)
     # From here on all is done at once.
     shard = groups.shard_of(group_id)
@@ -62,14 +64,17 @@ def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, versio
 
 
 def offsets_to_write(
-    services: BrokerServices, message: Struct, pace: Pace
+    services: BrokerServices, request: Request, message: Struct, pace: Pace
 ) -> Work[tuple[dict[TopicPartition, OffsetAndMetadata], Fields]]:
     """The offsets to write, and the response, with the error codes of those that are not written.
+
+    Those of topics that the client may not read are not written.
 
     Of several offsets for one partition the last one is written, which is the one that counts.
     """
     groups = services.groups
     image = services.metadata.image
+    may_read = services.authorization.permission(request, AclOperation.READ, ResourceType.TOPIC)
     limit = min(groups.config.offsets.metadata_max_bytes, _METADATA_LIMIT_BYTES)
     wall_ms = groups.wall_ms()
     retention_ms = message.get("retention_time", -1)
@@ -77,7 +82,7 @@ def offsets_to_write(
     values: dict[TopicPartition, OffsetAndMetadata] = {}
     topics: list[dict[str, Any]] = []
     for row in message.topics:
-        topic = find_topic(image, row)
+        topic = find_topic(image, row, may_read)
         rows: list[dict[str, Any]] = []
         for one in row.partitions:
             metadata = one.committed_metadata or ""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Result
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequest) -> Work[Result]:
     """Write the tombstones, and answer when they are committed."""
     pace = Pace()
+    services.authorization.check(request, AclOperation.DELETE, ResourceType.GROUP, message.group_id)
+    may_read = services.authorization.permission(request, AclOperation.READ, ResourceType.TOPIC)
     shard = services.groups.shard_of(check_group_id(message.group_id))
     group = _deletable(shard, message.group_id)
     image = services.metadata.image
@@ -31,11 +34,14 @@ def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequ
     topics: list[dict[str, Any]] = []
     for topic in message.topics:
         known = image.topics_by_name.get(topic.name)
+        is_allowed = may_read(topic.name)
         rows: list[dict[str, Any]] = []
         for one in topic.partitions:
             key = TopicPartition(topic.name, one.partition_index)
             code = ErrorCode.NONE
-            if known is None or one.partition_index not in known.partitions:
+            if not is_allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif known is None or one.partition_index not in known.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif _is_subscribed(group, topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

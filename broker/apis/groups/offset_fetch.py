@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, sort_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -47,7 +49,12 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
     """The committed offsets of the partitions asked for; of all partitions where none is named."""
     must_be_stable, pace = message.get("require_stable", False), Pace()
     if request.api_version < FIRST_BATCHED_VERSION:
-        topics = yield from _topics(services, request, message, must_be_stable, pace)
+        try:
+            topics = yield from _topics(services, request, message, must_be_stable, pace)
+        except ProtocolError as refused:
+            if request.api_version < TOP_LEVEL_ERROR_SINCE:
+                raise
+            return {"error_code": int(refused.code), "topics": []}
         return {"error_code": 0, "topics": topics}
     rows = []
     for group in message.groups:
@@ -70,6 +77,8 @@ def _group_row(
 def _topics(
     services: BrokerServices, request: Request, asked: Struct, must_be_stable: bool, pace: Pace
 ) -> Work[list[dict[str, Any]]]:
+    rights = services.authorization
+    rights.check(request, AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id)
     shard = services.groups.shard_of(check_group_id(asked.group_id))
     group = shard.groups.get(asked.group_id)
     if group is not None:
@@ -79,15 +88,18 @@ def _topics(
     commits = _Commits(shard, asked.group_id, must_be_stable)
     image = services.metadata.image
     if asked.topics is None:
-        return (yield from _all_topics(image, commits, pace, by_id=request.api_version >= FIRST_VERSION_BY_ID))
+        may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=False)
+        by_id = request.api_version >= FIRST_VERSION_BY_ID
+        return (yield from _all_topics(image, commits, pace, may_see, by_id=by_id))
+    may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC)
     rows = []
     for wanted in asked.topics:
-        topic = find_topic(image, wanted)
+        topic = find_topic(image, wanted, may_see)
         # An unknown topic name may still have committed offsets; an unknown topic id is an error.
         if not isinstance(topic, ErrorCode):
             row = partial(commits.row, topic.name, topic.topic_id)
-        elif "topic_id" in wanted:
-            row = partial(_row, _NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID)
+        elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            row = partial(_row, _NO_OFFSET, topic)
         else:
             row = partial(commits.row, wanted.name, None)
         partitions = yield from map_in_steps(row, wanted.partition_indexes, pace)
@@ -97,12 +109,17 @@ def _topics(
     return rows
 
 
-def _all_topics(image: MetadataImage, commits: _Commits, pace: Pace, *, by_id: bool) -> Work[list[dict[str, Any]]]:
+def _all_topics(
+    image: MetadataImage, commits: _Commits, pace: Pace, may_see: Callable[[str], bool], *, by_id: bool
+) -> Work[list[dict[str, Any]]]:
+    """The committed offsets of all topics that the client may see."""
     topics: dict[str, list[int]] = {}
     for name, index in (yield from sort_in_steps(list(commits.shard.offsets_of(commits.group_id)), pace)):
         topics.setdefault(name, []).append(index)
     rows: list[dict[str, Any]] = []
     for name, indexes in topics.items():
+        if not may_see(name):
+            continue
         known = image.topics_by_name.get(name)
         row = partial(commits.row, name, None if known is None else known.topic_id)
         partitions = yield from map_in_steps(row, indexes, pace)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import SyncRequest
@@ -22,6 +23,7 @@ PROTOCOL_NAMED_SINCE = 5
 
 def handle(services: BrokerServices, request: Request, message: SyncGroupRequest) -> Fields | Awaitable[Fields]:
     """Give the request to the group; answered when the leader's assignment is committed."""
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
         raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

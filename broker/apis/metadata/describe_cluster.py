@@ -8,7 +8,7 @@ from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, controller_id_for_clients, endpoint_of
+from ...topic_view import controller_id_for_clients, endpoint_of
 
 if TYPE_CHECKING:
     from ....wire.message_types.cluster import DescribeClusterRequest
@@ -53,5 +53,5 @@ def handle(services: BrokerServices, request: Request, message: DescribeClusterR
         "cluster_id": services.config.cluster_id,
         "controller_id": controller_id_for_clients(image, services.metadata.leader.leader_id),
         "brokers": rows,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+        "cluster_authorized_operations": services.authorization.cluster_operations(request, is_asked=asked),
     }

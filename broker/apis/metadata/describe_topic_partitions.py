@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ....controller.metadata.metadata_image import MetadataImage
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, sorted_partitions
+from ...topic_view import INTERNAL_TOPICS, PartitionRows, sorted_partitions
 
 if TYPE_CHECKING:
     from ....wire.message_types.cluster import DescribeTopicPartitionsRequest
@@ -28,9 +29,7 @@ def _names(image: MetadataImage, message: DescribeTopicPartitionsRequest, start:
     return (yield from sort_in_steps([name for name in names if name >= start], pace))
 
 
-def _failed(name: str) -> dict[str, Any]:
-    legal = is_legal_topic_name(name)
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+def _failed(name: str, code: ErrorCode) -> dict[str, Any]:
     return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS, "partitions": []}
 
 
@@ -46,12 +45,20 @@ def handle(services: BrokerServices, request: Request, message: DescribeTopicPar
     rows: list[dict[str, Any]] = []
     next_cursor = None
     pace = Pace()
+    rights, wants_all = services.authorization, not message.topics
+    may_describe = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=not wants_all)
     for name in (yield from _names(image, message, start, pace)):
         if pace.ends_step():
             yield PLAIN_STEP
+        if not may_describe(name):
+            if not wants_all:
+                rows.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         topic = image.topics_by_name.get(name)
         if topic is None:
-            rows.append(_failed(name))
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row = _failed(name, code if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION)
+            rows.append(row | {"topic_authorized_operations": rights.topic_operations(request, name)})
             continue
         if left == 0:
             next_cursor = {"topic_name": name, "partition_index": 0}
@@ -67,7 +74,7 @@ def handle(services: BrokerServices, request: Request, message: DescribeTopicPar
                 "topic_id": topic.topic_id,
                 "is_internal": name in INTERNAL_TOPICS,
                 "partitions": [partitions.row(index, one) for index, one in page],
-                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "topic_authorized_operations": rights.topic_operations(request, name),
             }
         )
         if len(page) < len(wanted):

@@ -6,7 +6,7 @@ When a leader may just have died, the answer waits a little: see `suspected_brok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,16 +14,14 @@ from uuid import UUID
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import (
-    CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
-    OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
     PartitionRows,
     broker_rows,
     controller_id_for_clients,
@@ -61,7 +59,10 @@ def topic_row(rows: PartitionRows, topic: TopicImage, request: Request, operatio
 
 
 def failed_topic(request: Request, name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
-    """The row of a topic that does not exist. Before version 12 its name cannot be null."""
+    """The row of a topic that does not exist, or of which the client may not know.
+
+    Before version 12 its name cannot be null.
+    """
     if name is None and request.api_version < FIRST_VERSION_BY_ID:
         name = ""
     internal = name in INTERNAL_TOPICS
@@ -74,31 +75,55 @@ def _wants_all(request: Request, message: MetadataRequest) -> bool:
 
 def _rows(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[list[dict[str, Any]]]:
     """The rows of the topics asked for, one topic or some partitions a step."""
-    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED
+    rights = services.authorization
+    asked = message.get("include_topic_authorized_operations", False)
+    wants_all = _wants_all(request, message)
+    may_describe = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=not wants_all)
+    creates = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
+    may_create = _may_create(services, request) if creates else None
     image = services.metadata.image
     partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
     left = ITEMS_PER_STEP
     for name, topic_id, topic in _topics(image, request, message):
-        if topic is not None:
+        if topic is None and topic_id is not None:
+            rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not may_describe(topic.name if topic is not None else name or ""):
+            if not wants_all:  # an id is not a secret, the name is
+                rows.append(failed_topic(request, name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif topic is not None:
+            operations = rights.topic_operations(request, topic.name, is_asked=asked)
             rows.append(topic_row(partitions, topic, request, operations))
             left -= len(topic.partitions)
-        elif topic_id is not None:
-            rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif name is None or not is_legal_topic_name(name):
-            rows.append(failed_topic(request, name, None, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
-            missing[name] = None
-            rows.append(failed_topic(request, name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if name is None or not is_legal_topic_name(name):
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif may_create is not None:
+                if may_create(name):
+                    missing[name] = None
+                else:
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row = failed_topic(request, name, None, code)
+            if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                row["topic_authorized_operations"] = rights.topic_operations(request, name or "", is_asked=asked)
+            rows.append(row)
         left -= 1
         if left <= 0:
             left = ITEMS_PER_STEP
             yield PLAIN_STEP
-    auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
-    if missing and auto_create:
+    if missing:
         services.topic_creator.request_topics(missing)
     return rows
+
+
+def _may_create(services: BrokerServices, request: Request) -> Callable[[str], bool]:
+    """A test of topics that do not exist: whether asking for them may create them."""
+    rights = services.authorization
+    may_create = rights.permission(request, AclOperation.CREATE, ResourceType.TOPIC)
+    is_creator = rights.is_allowed_on_cluster(request, AclOperation.CREATE, logs_denial=False)
+    return lambda name: is_creator or may_create(name)
 
 
 def _topics(
@@ -206,7 +231,7 @@ def _answer_in_steps(services: BrokerServices, request: Request, message: Metada
         "cluster_id": services.config.cluster_id,
         "controller_id": controller_id_for_clients(image, services.metadata.leader.leader_id),
         "topics": rows,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_asked else OPERATIONS_NOT_ASKED,
+        "cluster_authorized_operations": services.authorization.cluster_operations(request, is_asked=cluster_asked),
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....isr.results import DeletedRecords
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -63,9 +64,11 @@ def handle(services: BrokerServices, request: Request, message: DeleteRecordsReq
     """Move the log start offset, and answer when the replicas that are up have followed."""
     pace = Pace()
     results: dict[TopicPartition, DeletedRecords] = {}
+    denied = DeletedRecords(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     for topic in message.topics:
+        is_allowed = services.authorization.is_allowed(request, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         for wanted in topic.partitions:
-            result = _start(services, topic.name, wanted)
+            result = _start(services, topic.name, wanted) if is_allowed else denied
             results[TopicPartition(topic.name, wanted.partition_index)] = result
             if pace.ends_step(1 if result.error_code else _ITEMS_PER_DELETION):
                 yield PLAIN_STEP

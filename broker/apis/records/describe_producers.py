@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....isr.replica import Replica
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -25,7 +26,10 @@ def handle(services: BrokerServices, request: Request, message: DescribeProducer
     """One row for each partition."""
     pace, topics = Pace(), []
     for topic in message.topics:
-        rows = Rows(partial(_row, services, topic.name), topic.partition_indexes)
+        if services.authorization.is_allowed(request, AclOperation.READ, ResourceType.TOPIC, topic.name):
+            rows = Rows(partial(_row, services, topic.name), topic.partition_indexes)
+        else:
+            rows = Rows(_denied, topic.partition_indexes)
         topics.append({"name": topic.name, "partitions": rows})
         if pace.ends_step():
             yield PLAIN_STEP
@@ -55,6 +59,10 @@ def _producers(replica: Replica) -> list[dict[str, int]]:
         }
         for producer_id, entry in sorted(replica.log.producers.items(), key=lambda item: item[0])
     ]
+
+
+def _denied(index: int) -> dict[str, Any]:
+    return _failed(index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "")
 
 
 def _failed(index: int, code: int, text: str) -> dict[str, Any]:

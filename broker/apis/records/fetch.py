@@ -13,6 +13,7 @@ from ....controller.metadata.metadata_image import MetadataImage
 from ....isr.fetching.partition_reader import failed_row
 from ....isr.results import FetchParams
 from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode
 from ....wire.fetch import (
     ROWS_PER_STEP,
@@ -45,10 +46,14 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
     is_follower = message.replica_id >= 0
     sendfile_min_bytes = services.config.sendfile_min_bytes
     max_bytes = message.max_bytes if is_follower else min(message.max_bytes, services.config.fetch_max_bytes)
+    may_read = None
     if is_follower:
         request.throttle_ms = EXEMPT
-    elif services.quotas.fetch.is_on:
-        max_bytes = min(max_bytes, fetch_bytes_max(services.quotas.fetch, request))
+    else:
+        if services.authorization.is_on:
+            may_read = services.authorization.permission(request, AclOperation.READ, ResourceType.TOPIC)
+        if services.quotas.fetch.is_on:
+            max_bytes = min(max_bytes, fetch_bytes_max(services.quotas.fetch, request))
     return FetchParams(
         replica_id=message.replica_id,
         replica_epoch=message.replica_epoch,
@@ -60,6 +65,7 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
         uses_topic_ids=request.api_version >= FIRST_VERSION_BY_ID,
         from_follower_allowed=request.api_version >= FIRST_VERSION_FROM_FOLLOWERS,
         slice_bytes_min=sendfile_min_bytes if sendfile_min_bytes >= 0 and request.sink.sends_files else None,
+        may_read=may_read,
     )
 
 
@@ -79,6 +85,8 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
     if len(request.body) > IN_ONE_STEP_BYTES:
         return _handle_in_steps(services, request, bytes(request.body))
     message = decode_fetch_request(request.api_version, request.body, 0)
+    if message.replica_id >= 0 and _is_no_node(services, request):
+        return _refuse_in_steps(request, message)
     params = _params(services, message, request)
     return services.replicas.fetch(params, message, _answering(services, request, params, ()), request)
 
@@ -86,7 +94,11 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
 def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) -> Work[None]:
     """Partitions that do not exist are answered apart, and no session remembers them."""
     message = yield from decode_fetch_request_in_steps(request.api_version, body)
-    known, unknown = yield from _separate(services.metadata.image, message)
+    if message.replica_id >= 0 and _is_no_node(services, request):
+        yield from _refuse_in_steps(request, message)
+        return
+    params = _params(services, message, request)
+    known, unknown = yield from _separate(services.metadata.image, message, params.may_read)
     message.topics = known
     if unknown:
         if message.session_epoch > 0:
@@ -95,15 +107,37 @@ def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) ->
             return
         message.session_epoch = -1
         if not known:
-            message.max_wait_ms = 0
-    params = _params(services, message, request)
+            params.max_wait_ms = 0
     yield from services.replicas.fetch_in_steps(
         params, message, _answering(services, request, params, unknown), request
     )
 
 
-def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
-    """The partitions that exist, each once as in Apache Kafka, and the rows of those that do not."""
+def _is_no_node(services: BrokerServices, request: Request) -> bool:
+    """Whether the principal may not fetch as a replica."""
+    rights = services.authorization
+    return rights.is_on and not rights.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION)
+
+
+def _refuse_in_steps(request: Request, message: FetchRequest) -> Work[None]:
+    """Answer who is no node of the cluster and fetches as one: no partition, known or not, and no session."""
+    code, visited = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 0
+    response = FetchResponse()
+    for topic in message.topics:
+        rows: list[FetchPartitionResponse] = []
+        for partition in topic.partitions:
+            rows.append(failed_row(partition.partition, code))
+            visited += 1
+            if visited % ROWS_PER_STEP == 0:
+                yield PLAIN_STEP
+        response.topics.append(FetchTopicResponse(topic.name, topic.topic_id, rows))
+    yield from _respond_in_steps(request, response)
+
+
+def _separate(
+    image: MetadataImage, message: FetchRequest, may_read: Callable[[str], bool] | None
+) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
+    """The partitions that exist, each once as in Apache Kafka, and the rows of those that do not or may not be read."""
     wanted: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
     visited = 0
     for topic in message.topics:
@@ -118,10 +152,14 @@ def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[Fe
     for (name, topic_id), partitions in wanted.items():
         found = image.topics_by_name.get(name) if name is not None else image.topics_by_id.get(topic_id or UUID(int=0))
         code = ErrorCode.UNKNOWN_TOPIC_ID if found is None and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        asked = found.name if found is not None else name
+        is_denied = may_read is not None and asked is not None and not may_read(asked)
+        if is_denied:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         existing: list[FetchPartition] = []
         missing: list[FetchPartitionResponse] = []
         for index, partition in partitions.items():
-            if found is not None and index in found.partitions:
+            if found is not None and index in found.partitions and not is_denied:
                 existing.append(partition)
             else:
                 missing.append(failed_row(index, int(code)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -62,10 +63,13 @@ def handle(services: BrokerServices, request: Request, message: ListOffsetsReque
     topics = []
     for topic in message.topics:
         known = image.topics_by_name.get(topic.name)
+        is_allowed = services.authorization.is_allowed(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         rows = []
         for wanted in topic.partitions:
             index = wanted.partition_index
-            if seen[topic.name, index] > 1:
+            if not is_allowed:
+                rows.append(_failed(index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+            elif seen[topic.name, index] > 1:
                 rows.append(_failed(index, int(ErrorCode.INVALID_REQUEST)))
             elif known is None or index not in known.partitions:
                 rows.append(_failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))

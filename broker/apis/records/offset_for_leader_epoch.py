@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -30,13 +32,25 @@ def _row(
     return {"partition": wanted.partition, "error_code": int(code), "leader_epoch": epoch, "end_offset": end_offset}
 
 
+def _denied(wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> dict[str, Any]:
+    return {"partition": wanted.partition, "error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+
+
 def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Work[Fields]:
     """One row for each partition."""
     if message.get("replica_id", -1) >= 0:
         request.throttle_ms = EXEMPT
     pace, topics = Pace(), []
+    rights = services.authorization
+    is_node = rights.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION, logs_denial=False)
     for topic in message.topics:
-        rows = yield from map_in_steps(partial(_row, services, topic.topic), topic.partitions, pace)
+        if is_node or rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic):
+            row: Callable[[OffsetForLeaderEpochRequest.OffsetForLeaderPartition], dict[str, Any]] = partial(
+                _row, services, topic.topic
+            )
+        else:
+            row = _denied
+        rows = yield from map_in_steps(row, topic.partitions, pace)
         topics.append({"topic": topic.topic, "partitions": rows})
         if pace.ends_step():
             yield PLAIN_STEP

@@ -10,7 +10,9 @@ import logging
 import struct
 from typing import Any
 
+from ....controller.metadata.metadata_image import TopicImage
 from ....runtime.invariants import InvariantViolation
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode
 from ....wire.primitives import NodeEndpoint
 from ....wire.produce import (
@@ -54,7 +56,7 @@ class _PendingResponse:
         self.request = request
         self.acks = acks
         self.lacks_transactional_id = False
-        """Whether a batch is transactional, and the request names no transactional id."""
+        """Whether a batch is transactional, and the request names no transactional id that the client may use."""
         self.topics: list[ProduceTopicResponse] = []
         self.appended: list[tuple[list[ProducePartitionResponse], int, int]] = []
         """For each entry to append, in order: the list that its response goes to, the place in it, the partition."""
@@ -134,6 +136,7 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
     """Fill `pending` with a row for each partition; returns what is to be appended."""
     image = pending.services.metadata.image
     by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
+    is_checked = pending.services.authorization.is_on
     version, transactional_id = pending.request.api_version, message.transactional_id
     entries: list[tuple[TopicPartition, memoryview | None]] = []
     for name, topic_id, partitions in message.topics:
@@ -142,6 +145,14 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
         else:
             topic = image.topics_by_name.get(name) if name is not None else None
         rows: list[ProducePartitionResponse] = []
+        if is_checked and _is_denied(pending, topic, name):
+            pending.lacks_transactional_id |= transactional_id is None and any(
+                _is_transactional(records) for _, records in partitions
+            )
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            rows += [ProducePartitionResponse(partition, code) for partition, _ in partitions]
+            pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
+            continue
         for partition, records in partitions:
             if topic is None or partition not in topic.partitions:
                 pending.lacks_transactional_id |= transactional_id is None and _is_transactional(records)
@@ -165,6 +176,21 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
     return entries
 
 
+def _is_denied(pending: _PendingResponse, topic: TopicImage | None, name: str | None) -> bool:
+    """Whether the client may not write to the topic. Of an unknown topic id nobody is told but that it is unknown."""
+    asked = topic.name if topic is not None else name
+    rights = pending.services.authorization
+    return asked is not None and not rights.is_allowed(pending.request, AclOperation.WRITE, ResourceType.TOPIC, asked)
+
+
+def _may_use(services: BrokerServices, request: Request, message: ProduceRequest, transactional_id: str) -> bool:
+    """Whether the client may write transactional batches, if the request has any, with this transactional id."""
+    if not any(_is_transactional(records) for _, _, partitions in message.topics for _, records in partitions):
+        return True
+    rights = services.authorization
+    return rights.is_allowed(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
 def handle(services: BrokerServices, request: Request) -> None:
     """Append to the leaders' logs, and answer when enough replicas have the records."""
     message = decode_produce_request(request.api_version, request.body, 0)
@@ -173,6 +199,9 @@ def handle(services: BrokerServices, request: Request) -> None:
     if produce_quota.is_on:
         throttle(produce_quota, request, request.frame_bytes)
     entries = _entries(pending, message)
+    transactional_id = message.transactional_id
+    if transactional_id is not None and services.authorization.is_on:
+        pending.lacks_transactional_id |= not _may_use(services, request, message, transactional_id)
     if pending.lacks_transactional_id:
         pending.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
@@ -183,13 +212,13 @@ def handle(services: BrokerServices, request: Request) -> None:
         pending.answer()
         return
     try:
-        if message.transactional_id is None:
+        if transactional_id is None:
             services.replicas.append(message.acks, message.timeout_ms, entries, pending.done, caller=request)
         else:
             operation = produce_operation(request.api_version)
             services.transactional_appends.append(
                 AppendRequest(
-                    message.transactional_id,
+                    transactional_id,
                     operation,
                     message.acks,
                     message.timeout_ms,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ....security.authorizer.acl_binding import AclOperation
+from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: DescribeUserScramCredentialsRequest) -> Fields:
     """The named users, or all where none is named."""
+    services.authorization.check_cluster(request, AclOperation.DESCRIBE)
     kept: dict[str, list[dict[str, int]]] = {}
     for (mechanism, user), credential in services.metadata.image.scram_credentials.items():
         kept.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
@@ -23,6 +26,13 @@ def handle(services: BrokerServices, request: Request, message: DescribeUserScra
     times = Counter(named)
     results = [_row(name, times[name], kept.get(name, [])) for name in dict.fromkeys(named or kept)]
     return {"error_code": 0, "error_message": None, "results": results}
+
+
+def error(message: DescribeUserScramCredentialsRequest, code: int, text: str) -> Fields:
+    """The response as a whole and each named user get the error."""
+    refused = {"error_code": int(code), "error_message": text or None}
+    rows = Rows(lambda one: {"user": one.name, **refused, "credential_infos": []}, message.users or ())
+    return {**refused, "results": rows}
 
 
 def _row(user: str, times: int, infos: list[dict[str, int]]) -> dict[str, Any]:

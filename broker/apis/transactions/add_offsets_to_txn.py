@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -23,6 +24,8 @@ async def handle(services: BrokerServices, request: Request, message: AddOffsets
     """Answered when it is durable that the partition belongs to the transaction."""
     if not message.transactional_id:
         return error(message, ErrorCode.INVALID_REQUEST, "")
+    services.authorization.check(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+    services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(message.group_id))
     producer = Producer(message.producer_id, message.producer_epoch)
     answer = await services.transactions.add_partitions_of_client(

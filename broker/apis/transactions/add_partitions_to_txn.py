@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -57,6 +58,7 @@ def _transactions(version: int, message: AddPartitionsToTxnRequest) -> Iterator[
 def handle(services: BrokerServices, request: Request, message: AddPartitionsToTxnRequest) -> Work[Result]:
     """Each transaction is handled by itself: all of its partitions are added, or none."""
     if request.api_version >= FIRST_BATCHED_VERSION:
+        services.authorization.check_cluster(request, AclOperation.CLUSTER_ACTION)
         request.throttle_ms = EXEMPT
     begun: list[tuple[str, list[TopicPartition], _Begun]] = []
     pace = Pace()
@@ -66,23 +68,32 @@ def handle(services: BrokerServices, request: Request, message: AddPartitionsToT
             partitions += yield from map_in_steps(partial(TopicPartition, topic.name), topic.partitions, pace)
             if pace.ends_step():
                 yield PLAIN_STEP
-        begun.append((asked.transactional_id, partitions, _begin(services, asked, partitions)))
+        begun.append((asked.transactional_id, partitions, _begin(services, request, asked, partitions)))
         if pace.ends_step():
             yield PLAIN_STEP
     return _answer(request.api_version, begun)
 
 
-def _begin(services: BrokerServices, asked: _Asked, partitions: list[TopicPartition]) -> _Begun:
+def _begin(services: BrokerServices, request: Request, asked: _Asked, partitions: list[TopicPartition]) -> _Begun:
     """The error codes, or the write that decides them."""
     if not asked.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    denied: frozenset[str] = frozenset()
+    rights = services.authorization
+    if asked.is_of_client and rights.is_on:
+        if not rights.is_allowed(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+            return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        names = {one.topic for one in partitions}
+        denied = frozenset(names - rights.allowed(request, AclOperation.WRITE, ResourceType.TOPIC, names))
     topics = services.metadata.image.topics_by_name
-    missing = [
-        one for one in partitions if (topic := topics.get(one.topic)) is None or one.partition not in topic.partitions
-    ]
-    if missing:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        return codes | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    failed: _Codes = {}
+    for one in partitions:
+        if one.topic in denied:
+            failed[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif (topic := topics.get(one.topic)) is None or one.partition not in topic.partitions:
+            failed[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if failed:
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | failed
     wanted = frozenset(partitions)
     try:
         if asked.is_verification:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
 
 
 def handle(services: BrokerServices, request: Request, message: DescribeTransactionsRequest) -> Work[Fields]:
-    """Each id by itself; an empty id is an invalid request."""
-    rows = yield from map_in_steps(partial(_describe, services), message.transactional_ids)
+    """Each id by itself; an empty id is an invalid request. Topics that the client may not see are left out."""
+    rows = yield from map_in_steps(partial(_describe, services, request), message.transactional_ids)
     return {"transaction_states": rows}
 
 
-def _describe(services: BrokerServices, transactional_id: str) -> dict[str, Any]:
+def _describe(services: BrokerServices, request: Request, transactional_id: str) -> dict[str, Any]:
     if not transactional_id:
         return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
+    rights = services.authorization
+    if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=False)
     try:
         value = services.transactions.shard_of(transactional_id).current(transactional_id)
     except ProtocolError as error:
@@ -41,7 +46,9 @@ def _describe(services: BrokerServices, transactional_id: str) -> dict[str, Any]
         "producer_id": value.producer_id,
         "producer_epoch": value.producer_epoch,
         "topics": [
-            {"topic": name, "partitions": indexes} for name, indexes in by_topic(sorted(value.partitions)).items()
+            {"topic": name, "partitions": indexes}
+            for name, indexes in by_topic(sorted(value.partitions)).items()
+            if may_see(name)
         ],
     }
 

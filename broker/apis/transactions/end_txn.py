@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
@@ -24,6 +25,7 @@ async def handle(services: BrokerServices, request: Request, message: EndTxnRequ
     """From version 5 on, the answer has the producer id and epoch of the next transaction."""
     if not message.transactional_id:
         return error(message, ErrorCode.INVALID_REQUEST, "")
+    services.authorization.check(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
     answer = await services.transactions.end_transaction(
         message.transactional_id,
         Producer(message.producer_id, message.producer_epoch),

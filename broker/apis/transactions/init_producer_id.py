@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
@@ -46,6 +47,9 @@ def handle(services: BrokerServices, request: Request, message: InitProducerIdRe
     expected = Producer(message.get("producer_id", -1), message.get("producer_epoch", -1))
     if (expected.producer_id == -1) != (expected.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
+    denial = _denial(services, request, message)
+    if denial:
+        return _refused(denial)
     if message.transactional_id is None:
         producer_id = services.producer_ids.next_id()
         return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
@@ -56,6 +60,22 @@ def handle(services: BrokerServices, request: Request, message: InitProducerIdRe
     keeps_prepared = message.get("keep_prepared_txn", False)
     init = InitRequest(timeout_ms, None if expected.producer_id == -1 else expected, keeps_prepared)
     return _transactional(services, request, message.transactional_id, init)
+
+
+def _denial(services: BrokerServices, request: Request, message: InitProducerIdRequest) -> ErrorCode:
+    """Why the client may not have a producer id; NONE where it may (KIP-679)."""
+    rights, transactional_id = services.authorization, message.transactional_id
+    if transactional_id is None:
+        is_allowed = rights.is_allowed_on_cluster(
+            request, AclOperation.IDEMPOTENT_WRITE, logs_denial=False
+        ) or rights.is_allowed_by_type(request, AclOperation.WRITE, ResourceType.TOPIC)
+        return ErrorCode.NONE if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    needed = [AclOperation.WRITE]
+    if message.get("enable2_pc", False):
+        needed.append(AclOperation.TWO_PHASE_COMMIT)
+    if all(rights.is_allowed(request, one, ResourceType.TRANSACTIONAL_ID, transactional_id) for one in needed):
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _refusal(services: BrokerServices, message: InitProducerIdRequest) -> ErrorCode:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Result
 from ...groups.consumer.topics import compile_regex
@@ -22,12 +23,15 @@ _Filter = Callable[[str, TransactionMetadata], bool]
 def handle(services: BrokerServices, request: Request, message: ListTransactionsRequest) -> Work[Result]:
     """The ids that pass all filters, and the names in the filter of states that are no states."""
     passes = _filter(message, services.transactions.wall_ms())
+    may_see = services.authorization.permission(
+        request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, logs_denial=False
+    )
     rows: list[dict[str, Any]] = []
     pace = Pace()
     for shard in services.transactions.loaded_shards():
         for transactional_id in (yield from sort_in_steps(list(shard.entries), pace)):
             value = shard.current(transactional_id)
-            if value is not None and passes(transactional_id, value):
+            if value is not None and passes(transactional_id, value) and may_see(transactional_id):
                 rows.append(
                     {
                         "transactional_id": transactional_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from ....runtime.incremental_work import Pace, Work, map_in_steps
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -32,13 +33,15 @@ FIRST_VERSION_THAT_KNOWS_LOADING = 2
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
     """Verify the transaction, check the member, write the offsets, and answer when they are committed."""
-    groups, group_id = services.groups, message.group_id
+    groups, group_id, rights = services.groups, message.group_id, services.authorization
+    rights.check(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+    rights.check(request, AclOperation.READ, ResourceType.GROUP, group_id)
     try:
         shard = groups.shard_of(check_group_id(group_id))
     except ProtocolError as refused:
         return error(message, int(_for_version(refused.code, request.api_version)), "")
     pace = Pace()
-    by_partition, response = yield from offsets_to_write(services, message, pace)
+    by_partition, response = yield from offsets_to_write(services, request, message, pace)
     if not by_partition:
         return response
     values = yield from map_in_steps(_without_topic_id, by_partition.items(), pace)

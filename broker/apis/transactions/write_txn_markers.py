@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ....isr.leader.transaction_markers import TransactionMarker
 from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....security.authorizer.acl_binding import AclOperation
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields, Result
@@ -55,6 +56,9 @@ def _fields(codes: _Codes) -> Fields:
 
 def handle(services: BrokerServices, request: Request, message: WriteTxnMarkersRequest) -> Work[Result]:
     """Append the markers, some at a time, and answer when all are committed or refused."""
+    rights = services.authorization
+    if not rights.is_allowed_on_cluster(request, AclOperation.ALTER, logs_denial=False):
+        rights.check_cluster(request, AclOperation.CLUSTER_ACTION)
     request.throttle_ms = EXEMPT
     codes: _Codes = {}
     writing: list[asyncio.Future[None]] = []

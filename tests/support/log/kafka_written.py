@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -80,7 +80,7 @@ Expected: TypeAlias = dict[str, dict[str, list[Served]]]
 class KafkaBroker:
     """One combined node of Apache Kafka with a small heap."""
 
-    def __init__(self, libs: str, directory: Path) -> None:
+    def __init__(self, libs: str, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.data = directory / "data"
         self.port, controller = _free_port(), _free_port()
         self._java = ["java", "-Xms128m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", libs]
@@ -106,6 +106,7 @@ class KafkaBroker:
             "log.cleaner.backoff.ms": "100",
             "log.cleaner.dedupe.buffer.size": "2097152",
             "log.retention.ms": "-1",
+            **(overrides or {}),
         }
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
@@ -133,8 +134,9 @@ class KafkaBroker:
 
 
 @contextmanager
-def kafka_broker(libs: str, directory: Path) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(libs, directory)
+def kafka_broker(libs: str, directory: Path, overrides: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+    """A broker that is killed in the end; `overrides` are settings."""
+    broker = KafkaBroker(libs, directory, overrides)
     try:
         yield broker
     finally:
