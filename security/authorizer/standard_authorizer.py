@@ -54,12 +54,23 @@ _Entries: TypeAlias = dict[str, dict[_Entry, int]]
 """By principal, how often each entry of one resource pattern is there."""
 
 
+class _Names(NamedTuple):
+    """Literal names and prefixes for which something is allowed and denied."""
+
+    allowed: set[str]
+    allowed_prefixes: set[str]
+    denied: set[str]
+    denied_prefixes: set[str]
+
+
 class _Patterns:
     """The entries of one resource type."""
 
     def __init__(self) -> None:
         self.literal: dict[str, _Entries] = {}
         self.prefixed: dict[str, _Entries] = {}
+        self._names: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+        """By principal, the literal names and the prefixes of its entries."""
         self._prefix_lengths: Counter[int] = Counter()
 
     def matching(self, name: str) -> Iterator[_Entries]:
@@ -87,6 +98,7 @@ class _Patterns:
         of_principal = entries.setdefault(binding.principal, {})
         entry = _entry(binding)
         of_principal[entry] = of_principal.get(entry, 0) + 1
+        self._names_of(binding)[binding.resource_name] = None
 
     def remove(self, binding: AclBinding) -> None:
         """Take one of the equal entries out, if there is any."""
@@ -100,6 +112,9 @@ class _Patterns:
         if of_principal or not times:
             return
         del entries[binding.principal]
+        del self._names_of(binding)[name]
+        if not any(self._names[binding.principal]):
+            del self._names[binding.principal]
         if entries:
             return
         del patterns[name]
@@ -108,8 +123,24 @@ class _Patterns:
             if not self._prefix_lengths[len(name)]:
                 del self._prefix_lengths[len(name)]
 
+    def names(self, principal: str, host: str, operation: int) -> _Names:
+        """The names and prefixes of which entries for the principal or everybody name the operation, or all."""
+        found = _Names(set(), set(), set(), set())
+        allowed, denied = (found.allowed, found.allowed_prefixes), (found.denied, found.denied_prefixes)
+        for who in _who(principal):
+            for at, (patterns, names) in enumerate(zip((self.literal, self.prefixed), self._names.get(who, ()))):
+                for name in names:
+                    for entry in patterns[name][who]:
+                        if entry.host in (WILDCARD, host) and entry.operation in (operation, AclOperation.ALL):
+                            (denied if entry.permission_type == AclPermissionType.DENY else allowed)[at].add(name)
+        return found
+
     def _of(self, binding: AclBinding) -> dict[str, _Entries]:
         return self.prefixed if binding.pattern_type == PatternType.PREFIXED else self.literal
+
+    def _names_of(self, binding: AclBinding) -> dict[str, None]:
+        literal, prefixed = self._names.setdefault(binding.principal, ({}, {}))
+        return prefixed if binding.pattern_type == PatternType.PREFIXED else literal
 
 
 class StandardAuthorizer:
@@ -193,39 +224,28 @@ class StandardAuthorizer:
         patterns = self._patterns.get(resource_type)
         if patterns is None:
             return False
-        wanted = operation, AclOperation.ALL
-
-        def names(of: dict[str, _Entries], permission: AclPermissionType) -> set[str]:
-            return {
-                name
-                for name, entries in of.items()
-                if any(
-                    entry.permission_type == permission and entry.operation in wanted
-                    for entry in _held(entries, principal, host)
-                )
-            }
-
-        denied = names(patterns.literal, AclPermissionType.DENY)
-        if WILDCARD in denied:
+        found = patterns.names(principal, host, operation)
+        if WILDCARD in found.denied:
             return False
-        allowed = names(patterns.literal, AclPermissionType.ALLOW)
-        if WILDCARD in allowed:
+        if WILDCARD in found.allowed:
             return True
-        denied_prefixes = names(patterns.prefixed, AclPermissionType.DENY)
-        candidates = (allowed - denied) | names(patterns.prefixed, AclPermissionType.ALLOW)
-        lengths = sorted({len(prefix) for prefix in denied_prefixes})
+        lengths = sorted({len(prefix) for prefix in found.denied_prefixes})
         return any(
-            all(name[:length] not in denied_prefixes for length in lengths if length <= len(name))
-            for name in candidates
+            all(name[:length] not in found.denied_prefixes for length in lengths if length <= len(name))
+            for name in (found.allowed - found.denied) | found.allowed_prefixes
         )
 
 
 def _held(entries: _Entries, principal: str, host: str) -> Iterator[_Entry]:
     """The entries for the principal or for everybody, from the host or from all hosts."""
-    for who in (principal, EVERYBODY) if principal != EVERYBODY else (EVERYBODY,):
+    for who in _who(principal):
         for entry in entries.get(who, ()):
             if entry.host in (WILDCARD, host):
                 yield entry
+
+
+def _who(principal: str) -> tuple[str, ...]:
+    return (principal, EVERYBODY) if principal != EVERYBODY else (EVERYBODY,)
 
 
 def _entry(binding: AclBinding) -> _Entry:

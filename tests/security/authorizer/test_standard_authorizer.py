@@ -179,3 +179,7 @@ def test_decisions_are_those_of_a_walk_over_all_entries(
             assert one.authorize(principal, host, operation, resource_type, name) == expected
             by_type = model.authorize_by_resource_type(str(principal), host, operation, resource_type)
             assert one.authorize_by_resource_type(principal, host, operation, resource_type) == by_type
+    one.change((), model.bindings)
+    assert not any(any(vars(patterns).values()) for patterns in one._patterns.values()), (
+        "nothing is kept of what is gone"
+    )
