@@ -166,7 +166,9 @@ def brokers() -> None:
 @bootstrap_option
 @json_option
 def list_brokers(bootstrap: str, as_json: bool) -> None:
-    """List the live brokers, with the number of replicas that each leads and has.
+    """List the brokers, with the number of replicas that each leads and has, and those that do not answer.
+
+    Each broker is asked, since the cluster notices only after some seconds that one is gone.
 
     \b
     Example:
@@ -174,20 +176,23 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
     """
 
     async def run() -> list[dict[str, Any]]:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            view = await client.metadata()
+            view, states = await client.metadata(), await AdminClient(client).broker_states()
         partitions = [one for topic in view.topics for one in topic.partitions]
         return [
             {
                 "broker": broker.node_id,
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
+                "state": "up" if broker.why_down is None else "down",
+                "why_down": broker.why_down,
                 "leads": sum(one.leader == broker.node_id for one in partitions),
                 "replicas": sum(broker.node_id in one.replicas for one in partitions),
             }
-            for broker in view.brokers
+            for broker in states
         ]
 
     for row in run_client(run()):
@@ -195,7 +200,8 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
             print_json(row)
         else:
             replicas = counted(row["replicas"], "replica")
-            click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {replicas}")
+            down = "" if row["why_down"] is None else click.style(f"  {row['why_down']}", fg="red")
+            click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {replicas}{down}")
 
 
 @brokers.command("log-dirs")

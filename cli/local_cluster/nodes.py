@@ -15,11 +15,16 @@ from ...cluster.command_line.cluster_options import choose_address, cluster_opti
 from ..options import Command, WrongConfiguration, counted, directory_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
-    from ...cluster.client.cluster_client import ClusterView
+    from ...cluster.client.admin_client import BrokerState
+    from ...cluster.client.cluster_client import ClusterClient, ClusterView
+    from ...cluster.client.quorum_client import SilentVoter
     from ...cluster.local.layout import ClusterPlan, NodePlan
 
 _SIGNALS = ("KILL", "TERM", "STOP", "CONT", "INT", "HUP")
 _GONE_TIMEOUT_S = 30.0
+_LEADER_TIMEOUT_S = 3.0
+"""How long `status` waits for the quorum's leader; brokers wait longer for it."""
+_NO_LEADER = "The quorum has no leader: topics and leaders cannot change until a majority of the controllers runs"
 
 
 @click.command(cls=Command)
@@ -59,17 +64,28 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
         _print_table(rows)
         click.echo(f"bootstrap.servers={plan.bootstrap}  cluster id {plan.cluster_id}")
         if view is None:
-            click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
+            click.echo(_no_broker_answers(rows))
+        elif controller is None:
+            click.echo(f"{_NO_LEADER}{_missing_majority(plan)}")
     is_in_sync = view is not None and _show_partitions(view, as_json)
-    return is_in_sync and all(row["state"] == "up" for row in rows)
+    return is_in_sync and controller is not None and all(row["state"] == "up" for row in rows)
+
+
+def _no_broker_answers(rows: list[dict[str, Any]]) -> str:
+    """What to do when the nodes of a local cluster give no answer."""
+    up = [str(row["node"]) for row in rows if row["state"] == "up"]
+    if not up:
+        return "No broker answers: raftwerk up starts the cluster, raftwerk start N one node."
+    return f"No broker answers, although {', '.join(up)} of the nodes run: raftwerk logs shows what they do."
 
 
 def _show_brokers(bootstrap: str, as_json: bool) -> bool:
     """Print the brokers of a cluster elsewhere; whether all is well."""
-    view, controller = run_client(_view_of(bootstrap))
-    live = run_client(_unfenced(bootstrap))
+    view, controller, states, silent = run_client(_cluster_of(bootstrap))
+    down = {one.node_id: one.why_down for one in states if one.why_down is not None}
+    live = {one.node_id for one in states if one.why_down is None}
     partitions = [one for topic in view.topics for one in topic.partitions]
-    addresses = {one.node_id: f"{one.host}:{one.port}" for one in view.brokers}
+    addresses = {one.node_id: f"{one.host}:{one.port}" for one in states}
     width = max([7, *map(len, addresses.values())])
     if not as_json:
         click.echo(f"{'node':>4}  {'address':{width}}  {'leads':>5}  {'in sync':>9}  state")
@@ -79,6 +95,7 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
             "node": node_id,
             "address": addresses.get(node_id),
             "state": state,
+            "why_down": down.get(node_id),
             "controller": node_id == controller,
             **_counts(node_id, view),
         }
@@ -88,9 +105,17 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
         told = click.style("active controller", fg="green") if row["controller"] else state
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(f"{node_id:>4}  {row['address'] or '-':{width}}  {row['leads']:>5}  {in_sync:>9}  {told}")
+    for one in silent:
+        if as_json:
+            print_json({"node": one.node_id, "voter": True, "state": "down", "silent_ms": one.silent_ms})
+        else:
+            click.echo(f"{one.node_id:>4}  a voter of the quorum that {one.since}")
     if not as_json:
         click.echo(f"bootstrap.servers={bootstrap}  cluster id {view.cluster_id}")
-    return _show_partitions(view, as_json) and all(one in live for p in partitions for one in p.replicas)
+        if controller is None:
+            click.echo(_NO_LEADER)
+    is_in_sync = _show_partitions(view, as_json) and all(one in live for p in partitions for one in p.replicas)
+    return is_in_sync and controller is not None and not silent
 
 
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
@@ -342,30 +367,47 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
     import asyncio
 
     from ...cluster.client.client_errors import ClientError
+    from ...cluster.client.cluster_client import ClusterClient
+
+    async def ask() -> tuple[ClusterView, int | None]:
+        async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
+            return await _view_of(client)
 
     try:
-        return asyncio.run(_view_of(plan.bootstrap))
+        return asyncio.run(ask())
     except (ClientError, OSError):
         return None, None
 
 
-async def _unfenced(bootstrap: str) -> set[int]:
-    """The brokers that are not fenced. Metadata names a broker for some seconds after it was fenced."""
-    from ...cluster.client.cluster_client import ClusterClient
-    from ...wire.api_keys import ApiKey
-
-    async with ClusterClient(bootstrap, timeout_s=2.0) as client:
-        answer = await client.request(ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": False})
-    return {one.broker_id for one in answer.brokers}
-
-
-async def _view_of(bootstrap: str) -> tuple[ClusterView, int | None]:
-    """The cluster as clients see it, and its active controller."""
+async def _cluster_of(
+    bootstrap: str,
+) -> tuple[ClusterView, int | None, list[BrokerState], list[SilentVoter]]:
+    """The cluster as clients see it, its active controller, its brokers, and voters of its quorum that are silent."""
+    from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.quorum_client import QuorumClient
 
     async with ClusterClient(bootstrap, timeout_s=2.0) as client:
-        return await client.metadata(), await QuorumClient(client).leader_id()
+        view, controller = await _view_of(client)
+        silent = [] if controller is None else await QuorumClient(client).silent_voters()
+        states = await AdminClient(client).broker_states()
+    known = {one.node_id for one in states}
+    return view, controller, states, [one for one in silent if one.node_id not in known]
+
+
+async def _view_of(client: ClusterClient) -> tuple[ClusterView, int | None]:
+    """The cluster as clients see it, and its active controller if there is one."""
+    import asyncio
+
+    from ...cluster.client.client_errors import ClientError
+    from ...cluster.client.quorum_client import QuorumClient
+
+    view = await client.metadata()
+    try:
+        async with asyncio.timeout(_LEADER_TIMEOUT_S):
+            return view, await QuorumClient(client).leader_id()
+    except (ClientError, OSError):
+        return view, None
 
 
 def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> dict[str, Any]:

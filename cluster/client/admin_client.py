@@ -13,7 +13,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, silence_of
 from .error_sentences import error_sentence
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
@@ -23,6 +23,7 @@ _DELETE_TOPICS_VERSION = 6
 _CREATE_PARTITIONS_VERSION = 3
 _DELETE_RECORDS_VERSION = 2
 _ACLS_VERSION = 3
+_DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
@@ -49,6 +50,17 @@ class ConfigEntry:
     source: int
     read_only: bool
     documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A registered broker. `why_down` is None if it answers and is not fenced, else a reason that follows its name."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    why_down: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +235,20 @@ class AdminClient:
                     lines.append(f"{name} elected")
         return lines
 
+    async def broker_states(self) -> list[BrokerState]:
+        """All registered brokers, in the order of their ids.
+
+        Each is asked, because the cluster notices only at the end of its session that one is gone.
+        """
+        fields = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
+        answer = await self._client.request(ApiKey.DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, fields)
+        rows = sorted(answer.brokers, key=lambda one: one.broker_id)
+        reasons = await asyncio.gather(*(silence_of(one.host, one.port) for one in rows))
+        return [
+            BrokerState(one.broker_id, one.host, one.port, one.rack, _why_down(one.is_fenced, reason))
+            for one, reason in zip(rows, reasons, strict=True)
+        ]
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that will not come back. Its replicas stay assigned to it.
 
@@ -345,3 +371,9 @@ def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:
         "operation": wanted.operation,
         "permission_type": wanted.permission_type,
     }
+
+
+def _why_down(is_fenced: bool, why_silent: str | None) -> str | None:
+    if is_fenced:
+        return "is fenced" if why_silent is None else f"is fenced and {why_silent}"
+    return why_silent

@@ -37,6 +37,7 @@ NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
 PROBE_TIMEOUT_S = 1.0
 _NOTICE_AFTER_S = 2.0
+_ALIVE_TIMEOUT_S = 2.0
 _REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
 
 
@@ -116,6 +117,7 @@ class ClusterClient:
         self._probe_timeout_s = probe_timeout_s
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
+        self._has_told = False
 
     async def __aenter__(self) -> ClusterClient:
         return self
@@ -145,12 +147,14 @@ class ClusterClient:
         while left:
             host, port = left.pop(0)
             may_wait = not left or (host, port) in was_slow
+            is_asked = False
             try:
-                with _notice(host, port, self.timeout_s):
+                with self._notice(host, port):
                     await self._probe(host, port, api, may_wait=may_wait)
+                    is_asked = True
                     return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
-                if not may_wait and isinstance(error, TimeoutError | RequestTimedOutError):
+                if not may_wait and not is_asked and isinstance(error, TimeoutError | RequestTimedOutError):
                     was_slow.add((host, port))
                     left.append((host, port))
                     continue
@@ -165,6 +169,24 @@ class ClusterClient:
         if ways_out:
             raise NotLoggedInError(reasons, ways_out[0])
         raise UnreachableError(reasons, silent=silent, closing=closing)
+
+    @contextmanager
+    def _notice(self, host: str, port: int) -> Iterator[None]:
+        """Say what is waited for, if it takes long and will take as long again; once for all brokers."""
+        if self.timeout_s < 2 * _NOTICE_AFTER_S or self._has_told:
+            yield
+            return
+
+        def tell() -> None:
+            self._has_told = True
+            text = "%s:%d has not answered for %g s; waiting for up to %g s"
+            _logger.warning(text, host, port, _NOTICE_AFTER_S, self.timeout_s)
+
+        timer = asyncio.get_running_loop().call_later(_NOTICE_AFTER_S, tell)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool) -> None:
         """Whether a peer that was not asked before answers, and serves this API to clients."""
@@ -210,19 +232,19 @@ class ClusterClient:
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
 
-@contextmanager
-def _notice(host: str, port: int, timeout_s: float) -> Iterator[None]:
-    """Say what is waited for, if it takes long and will take as long again."""
-    if timeout_s < 2 * _NOTICE_AFTER_S:
-        yield
-        return
-    text = "%s:%d has not answered for %g s; waiting for up to %g s"
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(_NOTICE_AFTER_S, _logger.warning, text, host, port, _NOTICE_AFTER_S, timeout_s)
+async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) -> str | None:
+    """Why a node gives no answer, in words that follow its address; None if it answers."""
     try:
-        yield
+        connection = await connect(host, port, client_id=CLIENT_ID, timeout_s=timeout_s, login=CURRENT_LOGIN.get())
+    except OSError as error:
+        return no_answer_reason(error)
+    try:
+        await connection.api_versions(timeout_s=timeout_s)
+    except NO_ANSWER as error:
+        return no_answer_reason(error)
     finally:
-        timer.cancel()
+        connection.close()
+    return None
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:

@@ -33,6 +33,7 @@ from ..settings.properties import parse_properties
 from .client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
 from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
 from .peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
+from .quorum_client import QuorumClient, SilentVoter
 from .transaction_client import OpenTransaction, TransactionClient, TransactionView
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -187,7 +188,26 @@ async def _controller(client: ClusterClient) -> list[Finding]:
     replicas = (*row.current_voters, *row.observers)
     reported_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
     found = [Finding(OK, f"node {row.leader_id} is the active controller")]
-    return found if reported_ms < 0 else [*found, _clock(row.leader_id, reported_ms, asked_ms, answered_ms)]
+    if reported_ms >= 0:
+        found.append(_clock(row.leader_id, reported_ms, asked_ms, answered_ms))
+    try:
+        return [*found, *_voters(len(row.current_voters), await QuorumClient(client).silent_voters())]
+    except (ClientError, *NO_ANSWER):
+        return found
+
+
+def _voters(count: int, silent: Sequence[SilentVoter]) -> Iterator[Finding]:
+    """Report voters of the quorum that are down or have never joined. They count for the majority all the same."""
+    for one in silent:
+        spare = (count - 1) // 2 - len(silent)
+        more = f"{spare} more may fail" if spare > 0 else "if one more fails, topics and leaders cannot change"
+        way_out = (
+            f"start controller {one.node_id}; if it is gone for good, raftwerk quorum remove-controller {one.node_id} "
+            "takes it out of the quorum"
+        )
+        yield Finding(WARNING, f"controller {one.node_id}, a voter of the quorum, {one.since}: {more}", way_out)
+    if not silent:
+        yield Finding(OK, f"all {count} voters of the quorum follow it" if count > 1 else "the quorum has one voter")
 
 
 async def _controller_listeners(client: ClusterClient) -> list[Finding]:

@@ -13,14 +13,17 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
-from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from .client_errors import ClientError, RefusedError, UnreachableError
+from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason, silence_of
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 _TEMPORARY = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 _AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 _PAUSE_S = 0.1
+SILENT_VOTER_MS = 5_000
+"""A voter fetches at least twice a second; one that has not for this long is down or cut off."""
+_LOOK_AGAIN_S = 1.0
 _NO_DIRECTORY = UUID(int=0)
 
 
@@ -50,6 +53,21 @@ class QuorumView:
     def voters(self) -> list[QuorumReplica]:
         """The replicas that vote."""
         return [replica for replica in self.replicas if replica.is_voter]
+
+
+@dataclass(frozen=True, slots=True)
+class SilentVoter:
+    """A voter of the quorum that does not fetch. `silent_ms` is None if it never has, as its leader knows."""
+
+    node_id: int
+    silent_ms: int | None
+
+    @property
+    def since(self) -> str:
+        """How long it has been silent, in words that follow its name."""
+        if self.silent_ms is None:
+            return "has never fetched from the quorum's leader"
+        return f"has not fetched from the quorum's leader for {self.silent_ms / 1000:.0f} s"
 
 
 class QuorumClient:
@@ -89,6 +107,14 @@ class QuorumClient:
         row = answer.topics[0].partitions[0]
         return row.leader_id if not row.error_code and row.leader_id >= 0 else None
 
+    async def silent_voters(self) -> list[SilentVoter]:
+        """The voters that do not fetch. A new leader has not heard of all yet, so it is asked twice."""
+        found = silent_in(await self.describe())
+        if found:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            found = silent_in(await self.describe())
+        return found
+
     async def add_voter(self, voter: Voter, cluster_id: str | None = None) -> None:
         """Make a controller that follows the quorum a voter; returns when the change is committed."""
         fields = {
@@ -127,6 +153,7 @@ class QuorumClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
         while True:
+            voters: Mapping[int, tuple[str, int]] = {}
             try:
                 if self._at_controllers:
                     answer = await self._ask_leader(api, version, fields)
@@ -134,14 +161,27 @@ class QuorumClient:
                     answer = await self._client.request(api, version, fields)
             except NO_ANSWER as error:
                 reason: Exception = ClientError(f"the leader of the quorum {no_answer_reason(error)}")
+            except UnreachableError as error:
+                raise await self._why_unreachable(error) from None
             else:
                 code = _code_of(answer)
                 if code not in _TEMPORARY:
                     return answer
                 reason = RefusedError(code, "the quorum")
+                voters = _endpoints(answer) if _knows_no_leader(answer) else {}
             if loop.time() > deadline:
-                raise reason
+                raise await _no_leader(voters) if voters else reason
             await asyncio.sleep(_PAUSE_S)
+
+    async def _why_unreachable(self, error: UnreachableError) -> ClientError:
+        """A broker that answers, but not what only the quorum knows, waits for the quorum's leader."""
+        waiting = () if self._at_controllers else error.silent
+        if all([await silence_of(*at) is not None for at in waiting]):
+            return error
+        return ClientError(
+            "the quorum has no leader that the brokers reach: a majority of the controllers must run and reach each "
+            "other; raftwerk quorum --bootstrap-controller HOST:PORT says which of them answer"
+        )
 
     async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
@@ -151,6 +191,33 @@ class QuorumClient:
         if endpoint is None:
             return answer
         return await self._client.request_at(endpoint, api, version, fields)
+
+
+def silent_in(view: QuorumView) -> list[SilentVoter]:
+    """The voters that do not fetch, by one answer of the leader, which reports its own time for itself."""
+    now_ms = max((one.last_fetch_ms for one in view.voters if one.node_id == view.leader_id), default=-1)
+    found = []
+    for one in view.voters:
+        silent_ms = None if one.last_fetch_ms < 0 else now_ms - one.last_fetch_ms
+        if one.node_id != view.leader_id and (silent_ms is None or silent_ms >= SILENT_VOTER_MS):
+            found.append(SilentVoter(one.node_id, silent_ms))
+    return found
+
+
+def _knows_no_leader(answer: Struct) -> bool:
+    topics: Sequence[Any] = answer.get("topics", ())
+    return bool(topics) and topics[0].partitions[0].leader_id < 0
+
+
+async def _no_leader(voters: Mapping[int, tuple[str, int]]) -> ClientError:
+    """What to say where no leader is known: which of the voters answer, and why the others do not."""
+    reasons = await asyncio.gather(*(silence_of(*at) for at in voters.values()))
+    told = {one: f"{one} ({at[0]}:{at[1]})" for one, at in voters.items()}
+    answering = [told[one] for one, reason in zip(voters, reasons, strict=True) if reason is None]
+    silent = [f"{told[one]} {reason}" for one, reason in zip(voters, reasons, strict=True) if reason is not None]
+    of = f"of its voters {', '.join(answering) or 'none'} answer{'s' if len(answering) == 1 else ''}"
+    way_out = "a majority of the voters must run and reach each other"
+    return ClientError(f"the quorum has no leader: {'; '.join([of, *silent])}; {way_out}")
 
 
 def _endpoints(answer: Struct) -> dict[int, tuple[str, int]]:
