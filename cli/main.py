@@ -28,6 +28,7 @@ _COMMANDS = {
     "start": ("local_cluster.nodes:start", "Start nodes of a local cluster that are down."),
     "logs": ("local_cluster.node_logs:logs", "Show the logs of the nodes of a local cluster."),
     "delete": ("local_cluster.delete:delete", "Delete a local cluster with all its data."),
+    "shrink": ("local_cluster.shrink:shrink", "Take the last nodes out of a local cluster that is running."),
     "clusters": ("local_cluster.nodes:clusters", "List the named local clusters."),
     "profile": ("local_cluster.profiles:profile", "Name remote clusters, and choose the one to use."),
     "env": ("local_cluster.profiles:env", "Print shell exports that select a cluster."),

@@ -25,6 +25,8 @@ from ...cluster.local.supervisor import Child, Supervisor, node_pid
 _CLEAR_BELOW = "\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _COLUMNS = ("node", "roles", "port", "pid", "memory", "cpu", "leads", "in sync", "state")
+_GIVE_WAY = [_COLUMNS.index(name) for name in ("roles", "cpu", "memory", "port", "pid")]
+"""What a narrow terminal does not show, the first one first."""
 _RIGHT = [_COLUMNS.index(name) for name in ("pid", "memory", "cpu", "leads", "in sync")]
 
 
@@ -119,7 +121,7 @@ class LiveTable:
         with contextlib.suppress(ClientError, OSError):
             view, controller = self._runner.run(self._ask())
         rows = [self._row(child, view, controller) for child in list(self._supervisor.children.values())]
-        self._screen.draw(boxed(rows, header=_COLUMNS, right=_RIGHT, width=self._screen.width))
+        self._screen.draw(boxed(rows, header=_COLUMNS, right=_RIGHT, width=self._screen.width, give_way=_GIVE_WAY))
 
     def stop(self) -> None:
         """Restore the terminal."""

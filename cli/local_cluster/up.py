@@ -291,8 +291,10 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
     try:
         while not stopping:
             now = time.monotonic()
-            for node_id, child in supervisor.children.items():
-                if not child.alive and child.pid not in reported:
+            for node_id, child in list(supervisor.children.items()):
+                if not os.path.exists(child.plan.properties_file):
+                    supervisor.leave_out(node_id)  # raftwerk shrink has taken it out of the cluster
+                elif not child.alive and child.pid not in reported:
                     reported[child.pid] = now
                     _report_death(child, supervisor, options, table is None)
                 elif options.restart and _is_due(child, reported, now):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import click
+
+T = TypeVar("T")
 
 _CUT = "…"
 _NARROWEST = 8
@@ -25,15 +28,26 @@ def boxed(
     header: Sequence[str] = (),
     right: Collection[int] = (),
     width: int | None = None,
+    give_way: Sequence[int] = (),
 ) -> list[str]:
     """The lines of a table. The columns `right` are aligned to the right.
 
-    Where it would be wider than `width`, texts of the last column are cut.
+    Where it would be wider than `width`, columns of `give_way` are left out, the first one first; then texts of the
+    last column are cut.
     """
     titles = [[Cell(text) for text in header]] if header else []
-    widths = [max(len(cell.text) for cell in column) for column in zip(*titles, *rows, strict=True)]
+    if give_way and rows and width is not None and _width(_widths([*titles, *rows])) > width:
+        at, *others = give_way
+        return boxed(
+            [_without(row, at) for row in rows],
+            header=_without(header, at),
+            right=[one - (one > at) for one in right if one != at],
+            width=width,
+            give_way=[one - (one > at) for one in others],
+        )
+    widths = _widths([*titles, *rows])
     if width is not None and widths:
-        over = sum(widths) + 3 * len(widths) + 1 - width
+        over = _width(widths) - width
         widths[-1] = min(widths[-1], max(_NARROWEST, widths[-1] - over))
     bars = ["─" * (one + 2) for one in widths]
 
@@ -43,6 +57,20 @@ def boxed(
 
     head = [line(titles[0]), f"├{'┼'.join(bars)}┤"] if titles else []
     return [f"┌{'┬'.join(bars)}┐", *head, *(line(row) for row in rows), f"└{'┴'.join(bars)}┘"]
+
+
+def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """The width of each column."""
+    return [max(len(cell.text) for cell in column) for column in zip(*rows, strict=True)]
+
+
+def _width(widths: Sequence[int]) -> int:
+    """The width of the whole table."""
+    return sum(widths) + 3 * len(widths) + 1
+
+
+def _without(row: Sequence[T], at: int) -> list[T]:
+    return [*row[:at], *row[at + 1 :]]
 
 
 def _padded(cell: Cell, width: int, *, to_right: bool) -> str:

@@ -18,7 +18,7 @@ import base64
 import os
 import random
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
@@ -30,7 +30,7 @@ FIRST_SEPARATE_CONTROLLER = 101
 INITIAL_CONTROLLERS = "initial-controllers"
 STATIC_VOTERS_KEY = "controller.quorum.voters"
 _BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
-_AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
+AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 _MAX_CONTROLLERS = 3
 
 
@@ -167,10 +167,10 @@ class ClusterShape:
         return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
 
 
-def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
+def plan_cluster(directory: str, shape: ClusterShape, *, may_shrink: bool = False) -> ClusterPlan:
     """Plan a cluster under `directory`. A cluster that is there already keeps its cluster id and its voters.
 
-    Raises ValueError when voters would be left out.
+    Raises ValueError when nodes would be left out, unless it `may_shrink`.
     """
     directory = os.path.abspath(directory)
     former = _former(directory)
@@ -186,6 +186,8 @@ def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
     is_static = STATIC_VOTERS_KEY in shape.overrides
     if cluster_id is not None:
         is_static |= former is None or STATIC_VOTERS_KEY in former.nodes[0].properties
+        if former is not None and not may_shrink:
+            _check_nobody_is_left_out(former, node_ids, controllers, shape.brokers)
         if former is not None and not is_static:
             controllers |= _voting(former, controllers, keep_ports=shape.controller_port is None)
     nodes = []
@@ -215,18 +217,11 @@ def _former(directory: str) -> ClusterPlan | None:
 
 
 def _voting(former: ClusterPlan, planned: Mapping[int, str], *, keep_ports: bool) -> dict[int, str]:
-    """The addresses of an existing cluster's controllers.
+    """The addresses of those of an existing cluster's controllers that are in the new plan.
 
-    ValueError unless all of them are in the new plan, and, without `keep_ports`, at the same addresses.
+    ValueError when, without `keep_ports`, they are not at the same addresses there.
     """
-    there = {node.node_id: node.controller_address for node in former.nodes if node.controller_address is not None}
-    missing = ", ".join(str(node_id) for node_id in there if node_id not in planned)
-    if missing:
-        raise ValueError(
-            f"{former.directory} holds a cluster with the controllers {', '.join(map(str, there))}, and without "
-            f"{missing} it might not have a majority: start it with as many nodes as before, and of the same kind, or "
-            "remove controllers first (raftwerk quorum remove-controller)"
-        )
+    there = {one: at for one, at in controllers_of(former).items() if one in planned}
     moved = {node_id: at for node_id, at in there.items() if at != planned.get(node_id)}
     if moved and not keep_ports:
         raise ValueError(
@@ -236,10 +231,33 @@ def _voting(former: ClusterPlan, planned: Mapping[int, str], *, keep_ports: bool
     return there
 
 
+def _check_nobody_is_left_out(
+    former: ClusterPlan, node_ids: Sequence[int], controllers: Mapping[int, str], brokers: int
+) -> None:
+    """Raise ValueError unless all nodes are in the new plan, and all controllers among its `controllers`."""
+    voters = [one for one in controllers_of(former) if one not in controllers]
+    missing = voters or [node.node_id for node in former.nodes if node.node_id not in node_ids]
+    if not missing:
+        return
+    kind = "controllers" if voters else "nodes"
+    there = list(controllers_of(former)) if voters else [node.node_id for node in former.nodes]
+    lost = "it might not have a majority" if voters else "it might lack replicas"
+    raise ValueError(
+        f"{former.directory} holds a cluster with the {kind} {', '.join(map(str, there))}, and without "
+        f"{', '.join(map(str, missing))} {lost}: start it with as many nodes as before, and of the same kind; then "
+        f"raftwerk shrink -n {brokers} moves what the last nodes hold, and takes them out"
+    )
+
+
+def controllers_of(plan: ClusterPlan) -> dict[int, str]:
+    """The address of each controller."""
+    return {node.node_id: node.controller_address for node in plan.nodes if node.controller_address is not None}
+
+
 def shape_of(plan: ClusterPlan) -> ClusterShape:
     """The shape from which an existing cluster was planned, with the settings that it was given."""
     first = plan.brokers[0]
-    controllers = {node.node_id: node.controller_address for node in plan.nodes if node.controller_address is not None}
+    controllers = controllers_of(plan)
     metrics_port = first.properties.get("metrics.port")
     shape = ClusterShape(
         len(plan.brokers),
@@ -249,7 +267,7 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
         metrics_port=int(metrics_port) if metrics_port else None,
     )
     usual = _properties(first.node_id, first.port, controllers, shape, is_static=False)
-    planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, _AUTO_JOIN_KEY)
+    planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, AUTO_JOIN_KEY)
     overrides = {
         name: value for name, value in first.properties.items() if name not in planned and value != usual.get(name)
     }
@@ -260,12 +278,17 @@ def write_properties(plan: ClusterPlan) -> None:
     """Write every node's server.properties."""
     os.makedirs(plan.directory, exist_ok=True)
     for node in plan.nodes:
-        with open(node.properties_file, "w", encoding="utf-8", opener=_for_owner_only) as file:
-            os.fchmod(file.fileno(), 0o600)  # it may have been there, with more rights
-            file.write(format_properties(node.properties))
+        write_node_properties(node)
     if plan.first_voters is not None:
         with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
             file.write(plan.first_voters)
+
+
+def write_node_properties(node: NodePlan) -> None:
+    """Write the server.properties of one node."""
+    with open(node.properties_file, "w", encoding="utf-8", opener=_for_owner_only) as file:
+        os.fchmod(file.fileno(), 0o600)  # it may have been there, with more rights
+        file.write(format_properties(node.properties))
 
 
 def _for_owner_only(path: str, flags: int) -> int:
@@ -368,7 +391,7 @@ def _quorum_properties(controllers: Mapping[int, str], *, is_static: bool, may_v
     if is_static:
         return {STATIC_VOTERS_KEY: ",".join(f"{node_id}@{at}" for node_id, at in controllers.items())}
     servers = {_BOOTSTRAP_KEY: ",".join(controllers.values())}
-    return {**servers, _AUTO_JOIN_KEY: "true"} if may_vote else servers
+    return {**servers, AUTO_JOIN_KEY: "true"} if may_vote else servers
 
 
 def _host(node: NodePlan) -> str:

@@ -216,6 +216,13 @@ class Supervisor:
             self._forget_pipe(child)
         self.children.clear()
 
+    def leave_out(self, node_id: int) -> None:
+        """Supervise a node that has ended no more."""
+        child = self.children[node_id]
+        if not child.alive:
+            self._forget_pipe(child)
+            del self.children[node_id]
+
     def _forget_first_voters(self) -> None:
         if self._first_voters is not None:
             self._first_voters = None

@@ -21,6 +21,23 @@ def test_a_table_with_and_without_a_header() -> None:
     assert "\x1b[31m" in boxed(rows)[2]
 
 
+def test_columns_give_way_where_the_terminal_is_too_narrow() -> None:
+    row = [Cell("1"), Cell("broker,controller"), Cell("40 MB"), Cell("0"), Cell("up")]
+    header = ("node", "roles", "memory", "leads", "state")
+
+    def titles(width: int) -> list[str]:
+        lines = boxed([row], header=header, right=[2, 3], width=width, give_way=[1, 2])
+        assert all(len(line) <= width for line in lines)
+        return lines[1].replace("│", " ").split()
+
+    assert titles(60) == ["node", "roles", "memory", "leads", "state"]
+    assert titles(40) == ["node", "memory", "leads", "state"]
+    assert titles(24) == ["node", "leads", "state"]
+    assert boxed([row], header=header, right=[2, 3], width=40, give_way=[1, 2])[
+        3
+    ] == "│    1 │  40 MB │     0 │ up    │".replace("│    1 │", "│ 1    │")
+
+
 def test_the_last_column_is_cut_where_the_terminal_is_too_narrow() -> None:
     rows = [[Cell("1"), Cell("was killed by signal 9")]]
     lines = boxed(rows, width=20)

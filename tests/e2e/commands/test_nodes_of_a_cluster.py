@@ -168,6 +168,7 @@ def test_other_files_in_the_directory_are_not_mixed_with_a_cluster_s(tmp_path: P
 
 def test_the_live_table_shows_a_paused_node(directory: str) -> None:
     with Terminal("up", "-n", "2", "--port", "0", "-d", directory) as terminal:
+        terminal.resize(80)
         terminal.read_until("active controller")
         assert terminal.shown.count("bootstrap.servers=") == 1
         ok("kill", "2", "--signal", "STOP", "-d", directory)

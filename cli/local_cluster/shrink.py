@@ -1,0 +1,62 @@
+"""`raftwerk shrink`: takes the last nodes out of a local cluster."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..options import Command, WrongConfiguration, counted, directory_option, run_client
+from .nodes import find_plan, tell
+
+_NAMED = 5
+
+
+@click.command("shrink", cls=Command)
+@click.option("-n", "--nodes", type=click.IntRange(1), required=True, help="Number of brokers that stay.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@directory_option
+@click.pass_context
+def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
+    """Take the last nodes out of a local cluster that is running, after a confirmation.
+
+    Their replicas move to the nodes that stay, their controllers leave the quorum, and their files are deleted. The
+    cluster serves clients meanwhile. It grows with raftwerk up -n.
+
+    \b
+    Examples:
+      raftwerk shrink -n 3
+      raftwerk shrink -n 1 --yes --name orders
+    """
+    from ...cluster.local.shrinking import CannotShrinkError, plan_shrink
+    from ...cluster.local.shrinking import shrink as shrink_cluster
+    from ...cluster.local.supervisor import LocalNodeError
+
+    plan = find_plan(directory)
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("standard input is not a terminal: --yes takes nodes out without asking")
+    try:
+        planned = run_client(plan_shrink(plan, nodes))
+    except CannotShrinkError as error:
+        raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        raise WrongConfiguration(str(error)) from None
+    leaving = [str(node.node_id) for node in planned.leaving]
+    if not leaving:
+        click.echo(f"The cluster has {counted(nodes, 'broker')} already.")
+        return
+    moves = counted(len(planned.moves), "partition")
+    click.echo(f"Out of the cluster in {plan.directory} go: node {', '.join(leaving)}. {moves} will move.")
+    if planned.fewer:
+        more = ", ..." if len(planned.fewer) > _NAMED else ""
+        names = f"{', '.join(planned.fewer[:_NAMED])}{more}"
+        click.echo(f"Fewer replicas, since fewer brokers stay, will be left of {names}.")
+    if not yes and not click.confirm("Go on?"):
+        click.echo("Nothing was changed.")
+        ctx.exit(1)
+    try:
+        run_client(shrink_cluster(planned, tell))
+    except LocalNodeError as error:
+        raise click.ClickException(f"{error}; raftwerk shrink -n {nodes} goes on") from None
+    count = counted(len(planned.smaller.nodes), "node")
+    click.echo(f"The cluster has {count} now: bootstrap.servers={planned.smaller.bootstrap}")

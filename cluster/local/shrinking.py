@@ -1,0 +1,155 @@
+"""Takes the last nodes out of a local cluster that is running, with everything that holds them there.
+
+Replicas move to the nodes that stay. A controller leaves the quorum while it runs, since its vote may be needed for
+that (of two voters, both); it is started without `controller.quorum.auto.join.enable` first, or it would join again.
+Then the node is stopped, its broker unregistered, and its files are deleted. Each step is left out where it has been
+done, so that a shrink that was interrupted can be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ...wire.errors import ErrorCode
+from ..client.admin_client import AdminClient
+from ..client.client_errors import RefusedError
+from ..client.cluster_client import ClusterClient, ClusterView
+from ..client.quorum_client import QuorumClient
+from ..client.reassignment import Move, reassign, wait_for_moves
+from ..command_line.plural import counted
+from .layout import (
+    AUTO_JOIN_KEY,
+    STATIC_VOTERS_KEY,
+    ClusterPlan,
+    NodePlan,
+    plan_cluster,
+    shape_of,
+    write_node_properties,
+    write_properties,
+)
+from .progress import NO_PROGRESS_LIMIT_S, Tell
+from .supervisor import Supervisor, node_pid, stop_nodes
+
+_MOVE_TIMEOUT_S = 3600.0
+
+
+class CannotShrinkError(Exception):
+    """The cluster cannot be made smaller as it is; the text says what to do first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """What is to be done. The partitions `fewer` lose replicas, since fewer brokers stay than they have replicas."""
+
+    former: ClusterPlan
+    smaller: ClusterPlan
+    moves: tuple[Move, ...]
+    fewer: tuple[str, ...]
+
+    @property
+    def leaving(self) -> list[NodePlan]:
+        """The nodes that are taken out."""
+        staying = {node.node_id for node in self.smaller.nodes}
+        return [node for node in self.former.nodes if node.node_id not in staying]
+
+
+async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
+    """Find out what has to be moved so that the first `brokers` brokers stay. Raises `CannotShrinkError`."""
+    if not 1 <= brokers <= len(former.brokers):
+        raise CannotShrinkError(f"the cluster has {counted(len(former.brokers), 'broker')}: -n is less, and at least 1")
+    if STATIC_VOTERS_KEY in former.nodes[0].properties:
+        raise CannotShrinkError(f"its voters are static ({STATIC_VOTERS_KEY}): they cannot be removed")
+    smaller = plan_cluster(former.directory, replace(shape_of(former), brokers=brokers), may_shrink=True)
+    staying = {node.node_id for node in smaller.brokers}
+    for node in smaller.nodes:
+        if node_pid(node) is None:
+            raise CannotShrinkError(f"node {node.node_id} is down, and is to stay: raftwerk start {node.node_id}")
+    async with ClusterClient(former.bootstrap) as client:
+        view = await client.metadata()
+    for topic in view.topics:
+        for one in topic.partitions:
+            if one.leader < 0:
+                name = f"{topic.name}-{one.partition}"
+                raise CannotShrinkError(f"{name} has no leader, and cannot move: raftwerk doctor says what to do")
+    return Shrink(former, smaller, *moves_to(view, staying))
+
+
+def moves_to(view: ClusterView, staying: Collection[int]) -> tuple[tuple[Move, ...], tuple[str, ...]]:
+    """The moves after which only the brokers `staying` have replicas, and the partitions that have fewer then.
+
+    A replica goes to the broker that has the fewest of those that do not have one of this partition.
+    """
+    partitions = [(topic.name, one) for topic in view.topics for one in topic.partitions]
+    load = Counter(dict.fromkeys(staying, 0))
+    load.update(broker for _, one in partitions for broker in one.replicas if broker in staying)
+    moves, fewer = [], []
+    for topic, one in partitions:
+        kept = [broker for broker in one.replicas if broker in staying]
+        if len(kept) == len(one.replicas):
+            continue
+        while len(kept) < min(len(one.replicas), len(staying)):
+            _, chosen = min((load[broker], broker) for broker in staying if broker not in kept)
+            kept.append(chosen)
+            load[chosen] += 1
+        moves.append(Move(topic, one.partition, tuple(kept)))
+        if len(kept) < len(one.replicas):
+            fewer.append(f"{topic}-{one.partition}")
+    return tuple(moves), tuple(fewer)
+
+
+async def shrink(planned: Shrink, tell: Tell) -> None:
+    """Take the nodes out, and tell each step. Raises `ClientError` and `LocalNodeError`."""
+    former, leaving = planned.former, planned.leaving
+    async with ClusterClient(planned.smaller.bootstrap) as client:
+        if planned.moves:
+            tell(f"moving {counted(len(planned.moves), 'partition')} to the nodes that stay")
+            await reassign(client, planned.moves)
+            await wait_for_moves(client, planned.moves, _MOVE_TIMEOUT_S)
+        for node in reversed(leaving):
+            if node.controller_port is not None:
+                await _leave_quorum(client, former, node, tell)
+            stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
+            _forget_process(node)
+            if node.port is not None:
+                await _unregister(client, node.node_id)
+            shutil.rmtree(node.data_dir, ignore_errors=True)
+            tell(f"node {node.node_id} is out of the cluster")
+    write_properties(planned.smaller)
+
+
+async def _leave_quorum(client: ClusterClient, former: ClusterPlan, node: NodePlan, tell: Tell) -> None:
+    quorum = QuorumClient(client)
+    voter = next((one for one in (await quorum.describe()).voters if one.node_id == node.node_id), None)
+    if node_pid(node) is not None:
+        tell(f"starting node {node.node_id} again, so that it does not join the quorum by itself")
+        stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
+        write_node_properties(replace(node, properties={**node.properties, AUTO_JOIN_KEY: "false"}))
+        supervisor = Supervisor(former, detach=True)
+        try:
+            supervisor.start_node(node.node_id)
+            supervisor.wait_ready(tell=tell)
+        finally:
+            supervisor.leave_running()
+    if voter is not None:
+        tell(f"taking controller {node.node_id} out of the quorum")
+        await quorum.remove_voter(node.node_id, voter.directory_id)
+
+
+async def _unregister(client: ClusterClient, broker_id: int) -> None:
+    try:
+        await AdminClient(client).unregister_broker(broker_id)
+    except RefusedError as error:
+        if error.code != ErrorCode.BROKER_ID_NOT_REGISTERED:
+            raise
+
+
+def _forget_process(node: NodePlan) -> None:
+    """Remove what makes the node one of the cluster's: first the file without which nobody starts it again."""
+    for path in (node.properties_file, node.pid_file, node.log_file, node.progress_file):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)

@@ -1,0 +1,77 @@
+"""Nodes are taken out of a running local cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.e2e.command import fails, fails_usage, ok
+from support.e2e.terminal import CTRL_C, Terminal
+
+from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
+from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster
+from raftwerk.cluster.local.shrinking import moves_to
+
+
+@given(st.lists(st.permutations(range(1, 6)), max_size=12), st.integers(1, 5), st.integers(1, 5))
+def test_only_the_brokers_that_stay_have_replicas(orders: list[list[int]], replicas: int, brokers: int) -> None:
+    staying = set(range(1, brokers + 1))
+    partitions = tuple(
+        PartitionView(number, order[0], 0, tuple(order[:replicas]), tuple(order[:replicas]))
+        for number, order in enumerate(orders)
+    )
+    view = ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
+    moves, fewer = moves_to(view, staying)
+    moved = {move.partition: move.replicas or () for move in moves}
+    for one in partitions:
+        after = moved.get(one.partition, one.replicas)
+        assert set(after) <= staying and len(set(after)) == len(after) == min(replicas, brokers)
+        kept = tuple(broker for broker in one.replicas if broker in staying)
+        assert after[: len(kept)] == kept
+        assert (one.partition in moved) == (len(kept) < len(one.replicas))
+        assert (f"t-{one.partition}" in fewer) == (len(after) < len(one.replicas))
+
+
+def test_a_broker_is_not_left_out_by_a_smaller_plan(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=21000, separate=True))
+    for node in plan.nodes:
+        Path(node.data_dir).mkdir()
+        Path(node.data_dir, "meta.properties").write_text(f"version=1\ncluster.id={plan.cluster_id}\n")
+        Path(node.properties_file).write_text("".join(f"{key}={value}\n" for key, value in node.properties.items()))
+    smaller = ClusterShape(brokers=4, port=21000, separate=True)
+    with pytest.raises(ValueError, match=r"without 5 it might lack replicas: .*; then raftwerk shrink -n 4 moves"):
+        plan_cluster(str(tmp_path), smaller)
+    assert [node.node_id for node in plan_cluster(str(tmp_path), smaller, may_shrink=True).nodes] == [
+        *range(1, 5),
+        *range(101, 104),
+    ]
+
+
+@pytest.mark.process
+def test_a_cluster_shrinks_to_one_node_while_up_stays_with_it(tmp_path: Path) -> None:
+    directory = str(tmp_path / "c")
+    with Terminal("up", "-n", "3", "--port", "0", "-d", directory, "--restart", "--plain") as terminal:
+        terminal.read_until("Ctrl-C stops", 60)
+        ok("topics", "create", "t", "-p", "4", "--replicas", "2", "-d", directory)
+        ok("produce", "t", "-d", directory, "-m", "one")
+        assert "--yes takes nodes out" in fails_usage("shrink", "-n", "1", "-d", directory)
+        assert "-n is less" in fails(1, "shrink", "-n", "4", "--yes", "-d", directory)
+        told = ok("shrink", "-n", "1", "--yes", "-d", directory)
+        assert "go: node 2, 3. 4 partitions will move." in told and "replicas, since fewer brokers stay, will" in told
+        assert told.splitlines()[-1].startswith("The cluster has 1 node now: bootstrap.servers=")
+        assert "0 under-replicated, 0 without a leader" in ok("status", "-d", directory)
+        assert [line.split()[:2] for line in ok("quorum", "-d", directory).splitlines()[1:2]] == [["1", "voter"]]
+        assert ok("consume", "t", "-n", "1", "-d", directory) == "one\n"
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0
+    assert sorted(path.name for path in Path(directory).iterdir() if path.name[0] in "ns") == [
+        "n1.log",
+        "n1.pid",
+        "node-1",
+        "s1.properties",
+    ]
+    assert "1 node ready" in ok("up", "-d", directory, "--detach")
+    ok("down", "-d", directory)
+    assert [node.node_id for node in load_plan(directory).nodes] == [1]
