@@ -140,7 +140,9 @@ _OTHER_TOOLS = {
     show_default=True,
     help="With read_committed, only records of committed transactions, and those without one.",
 )
-@click.option("-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value.")
+@click.option(
+    "-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value; \\t is a tab."
+)
 @click.option(
     "-f", "--format", "line_format", metavar="TEXT", help="Print records in this form, as kcat does; see above."
 )
@@ -261,7 +263,7 @@ def _sigterm_cancels() -> Iterator[None]:
 
 
 async def _start(consumer: Consumer, request: _Request) -> None:
-    from ...cluster.client.consumer import EARLIEST, LATEST
+    from ...cluster.client.consumer import EARLIEST, LATEST, partition_range
 
     if request.since is not None:
         await consumer.start_at_time(milliseconds(request.since, "--since"), request.partitions)
@@ -270,9 +272,13 @@ async def _start(consumer: Consumer, request: _Request) -> None:
         firsts = await consumer.offsets(EARLIEST, consumer.positions)
         for partition, end in consumer.positions.items():
             consumer.positions[partition] = max(firsts[partition], end - request.last)
+    elif request.offset is not None:
+        outside = await consumer.start_at_offset(request.offset, request.partitions)
+        for partition, bounds in outside.items():
+            told = partition_range(request.topic, partition, *bounds)
+            click.echo(f"Not read, since there is no offset {request.offset}: {told}", err=True)
     else:
-        at = request.offset if request.offset is not None else LATEST if request.latest else EARLIEST
-        await consumer.start(request.partitions, at=at)
+        await consumer.start(request.partitions, at=LATEST if request.latest else EARLIEST)
 
 
 class _Printer:
@@ -287,7 +293,8 @@ class _Printer:
         try:
             parts = key_and_value(request.key_separator) if request.line_format is None else parse(request.line_format)
         except FormatError as error:
-            raise click.BadParameter(str(error), param_hint="--format") from None
+            option = "--key-separator" if request.line_format is None else "--format"
+            raise click.BadParameter(str(error), param_hint=option) from None
         self._formatter = Formatter(request.topic, parts, request.decode, request.null)
         self._pattern = None
         if request.grep is not None:

@@ -61,9 +61,14 @@ def parse(text: str) -> list[_Part]:
     return parts
 
 
+def unescaped(text: str) -> bytes:
+    """The bytes of a separator, in which backslashes escape as in a format. Raises `FormatError`."""
+    return b"".join(part for part in parse(text.replace("%", "%%")) if isinstance(part, bytes))
+
+
 def key_and_value(separator: str | None) -> list[_Part]:
-    """The value in a line of its own; with a separator the key before it."""
-    key: list[_Part] = [] if separator is None else ["k", as_bytes(separator)]
+    """The value in a line of its own; with a separator the key before it. Raises `FormatError`."""
+    key: list[_Part] = [] if separator is None else ["k", unescaped(separator)]
     return [*key, "s", b"\n"]
 
 

@@ -27,6 +27,7 @@ from ..options import (
     run_client,
     topic_argument,
 )
+from .formats import FormatError, unescaped
 
 _READ_BYTES = 256 * 1024
 _LINE_BYTES_MAX = 100 * 1024 * 1024
@@ -80,7 +81,7 @@ class _Request:
 
 @click.command(cls=Command, hints=_OTHER_TOOLS)
 @topic_argument()
-@click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
+@click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line; \\t is a tab.")
 @click.option("--key", metavar="TEXT", help="The key of all records.")
 @click.option("-m", "--message", "messages", multiple=True, help="A record, instead of standard input; repeatable.")
 @click.option(
@@ -117,7 +118,10 @@ def produce(**options: Any) -> None:
     request.check()
     headers = [(name, as_bytes(value)) for name, value in _pairs(request.headers)]
     timestamp_ms = None if request.timestamp is None else milliseconds(request.timestamp, "--timestamp")
-    parser = LineParser(request.key, request.key_separator, request.null)
+    try:
+        parser = LineParser(request.key, request.key_separator, request.null)
+    except FormatError as error:
+        raise click.BadParameter(str(error), param_hint="--key-separator") from None
 
     counts: dict[int, int] = {}
 
@@ -135,7 +139,7 @@ def produce(**options: Any) -> None:
             if request.partition is not None:
                 producer.check_partition(request.partition)
             if not request.messages and not request.tombstone and sys.stdin.isatty():
-                click.echo(_hint(request.key_separator), err=True)
+                click.echo(_hint(parser.separator), err=True)
             async for records in _records(request, parser):
                 await producer.send(records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms)
 
@@ -157,9 +161,13 @@ def produce(**options: Any) -> None:
         raise click.ClickException(parser.error)
 
 
-def _hint(separator: str | None) -> str:
+def _hint(separator: bytes | None) -> str:
     """What a person at a terminal has to know, since nothing else is shown there."""
-    what = "Each line" if separator is None else f"Each line, a key and a value with {separator!r} between them,"
+    what = (
+        "Each line"
+        if separator is None
+        else f"Each line, a key and a value with {separator.decode(errors='replace')!r} between them,"
+    )
     return f"{what} is sent as a record when you press Enter. Ctrl-D ends."
 
 
@@ -246,12 +254,15 @@ class LineReader:
 
 
 class LineParser:
-    """Makes records of lines. `error` is about the first line that is none; it and what follows are left out."""
+    """Makes records of lines. `error` is about the first line that is none; it and what follows are left out.
+
+    Raises `FormatError` for a separator with an unknown escape.
+    """
 
     def __init__(self, key: str | None, separator: str | None, null: str | None) -> None:
         self.error = ""
         self._key = None if key is None else as_bytes(key)
-        self._separator = None if separator is None else as_bytes(separator)
+        self.separator = None if separator is None else unescaped(separator)
         self._null = None if null is None else as_bytes(null)
         self._count = 0
 
@@ -260,8 +271,8 @@ class LineParser:
         records = []
         for line in lines:
             key, value = self._key, line
-            if self._separator is not None:
-                key, found, value = line.partition(self._separator)
+            if self.separator is not None:
+                key, found, value = line.partition(self.separator)
                 if not found:
                     self.error = self._missing(line)
                     break
@@ -274,6 +285,6 @@ class LineParser:
 
     def _missing(self, line: bytes) -> str:
         shown = line[:60].decode(errors="replace") + ("..." if len(line) > 60 else "")
-        separator = (self._separator or b"").decode(errors="replace")
+        separator = (self.separator or b"").decode(errors="replace")
         before = "it and the lines after it were not sent" if self._count else "nothing was sent"
         return f"line {self._count + 1} has no {separator!r} between key and value, {before}: {shown!r}"

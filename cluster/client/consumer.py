@@ -21,6 +21,12 @@ _RETRY_PAUSE_S = 0.1
 _MAX_BYTES = 8 * 1024 * 1024
 
 
+def partition_range(topic: str, partition: int, first: int, end: int) -> str:
+    """Where a partition begins and ends: `orders-0 has the offsets 3 to 9`, `orders-1 is empty and ends at 0`."""
+    what = f"has the offsets {first} to {end - 1}" if end > first else f"is empty and ends at {end}"
+    return f"{topic}-{partition} {what}"
+
+
 @dataclass(frozen=True, slots=True)
 class Consumed:
     """A record and its partition."""
@@ -55,6 +61,24 @@ class Consumer:
             if partition not in known:
                 raise ClientError(f"topic {self.topic} has partitions 0 to {len(known) - 1}, not {partition}")
         self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
+
+    async def start_at_offset(self, offset: int, partitions: Iterable[int] = ()) -> dict[int, tuple[int, int]]:
+        """Assign partitions, and begin each at this offset.
+
+        Partitions that do not reach to it are left out, and returned with the offsets at which they begin and end.
+        Raises `ClientError` if none is left, or one that was named.
+        """
+        named = list(partitions)
+        await self.start(named, at=offset)
+        firsts = await self.offsets(EARLIEST, self.positions)
+        ends = await self.offsets(LATEST, self.positions, READ_UNCOMMITTED)
+        outside = {one: (firsts[one], ends[one]) for one in firsts if not firsts[one] <= offset <= ends[one]}
+        if outside and (named or len(outside) == len(firsts)):
+            where = "; ".join(partition_range(self.topic, one, *bounds) for one, bounds in outside.items())
+            raise ClientError(f"there is no offset {offset}: {where}")
+        for one in outside:
+            del self.positions[one]
+        return outside
 
     async def start_at_time(self, timestamp_ms: int, partitions: Iterable[int] = ()) -> None:
         """Assign partitions, and begin each at its first record of this time or later, else at its end."""

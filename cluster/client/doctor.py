@@ -20,6 +20,7 @@ from ...log.manager.log_loading import METADATA_LOG
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
 from ...runtime.files.real_disk import RealDisk
+from ...runtime.os_errors import os_words
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
@@ -542,7 +543,8 @@ def examine_local_logs(directory: str) -> list[Finding]:
             with open(node.properties_file, encoding="utf-8") as file:
                 config = load_config(file.read())
         except (OSError, ConfigError) as error:
-            found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {error}", "restore it"))
+            reason = os_words(error) if isinstance(error, OSError) else error
+            found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))
         else:
             found += [one for path in config.all_dirs for one in _damage(path)]
     return found

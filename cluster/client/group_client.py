@@ -246,14 +246,14 @@ class GroupClient:
                 codes = list(_codes(getattr(answer, rows) if rows else [answer]))
             except NO_ANSWER as error:
                 codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-                reason = str(error)
+                reason = no_answer_reason(error)
             else:
-                reason = ""
+                reason = "is still loading its groups, or has moved"
                 if not any(code in _MOVED for code in codes):
                     return answer
             self._coordinators.pop(group_id, None)
             if asyncio.get_running_loop().time() > deadline:
-                raise ClientError(f"group {group_id}: its coordinator does not answer {reason}".rstrip())
+                raise ClientError(f"group {group_id}: its coordinator {reason}; try again in a moment")
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _coordinator(self, group_id: str) -> int:

@@ -16,7 +16,7 @@ from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
 
 _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
@@ -190,7 +190,7 @@ class Producer:
         try:
             answer = await self.client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
         except NO_ANSWER as error:
-            return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader}: {error}"
+            return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader} {no_answer_reason(error)}"
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.base_offset, row.error_message
 

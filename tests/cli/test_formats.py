@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.cli.records.formats import FormatError, Formatter, key_and_value, parse
+from raftwerk.cli.records.formats import FormatError, Formatter, key_and_value, parse, unescaped
 from raftwerk.cluster.client.consumer import Consumed
 from raftwerk.wire.records import Record
 
@@ -30,6 +30,13 @@ def test_null_is_not_empty() -> None:
     assert line("%k=%s", NULLS, null="NULL") == b"NULL=NULL"
     pair = Formatter("t", key_and_value(":"), "raw", "null")
     assert [pair.line(one) for one in (NULLS, EMPTY)] == [b"null:null\n", b":\n"]
+
+
+def test_a_separator_has_the_same_escapes_and_no_fields() -> None:
+    assert Formatter("t", key_and_value(r"\t%s\x01é"), "raw", "null").line(EMPTY) == "\t%s\x01é\n".encode()
+    assert unescaped("%") == b"%"
+    with pytest.raises(FormatError, match="is not an escape"):
+        key_and_value("\\")
 
 
 def test_keys_and_values_are_decoded() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, partition_range
 from raftwerk.cluster.client.perf import PerfResult, consume_perf
 from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.wire.api_keys import ApiKey
@@ -43,11 +44,14 @@ def without_records(data: bytes) -> bytes:
 class _OnePartition(ClusterClient):
     """A cluster with one partition, whose Fetch answers end at whole batches."""
 
-    def __init__(self, batches: Iterable[bytes], aborted: Iterable[tuple[int, int]] = (), tail: bytes = b"") -> None:
+    def __init__(
+        self, batches: Iterable[bytes], aborted: Iterable[tuple[int, int]] = (), tail: bytes = b"", first: int = 0
+    ) -> None:
         super().__init__("localhost:9092")
         self.batches = list(batches)
         self.asked_isolation: list[int] = []
         self._tail = tail
+        self._first = first
         self._aborted = [Struct({"producer_id": one, "first_offset": first}) for one, first in aborted]
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
@@ -57,7 +61,7 @@ class _OnePartition(ClusterClient):
         self.asked_isolation.append(fields["isolation_level"])
         asked = fields["topics"][0]["partitions"][0]
         if api is ApiKey.LIST_OFFSETS:
-            offset = 0 if asked["timestamp"] == -2 else read_header(self.batches[-1]).next_offset
+            offset = self._first if asked["timestamp"] == -2 else read_header(self.batches[-1]).next_offset
             row = Struct({"partition_index": 0, "error_code": 0, "offset": offset})
             return Struct({"topics": [Struct({"partitions": [row]})]})
         found = [one for one in self.batches if read_header(one).last_offset >= asked["fetch_offset"]]
@@ -113,6 +117,22 @@ def test_every_request_has_the_isolation_level(isolation_level: int) -> None:
 
     asyncio.run(run())
     assert cluster.asked_isolation == [isolation_level] * 3
+
+
+@pytest.mark.parametrize("partitions", [(), (0,)])
+@pytest.mark.parametrize("offset", [2, 9])
+def test_an_offset_that_is_not_there_is_told_with_those_that_are(offset: int, partitions: tuple[int, ...]) -> None:
+    cluster = _OnePartition([batch(3, b"a", b"b", b"c")], first=3)
+    with pytest.raises(ClientError, match=f"there is no offset {offset}: t-0 has the offsets 3 to 5"):
+        asyncio.run(Consumer(cluster, "t").start_at_offset(offset, partitions))
+
+
+def test_an_offset_up_to_the_end_is_there() -> None:
+    consumer = Consumer(_OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
+    for offset in (3, 5, 6):
+        assert asyncio.run(consumer.start_at_offset(offset)) == {}
+        assert consumer.positions == {0: offset}
+    assert partition_range("t", 1, 4, 4) == "t-1 is empty and ends at 4"
 
 
 def test_records_before_the_position_are_left_out_in_a_batch() -> None:

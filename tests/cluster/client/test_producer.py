@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -75,6 +76,25 @@ def test_batches_are_cut_until_they_are_small_enough(values: list[bytes]) -> Non
         expected[producer.partition_for(value[:1])].append(value)
     assert taken == expected
     assert sum(producer.acked.values()) == len(values)
+
+
+class _NoListener(_SmallBatches):
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        raise ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9092)")
+
+
+def test_what_is_not_acked_is_said_without_numbers_of_the_operating_system() -> None:
+    async def run() -> None:
+        producer = Producer(_NoListener(), "t", timeout_s=0.01)
+        await producer.start()
+        await producer.send([(b"k", b"hello")])
+
+    with pytest.raises(RefusedError) as refused:
+        asyncio.run(run())
+    assert re.fullmatch(
+        r"t-\d, record 'hello' not acked after 0\.01 s: broker 1 refuses the connection \(NETWORK_EXCEPTION\); .*",
+        str(refused.value),
+    ), str(refused.value)
 
 
 def test_a_record_that_is_too_large_is_named() -> None:

@@ -47,6 +47,31 @@ def test_by_time(filled: str) -> None:
     assert consume(filled, "hours", "-e", "--since", iso) == ["v8", "v9"]
 
 
+def test_partitions_that_do_not_reach_to_the_offset_are_told(cluster: Supervisor) -> None:
+    at = ("-b", cluster.plan.bootstrap)
+    subprocess.run([*RAFTWERK, "topics", "create", "uneven", "-p", "2", *at], check=True, timeout=60)
+    for value in "ab":
+        subprocess.run([*RAFTWERK, "produce", "uneven", "-p", "1", "-m", value, *at], check=True, timeout=60)
+    done = subprocess.run(
+        [*RAFTWERK, "consume", "uneven", "--offset", "1", "-e", "-p", "0", "-p", "1", *at],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "there is no offset 1: uneven-0 is empty and ends at 0" in done.stderr
+    done = subprocess.run(
+        [*RAFTWERK, "consume", "uneven", "--offset", "1", "-e", *at],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "b\n")
+    assert done.stderr == "Not read, since there is no offset 1: uneven-0 is empty and ends at 0\n"
+
+
 def test_the_last_ones_and_keys(filled: str) -> None:
     assert consume(filled, "hours", "-e", "--last", "2", "-k", "=") == ["k0=v8", "k1=v9"]
     assert consume(filled, "hours", "-e", "--key", "k1", "--last", "4") == ["v7", "v9"]
@@ -61,6 +86,7 @@ def test_what_is_wrong_is_said_with_the_way_out(filled: str) -> None:
         (("hours", "--grep", "("), 2, "--grep"),
         (("nowhere",), 1, "raftwerk topics list"),
         (("hours", "-p", "7"), 1, "0 to 0"),
+        (("hours", "-e", "--offset", "500"), 1, "there is no offset 500: hours-0 has the offsets 0 to 9\n"),
     ):
         done = subprocess.run(
             [*RAFTWERK, "consume", *arguments, "-b", filled], capture_output=True, text=True, timeout=60, check=False
