@@ -26,6 +26,8 @@ from ..settings.properties import format_properties, parse_properties
 from .free_ports import why_not_free
 
 CONTROLLER_PORT_SHIFT = 1000
+NODES_MAX = 100
+"""The most brokers that a local cluster may have."""
 FIRST_SEPARATE_CONTROLLER = 101
 INITIAL_CONTROLLERS = "initial-controllers"
 STATIC_VOTERS_KEY = "controller.quorum.voters"
@@ -140,8 +142,8 @@ class ClusterShape:
     """The first controller's port; the others have the next ports. None: the broker's port plus 1001."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.brokers <= 100:
-            raise ValueError(f"a local cluster has 1 to 100 nodes, not {self.brokers}")
+        if not 1 <= self.brokers <= NODES_MAX:
+            raise ValueError(f"a local cluster has 1 to {NODES_MAX} nodes, not {self.brokers}")
         if self.controller_port is not None and self.controller_port + self.controllers > 65536:
             raise ValueError(f"controller port {self.controller_port} is too high for {self.controllers} controllers")
         if self.controller_port is None and self.port and self.first_controller_port(self.port) > 65536 - self.brokers:

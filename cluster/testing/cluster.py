@@ -13,11 +13,12 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..client.admin_client import AdminClient, NewTopic
+from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
-from ..local.supervisor import LocalNodeError, Supervisor
-from ..settings.node_config import check_names
+from ..local.supervisor import Child, LocalNodeError, Supervisor
+from ..settings.node_config import load_config
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -42,20 +43,24 @@ class TestCluster:
         cls,
         nodes: int = 1,
         *,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
         directory: str | None = None,
         separate: bool = False,
     ) -> TestCluster:
         """Start `nodes` brokers, each a controller too unless `separate`; returns when all serve.
 
-        `settings` are server.properties of every node. Without a `directory` the data is in a temporary one, which is
-        removed with the cluster. Raises `LocalNodeError` with the last line of its log when a node does not start, and
-        `ConfigError` for a setting that does not exist.
+        `settings` are server.properties of every node; values may be numbers and booleans. Without a `directory` the
+        data is in a temporary one, which is removed with the cluster. Raises `LocalNodeError` with the last line of its
+        log when a node does not start, `ConfigError` for settings that do not exist or cannot have their value, and
+        `ValueError` for an impossible number of nodes.
         """
-        check_names(settings or {}, settings or {})
+        __tracebackhide__ = True
+        if not isinstance(nodes, int):
+            raise ValueError(f"nodes={nodes!r}: the number of nodes is an int, for example 3")
+        overrides = _texts(settings or {})
         where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
         try:
-            supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {})))
+            supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=overrides))
         except BaseException:
             if directory is None:
                 shutil.rmtree(where, ignore_errors=True)
@@ -87,7 +92,7 @@ class TestCluster:
 
     def log_of(self, node_id: int) -> str:
         """The log of a node."""
-        with open(self.plan.node(node_id).log_file, encoding="utf-8", errors="replace") as file:
+        with open(self._child(node_id).plan.log_file, encoding="utf-8", errors="replace") as file:
             return file.read()
 
     # ---- topics
@@ -98,11 +103,12 @@ class TestCluster:
         *,
         partitions: int = 1,
         replicas: int = -1,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> str:
         """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one."""
         chosen = name or unique_topic()
-        self._ask(lambda client: AdminClient(client).create_topic(NewTopic(chosen, partitions, replicas, config)))
+        topic = NewTopic(chosen, partitions, replicas, _texts(config or {}))
+        self._ask(lambda client: AdminClient(client).create_topic(topic))
         return chosen
 
     def delete_topic(self, name: str) -> None:
@@ -115,8 +121,12 @@ class TestCluster:
         return view
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node id of a partition's leader; -1 when there is none."""
-        return self.describe().topic(topic).partitions[partition].leader
+        """The node id of a partition's leader; -1 when there is none. Raises `ClientError` for an unknown partition."""
+        __tracebackhide__ = True
+        partitions = self.describe().topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise ClientError(f"topic {topic} has partitions 0 to {len(partitions) - 1}, not {partition}")
+        return partitions[partition].leader
 
     def controller(self) -> int | None:
         """The node id of the active controller; None while there is none."""
@@ -127,21 +137,21 @@ class TestCluster:
 
     def kill(self, node_id: int) -> None:
         """Crash a node with SIGKILL; returns when its process is gone."""
-        self._supervisor.kill(node_id, signal.SIGKILL)
+        self._signal(node_id, signal.SIGKILL)
 
     def stop_node(self, node_id: int) -> None:
         """Stop a node with SIGTERM: it hands its leaderships over, then ends. Returns when its process is gone."""
-        child = self._supervisor.children[node_id]
-        self._supervisor.kill(node_id, signal.SIGTERM)
+        child = self._child(node_id)
+        self._signal(node_id, signal.SIGTERM)
         child.process.wait(START_TIMEOUT_S)
 
     def pause(self, node_id: int) -> None:
         """Pause a node with SIGSTOP: its process exists but does nothing, as in a long garbage collection."""
-        self._supervisor.kill(node_id, signal.SIGSTOP)
+        self._signal(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
         """End a pause."""
-        self._supervisor.kill(node_id, signal.SIGCONT)
+        self._signal(node_id, signal.SIGCONT)
 
     def partition(self, *sides: int | Iterable[int]) -> None:
         """Cut the network between sides: `partition(1)` cuts off node 1, `partition([1, 2], [3])` node 3.
@@ -150,7 +160,10 @@ class TestCluster:
         if cables were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends
         it. A node that is started again comes back without its cuts.
         """
-        named = [frozenset([side] if isinstance(side, int) else side) for side in sides]
+        __tracebackhide__ = True
+        named = [frozenset(side if isinstance(side, Iterable) else [side]) for side in sides]
+        for node_id in frozenset().union(*named):
+            self._child(node_id)
         rest = frozenset(self.node_ids).difference(*named)
         for side in (*named, rest):
             for node_id in sorted(side):
@@ -159,6 +172,7 @@ class TestCluster:
 
     def start_node(self, node_id: int) -> None:
         """Start a node that was killed or stopped; returns when it serves."""
+        self._child(node_id)
         self._supervisor.restart_node(node_id, START_TIMEOUT_S)
 
     def restart(self, node_id: int) -> None:
@@ -168,7 +182,7 @@ class TestCluster:
 
     def is_alive(self, node_id: int) -> bool:
         """Whether the process of a node runs, paused or not."""
-        return self._supervisor.children[node_id].alive
+        return self._child(node_id).alive
 
     def heal(self) -> None:
         """End every pause and partition, start every dead node, return when all serve."""
@@ -188,7 +202,23 @@ class TestCluster:
         if self._throw_away:
             shutil.rmtree(self.plan.directory, ignore_errors=True)
 
+    def _child(self, node_id: int) -> Child:
+        """The process of a node. Raises `LocalNodeError` for an id that no node has."""
+        __tracebackhide__ = True
+        child = self._supervisor.children.get(node_id)
+        if child is None:
+            ids = ", ".join(str(one) for one in self.node_ids)
+            raise LocalNodeError(f"there is no node {node_id!r}; the ids of the nodes are {ids}")
+        return child
+
+    def _signal(self, node_id: int, sent: signal.Signals) -> None:
+        __tracebackhide__ = True
+        self._child(node_id)
+        self._supervisor.kill(node_id, sent)
+
     def _ask(self, question: Any) -> Any:
+        __tracebackhide__ = True
+
         async def run() -> Any:
             async with ClusterClient(self.bootstrap_servers) as client:
                 return await question(client)
@@ -198,7 +228,10 @@ class TestCluster:
 
 def _started(directory: str, shape: ClusterShape) -> Supervisor:
     for attempt in itertools.count(1):
-        supervisor = Supervisor(plan_cluster(directory, shape), cuttable=True)
+        plan = plan_cluster(directory, shape)
+        if shape.overrides:
+            _check_settings(plan)
+        supervisor = Supervisor(plan, cuttable=True)
         try:
             supervisor.start(START_TIMEOUT_S)
             break
@@ -209,6 +242,17 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
             supervisor.stop()
             raise
     return supervisor
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Settings as texts: True is `true`, 3 is `3`."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+
+
+def _check_settings(plan: ClusterPlan) -> None:
+    """Raise `ConfigError` for settings that nodes would refuse or not know, before any node is started."""
+    for node in {node.roles: node for node in plan.nodes}.values():
+        load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
 
 
 def unique_topic(hint: str = "topic") -> str:

@@ -27,9 +27,20 @@ def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
     """The session's cluster; each xdist worker has its own. To kill nodes, use `raftwerk_factory` instead."""
     from .cluster import TestCluster
 
-    nodes = request.config.getoption("--raftwerk-nodes") or int(request.config.getini("raftwerk_nodes"))
-    with TestCluster.start(nodes) as cluster:
+    with TestCluster.start(_nodes_of(request.config)) as cluster:
         yield cluster
+
+
+def _nodes_of(config: pytest.Config) -> int:
+    """The nodes of the session's cluster. Raises `pytest.UsageError` for what is no number of nodes."""
+    from ..local.layout import NODES_MAX
+
+    given = config.getoption("--raftwerk-nodes")
+    where = "raftwerk_nodes in pytest's ini file" if given is None else "--raftwerk-nodes"
+    text = str(config.getini("raftwerk_nodes") if given is None else given).strip()
+    if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
+        raise pytest.UsageError(f"{where} is {text!r}: a cluster has 1 to {NODES_MAX} nodes")
+    return int(text)
 
 
 @pytest.fixture
@@ -39,7 +50,8 @@ def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
 
     running: list[TestCluster] = []
 
-    def make(nodes: int = 3, *, settings: Mapping[str, str] | None = None, separate: bool = False) -> TestCluster:
+    def make(nodes: int = 3, *, settings: Mapping[str, object] | None = None, separate: bool = False) -> TestCluster:
+        __tracebackhide__ = True
         cluster = TestCluster.start(nodes, settings=settings, separate=separate)
         running.append(cluster)
         return cluster

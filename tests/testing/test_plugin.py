@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from raftwerk.cluster.client.client_errors import ClientError, RefusedError
+from raftwerk.cluster.local.supervisor import LocalNodeError
 from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.cluster.testing.cluster import TestCluster, unique_topic
 
@@ -82,3 +87,55 @@ def test_the_entry_point_is_declared() -> None:
 def test_a_setting_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"did you mean min\.insync\.replicas"):
         TestCluster.start(1, settings={"min.insync.replica": "2"})
+
+
+def test_a_value_that_a_setting_cannot_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"min\.insync\.replicas=two: it is no whole number"):
+        TestCluster.start(1, settings={"min.insync.replicas": "two"})
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(0, "1 to 100 nodes, not 0"), ("3", "nodes='3': the number of nodes is")])
+def test_an_impossible_number_of_nodes_is_refused(nodes: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        TestCluster.start(nodes)
+
+
+@pytest.mark.parametrize("option", ["--raftwerk-nodes=0", "--override-ini=raftwerk_nodes=many"])
+def test_an_impossible_number_of_nodes_of_the_session_is_refused(pytester: pytest.Pytester, option: str) -> None:
+    pytester.makepyfile("def test_it(raftwerk_bootstrap_servers): pass")
+    with_plugin(pytester, option).stdout.fnmatch_lines(["*raftwerk*nodes*: a cluster has 1 to 100 nodes*"])
+
+
+@pytest.mark.process
+def test_wrong_nodes_and_topics_are_told_in_sentences() -> None:
+    with TestCluster.start(1, settings={"auto.create.topics.enable": False, "num.partitions": 2}) as cluster:
+        wrong: tuple[Callable[[], object], ...] = (
+            lambda: cluster.kill(7),
+            lambda: cluster.stop_node(7),
+            lambda: cluster.pause(7),
+            lambda: cluster.resume(7),
+            lambda: cluster.start_node(7),
+            lambda: cluster.restart(7),
+            lambda: cluster.is_alive(7),
+            lambda: cluster.log_of(7),
+            lambda: cluster.partition(7),
+            lambda: cluster.partition([1, 7]),
+        )
+        for one in wrong:
+            with pytest.raises(LocalNodeError, match="there is no node 7; the ids of the nodes are 1"):
+                one()
+        with pytest.raises(RefusedError, match="topic nope: there is no such topic"):
+            cluster.leader_of("nope")
+        topic = cluster.create_topic(config={"retention.ms": 5000})
+        with pytest.raises(ClientError, match=f"topic {topic} has partitions 0 to 0, not 3"):
+            cluster.leader_of(topic, 3)
+
+
+def test_the_documentation_has_every_member_with_its_parameters() -> None:
+    page = (ROOT / "docs" / "pytest.md").read_text()
+    for name, member in vars(TestCluster).items():
+        if not name.startswith("_") and name not in ("start", "plan"):
+            assert re.search(rf"`{name}[(:]", page), name
+            names = inspect.signature(member).parameters if inspect.isfunction(member) else ()
+            for parameter in list(names)[1:]:
+                assert re.search(rf"`{name}\([^`]*\b{parameter}\b", page), f"{name}: {parameter}"
