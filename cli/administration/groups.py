@@ -66,7 +66,10 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
             for one in found
         ]
 
-    for row in run_client(run()):
+    rows = run_client(run())
+    if not rows:
+        click.echo("There are no groups.", err=True)
+    for row in rows:
         if as_json:
             print_json(row)
         else:

@@ -107,7 +107,10 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
             view = await client.metadata()
         return [(one.name, len(one.partitions)) for one in view.topics if internal or not one.internal]
 
-    for name, partitions in run_client(run()):
+    found = run_client(run())
+    if not found:
+        click.echo("There are no topics.", err=True)
+    for name, partitions in found:
         if as_json:
             print_json({"topic": name, "partitions": partitions})
         else:

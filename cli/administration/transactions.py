@@ -11,7 +11,7 @@ from ...cluster.command_line.commands import Argument
 from ..options import Group, Option, bootstrap_option, json_option, milliseconds, print_json, run_client, topic_argument
 
 if TYPE_CHECKING:
-    from ...cluster.client.transaction_client import OpenTransaction
+    from ...cluster.client.transaction_client import OpenTransaction, TransactionView
 
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -86,7 +86,11 @@ def list_transactions(
             for one in found
         ]
 
-    for row in run_client(run()):
+    rows = run_client(run())
+    if not rows:
+        is_filtered = bool(states) or pattern is not None or before is not None
+        click.echo("No transactional id matches." if is_filtered else "There are no transactional ids.", err=True)
+    for row in rows:
         if as_json:
             print_json(row)
         else:
@@ -149,15 +153,26 @@ def terminate(transactional_id: str, bootstrap: str) -> None:
       raftwerk transactions terminate transfers-1
     """
 
-    async def run() -> None:
+    async def run() -> TransactionView:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.transaction_client import TransactionClient
 
         async with ClusterClient(bootstrap) as client:
-            await TransactionClient(client).terminate(transactional_id)
+            return await TransactionClient(client).terminate(transactional_id)
 
-    run_client(run())
-    click.echo(f"No transaction of {transactional_id} is open, and its former producer is fenced.")
+    before = run_client(run())
+    click.echo(f"{_ended(before)} Producer {before.producer_id} is fenced: its next request is refused.")
+
+
+def _ended(before: TransactionView) -> str:
+    """What became of the transaction that a transactional id had before it was terminated."""
+    name = before.transactional_id
+    if before.state == "Ongoing":
+        return f"Aborted the transaction of {name}, open for {_ago(before.start_ms)}."
+    if before.state in ("PrepareCommit", "PrepareAbort"):
+        how = "committed" if before.state == "PrepareCommit" else "aborted"
+        return f"The transaction of {name} was ending, and is {how}."
+    return f"{name} had no open transaction (its state was {before.state})."
 
 
 @transactions.command("find-hanging")
@@ -234,5 +249,9 @@ def abort(topic: str, partition: int, start_offset: int, force: bool, bootstrap:
     click.echo(f"Aborted the transaction of producer {found.producer_id} in {found.partition}.")
 
 
+def _ago(timestamp_ms: int) -> str:
+    return f"{max(0.0, time.time() - timestamp_ms / 1000):.0f} s"
+
+
 def _since(timestamp_ms: int) -> str:
-    return f"{max(0.0, time.time() - timestamp_ms / 1000):.0f} s ago"
+    return f"{_ago(timestamp_ms)} ago"

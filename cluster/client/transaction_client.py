@@ -146,8 +146,8 @@ class TransactionClient:
         found = [(view, [one for one in parts if one.producer_id == view.producer_id]) for view in views.values()]
         return sorted((row for row in found if row[1]), key=lambda row: row[0].start_ms)
 
-    async def terminate(self, transactional_id: str) -> None:
-        """Abort the open transaction of a transactional id, and fence its producer.
+    async def terminate(self, transactional_id: str) -> TransactionView:
+        """Abort the open transaction of a transactional id, and fence its producer. Returns its state before that.
 
         Raises `RefusedError` when there is no such id. Source: Admin.forceTerminateTransaction (KIP-939).
         """
@@ -168,6 +168,7 @@ class TransactionClient:
             return None if code else True
 
         await self._retry(ask, f"the transaction of {transactional_id} is not ended yet")
+        return view
 
     async def abort(self, partition: TopicPartition, start_offset: int, *, force: bool = False) -> OpenTransaction:
         """Abort the open transaction that begins at this offset, in this one partition, and return it.

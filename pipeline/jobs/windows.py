@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command, Option
-from ..errors import WrongOptionError
+from ..errors import PipelineError, WrongOptionError
 from ..exactly_once_table import ParquetTable, read_table
 from ..flights import SCHEMA, data_file
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -280,3 +280,13 @@ def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
         result["report"] = report
     sentence = f"{counted.counted:,} flights counted, {counted.late:,} late, {counted.unreadable:,} unreadable"
     print_result(result, as_json=as_json, sentence=sentence)
+    check_readable(counted, windows.topics.names)
+
+
+def check_readable(counts: RecordCounts, topics: Sequence[str]) -> None:
+    """Raise `PipelineError`, with the columns of a flight, when there were records and none of them was one."""
+    if counts.read and counts.unreadable == counts.read:
+        raise PipelineError(
+            f"none of the {counts.read:,} records of {_names(topics)} is a flight: windows reads values in JSON with "
+            f"an event_time like 2013-01-01T10:15:00Z and these columns: {SCHEMA}; raftwerk pipeline feed sends some."
+        )

@@ -21,11 +21,19 @@ from raftwerk.pipeline.exactly_once_table import TableState, partition_columns
 from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
 from raftwerk.pipeline.jobs.job_command import shorten_errors
 from raftwerk.pipeline.jobs.record_copier import CopiedRanges, translate
+from raftwerk.pipeline.jobs.windows import RecordCounts, check_readable
 from raftwerk.pipeline.jobs.windows_page import date_labels
 from raftwerk.pipeline.pages.charts import Axis, bar_chart, line_chart
 from raftwerk.pipeline.pages.report_page import Section, render_report
 from raftwerk.pipeline.running_query import Progress
 from raftwerk.pipeline.topics import parse_options
+
+
+def test_windows_of_records_that_are_no_flights_name_the_columns() -> None:
+    with pytest.raises(PipelineError, match=r"none of the 1,200 records of orders is a flight: .*event_time.*carrier"):
+        check_readable(RecordCounts(1200, 0, 0, 1200), ["orders"])
+    check_readable(RecordCounts(0, 0, 0, 0), ["orders"])
+    check_readable(RecordCounts(1200, 1, 0, 1199), ["orders"])
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(0, 5))

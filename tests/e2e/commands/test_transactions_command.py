@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ok("transactions", *arguments, "--json").splitlines()]
+    return [json.loads(line) for line in raftwerk("transactions", *arguments, "--json").stdout.splitlines()]
 
 
 def leave_hanging(bootstrap: str, topic: str) -> None:
@@ -60,7 +61,10 @@ def leave_hanging(bootstrap: str, topic: str) -> None:
 
 def test_before_there_are_transactions(new_cluster: Callable[..., Any]) -> None:
     at = ("-b", new_cluster(1).plan.bootstrap)
-    assert ok("transactions", "list", *at) == ""
+    for more in ((), ("--json",)):
+        listed = raftwerk("transactions", "list", *more, *at)
+        told = (listed.returncode, listed.stdout, listed.stderr)
+        assert told == (0, "", "There are no transactional ids.\n")
     assert "no such transactional id" in fails(1, "transactions", "describe", "nobody", *at)
     assert ok("transactions", "find-hanging", *at) == "No transaction hangs.\n"
     assert "__transaction_state" not in ok("topics", "list", "--internal", *at), "looking does not create it"
@@ -144,7 +148,14 @@ def test_a_transaction_that_is_open_for_long_is_reported_and_terminated(
     assert f"raftwerk transactions terminate {topic}-id" in found["way_out"]
     assert not [one for one in advice if f"{topic}-idle" in one["what"]], "it has written nothing"
 
-    assert f"No transaction of {topic}-id is open" in ok("transactions", "terminate", f"{topic}-id", *at)
+    told = ok("transactions", "terminate", f"{topic}-id", *at)
+    aborted = (
+        rf"Aborted the transaction of {topic}-id, open for \d+ s\. Producer \d+ is fenced: its next request is .*\n"
+    )
+    assert re.fullmatch(aborted, told), told
+    until(lambda: "  Empty  " in ok("transactions", "describe", f"{topic}-id", *at))
+    again = ok("transactions", "terminate", f"{topic}-id", *at)
+    assert f"{topic}-id had no open transaction (its state was Empty)." in again
     until(lambda: stands_still not in ok("doctor", *at))
     assert values(unverified, topic) == [[b"before"]]
     with pytest.raises(KafkaException):
