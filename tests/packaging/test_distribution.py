@@ -51,11 +51,15 @@ def wheel(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", clone, tmp_path_factory.mktemp("wheel"))
 
 
+IN_CLONES_ONLY = ("raftwerk/bench/", "raftwerk/chaos/fuzz/")
+
+
 def modules(clone: Path) -> set[str]:
+    """The modules that are installed: all but those that are run from a clone."""
     links = [path for path in (clone / "raftwerk").iterdir() if path.is_dir()]
     own = {f"raftwerk/{path.name}" for path in (clone / "raftwerk").glob("*.py")}
     linked = {f"raftwerk/{link.name}/{path.relative_to(link)}" for link in links for path in link.rglob("*.py")}
-    return own | linked
+    return {name for name in own | linked if not name.startswith(IN_CLONES_ONLY)}
 
 
 def test_the_wheel_holds_one_package_with_every_module_and_no_link(clone: Path, wheel: Path) -> None:
@@ -79,6 +83,12 @@ def test_the_sdist_has_no_link_and_gives_the_same_wheel(clone: Path, wheel: Path
         assert {info.filename: info.CRC for info in first.infolist() if info.filename.endswith(".py")} == {
             info.filename: info.CRC for info in second.infolist() if info.filename.endswith(".py")
         }
+
+
+def test_nothing_that_is_installed_imports_what_is_in_clones_only(clone: Path) -> None:
+    for name in modules(clone):
+        code = (clone / name).read_text()
+        assert re.search(r"^\s*(from|import) \S*\.(bench|fuzz)\b", code, re.M) is None, name
 
 
 @pytest.mark.process
