@@ -49,6 +49,7 @@ _COMMANDS = {
         "Show consumer groups and their lag, set their offsets, and delete them.",
     ),
     "acls": ("administration.acls:acls", "List access control lists, and say who may do what."),
+    "quotas": ("administration.quotas:quotas", "Limit what clients may use: bytes, time, changes, connections."),
     "transactions": (
         "administration.transactions:transactions",
         "Show transactions, find those that hang, and abort them.",
@@ -77,6 +78,7 @@ _ALIASES = {
     "broker": "brokers",
     "group": "groups",
     "acl": "acls",
+    "quota": "quotas",
     "transaction": "transactions",
     "cluster": "clusters",
     "setting": "settings",

@@ -1,4 +1,4 @@
-"""Topics, settings, directories, ACLs, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
+"""Topics, settings, directories, ACLs, quotas, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _DELETE_TOPICS_VERSION = 6
 _CREATE_PARTITIONS_VERSION = 3
 _DELETE_RECORDS_VERSION = 2
 _ACLS_VERSION = 3
+_CLIENT_QUOTAS_VERSION = 1
 _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
@@ -76,6 +77,14 @@ class LogDir:
     total_bytes: int
     usable_bytes: int
     replicas: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuotas:
+    """The quotas of an entity: names by type (`user`, `client-id`, `ip`), None for the default of that type."""
+
+    entity: Mapping[str, str | None]
+    quotas: Mapping[str, float]
 
 
 class AdminClient:
@@ -318,6 +327,32 @@ class AdminClient:
             for row in result.matching_acls:
                 removed[AclBinding(*(getattr(row, name) for name in AclBinding._fields))] = None
         return sorted(removed)
+
+    async def describe_quotas(self, entity: Mapping[str, str | None]) -> list[EntityQuotas]:
+        """The quotas of the entities with at least these names; of all, if none is given. Raises `RefusedError`."""
+        components = [
+            {"entity_type": kind, "match_type": int(name is None), "match": name} for kind, name in entity.items()
+        ]
+        fields = {"components": components, "strict": False}
+        answer = await self._client.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, _CLIENT_QUOTAS_VERSION, fields)
+        if answer.error_code:
+            raise RefusedError(answer.error_code, "quotas", answer.error_message)
+        return [
+            EntityQuotas(
+                {one.entity_type: one.entity_name for one in row.entity}, {one.key: one.value for one in row.values}
+            )
+            for row in answer.entries
+        ]
+
+    async def alter_quotas(self, entity: Mapping[str, str | None], quotas: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity, and remove those that are None: all of them, or none. Raises `RefusedError`."""
+        rows = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        ops = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()]
+        fields = {"entries": [{"entity": rows, "ops": ops}], "validate_only": False}
+        answer = await self._client.request(ApiKey.ALTER_CLIENT_QUOTAS, _CLIENT_QUOTAS_VERSION, fields)
+        for entry in answer.entries:
+            if entry.error_code:
+                raise RefusedError(entry.error_code, "quotas", entry.error_message)
 
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
         loop = asyncio.get_running_loop()

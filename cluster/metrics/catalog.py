@@ -112,6 +112,17 @@ CATALOG: tuple[Spec, ...] = (
         "Bytes a second of throttled partitions that this broker fetches.",
         "kafka.server:type=FollowerReplication",
     ),
+    *(
+        Spec(f"kafka_server_{name}", GAUGE, ("user", "client_id"), doc, f"kafka.server:type={origin}")
+        for name, doc, origin in (
+            ("produce_byte_rate", "Bytes a second that a client with a quota produces.", "Produce"),
+            ("produce_throttle_time", "Milliseconds for which it was throttled last.", "Produce"),
+            ("fetch_byte_rate", "Bytes a second that a client with a quota fetches.", "Fetch"),
+            ("fetch_throttle_time", "Milliseconds for which it was throttled last.", "Fetch"),
+            ("request_request_time", "Percentage of the loop's time that a client with a quota takes.", "Request"),
+            ("request_throttle_time", "Milliseconds for which it was throttled last.", "Request"),
+        )
+    ),
     Spec(
         "kafka_server_alterlogdirsreplication_byte_rate",
         GAUGE,
@@ -337,10 +348,10 @@ Every node serves its metrics at `GET /metrics` if `metrics.port` is set (`raftw
 The names are those that dashboards for Apache Kafka expect: those of the JMX exporter with Strimzi's rules, and for
 topics and consumer groups those of kafka_exporter. Processor time, memory and descriptors are in `process_*`, the
 garbage collector in `python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their
-own, and as many topics and groups; all other labels have fixed sets of values. So the size of a scrape is bounded:
-a node with 2,000 partitions has 20,000 lines.
+own, and as many topics, groups and clients with quotas; all other labels have fixed sets of values. So the size of a
+scrape is bounded: a node with 2,000 partitions has 20,000 lines.
 
-There are no metrics for quotas, for request queue and remote times (there is no request queue), and for the JVM.
+There are no metrics for request queue and remote times (there is no request queue), and for the JVM.
 
 | Metric | Kind | Labels | Meaning | As in |
 |---|---|---|---|---|

@@ -8,6 +8,7 @@ from typing import Any
 
 from raftwerk import __version__
 
+from ...broker.quotas.throttling import loop_ms
 from ...broker.to_controller.broker_lifecycle import BrokerState
 from ...controller.metadata.metadata_image import MetadataImage
 from ...isr.replica import Replica
@@ -75,6 +76,7 @@ def read_all(node: Node, counters: Counters, partition_limit: int) -> Iterator[S
         yield _read_replicas(node, counters)
         yield _read_logs(node, partition_limit)
         yield _read_groups(node, partition_limit)
+        yield _read_quotas(node, partition_limit)
 
 
 def _read_process(node: Node, counters: Counters, limit: int) -> Samples:
@@ -222,6 +224,24 @@ def _reassigning(node: Node) -> int:
         for one in topic.partitions.values()
         if one.leader == node.config.node_id
     )
+
+
+def _read_quotas(node: Node, limit: int) -> Samples:
+    """What clients with quotas have used last."""
+    samples = Samples()
+    if node.broker is None:
+        return samples
+    quotas, now_ms = node.broker.quotas, loop_ms()
+    for name, rate, manager in (
+        ("produce", "byte_rate", quotas.produce),
+        ("fetch", "byte_rate", quotas.fetch),
+        ("request", "request_time", quotas.request),
+    ):
+        for bucket, used, throttle_ms in manager.usage(now_ms, limit):
+            labels = bucket.user or "", bucket.client_id or ""
+            samples.put(f"kafka_server_{name}_{rate}", used, *labels)
+            samples.put(f"kafka_server_{name}_throttle_time", throttle_ms, *labels)
+    return samples
 
 
 def _read_scrubbers(node: Node, limit: int) -> Samples:

@@ -42,7 +42,15 @@ def run(line: str) -> tuple[int, str]:
 ASKING = [
     *("topics list", "topics create t", "topics describe t", "topics offsets t", "brokers list", "brokers log-dirs"),
     *("configs show --broker 1", "configs set --broker 1 a=b", "partitions reassignments", "features", "quorum"),
-    *("quorum replication", "groups list", "groups describe g", "transactions list", "produce t -m x", "consume t"),
+    *(
+        "quorum replication",
+        "groups list",
+        "groups describe g",
+        "transactions list",
+        "quotas list",
+        "produce t -m x",
+        "consume t",
+    ),
     *("perf produce t", "perf consume t", "doctor", "status", "env"),
 ]
 

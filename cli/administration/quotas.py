@@ -1,0 +1,158 @@
+"""`raftwerk quotas`: how much clients may produce and fetch, and what else is limited (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
+
+F = TypeVar("F", bound=Callable[..., Any])
+_KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
+_DEFAULT = "--default-{}"
+
+
+def _entity_options(command: F) -> F:
+    for name, kind in reversed(_KINDS.items()):
+        shown = {"user": "user", "client-id": "client id", "ip": "address"}[kind]
+        command = click.option(
+            _DEFAULT.format(kind), f"default_{name}", is_flag=True, help=f"Each {shown} without quotas of its own."
+        )(command)
+        command = click.option(f"--{kind}", name, help=f"This {shown}.")(command)
+    return command
+
+
+def _entity(given: Mapping[str, Any]) -> dict[str, str | None]:
+    """The names by type. Raises `UsageError` for a name and the default of the same type."""
+    entity: dict[str, str | None] = {}
+    for name, kind in _KINDS.items():
+        if given[name] is not None and given[f"default_{name}"]:
+            raise click.UsageError(f"--{kind} and {_DEFAULT.format(kind)} exclude each other")
+        if given[name] is not None or given[f"default_{name}"]:
+            entity[kind] = given[name]
+    return entity
+
+
+def _named_entity(given: Mapping[str, Any]) -> dict[str, str | None]:
+    entity = _entity(given)
+    if not entity:
+        raise click.UsageError("say whose quotas: --user, --client-id, both, --ip, or a --default-... of them")
+    return entity
+
+
+def _shown(entity: Mapping[str, str | None]) -> str:
+    return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
+
+
+@click.group(cls=Group)
+def quotas() -> None:
+    """Limit what clients may use: bytes a second, time, changes of topics, new connections.
+
+    \b
+    producer_byte_rate        bytes a second that are produced, on each broker
+    consumer_byte_rate        bytes a second that are fetched, on each broker
+    request_percentage        percentage of the time of a broker's event loop
+    controller_mutation_rate  partitions a second that are created and deleted
+    connection_creation_rate  new connections a second of an address, on each broker
+
+    \b
+    Examples:
+      raftwerk quotas set --user alice producer_byte_rate=1000000
+      raftwerk quotas set --default-client-id request_percentage=50
+      raftwerk quotas list
+      raftwerk quotas remove --user alice
+    """
+
+
+@quotas.command("set")
+@click.argument("pairs", nargs=-1, required=True, metavar="QUOTA=VALUE...")
+@_entity_options
+@bootstrap_option
+def set_quotas(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
+    """Set quotas of a user, a client id, both together, or an address.
+
+    \b
+    Example:
+      raftwerk quotas set --user alice --client-id loader producer_byte_rate=1000000 consumer_byte_rate=2000000
+    """
+    entity = _named_entity(given)
+    values: dict[str, float] = {}
+    for key, text in parse_pairs(pairs, "QUOTA=VALUE").items():
+        try:
+            values[key] = float(text)
+        except ValueError:
+            raise click.UsageError(f"{key}={text}: the value of a quota is a number") from None
+
+    async def run() -> None:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            await AdminClient(client).alter_quotas(entity, values)
+
+    run_client(run())
+    click.echo(f"Set for {_shown(entity)}.")
+
+
+@quotas.command("list")
+@_entity_options
+@bootstrap_option
+@json_option
+def list_quotas(bootstrap: str, as_json: bool, **given: Any) -> None:
+    """List quotas: all, or those of the entities with these names.
+
+    \b
+    Example:
+      raftwerk quotas list --user alice
+    """
+    entity = _entity(given)
+
+    async def run() -> list[dict[str, Any]]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            found = await AdminClient(client).describe_quotas(entity)
+            return [{"entity": dict(one.entity), "quotas": dict(one.quotas)} for one in found]
+
+    rows = run_client(run())
+    for row in sorted(rows, key=lambda one: _shown(one["entity"])):
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(
+                f"{_shown(row['entity'])}  " + " ".join(f"{key}={row['quotas'][key]:.15g}" for key in row["quotas"])
+            )
+    if not rows and not as_json:
+        click.echo("There are no quotas.")
+
+
+@quotas.command("remove")
+@click.argument("keys", nargs=-1, metavar="[QUOTA...]")
+@_entity_options
+@bootstrap_option
+def remove_quotas(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
+    """Remove quotas of an entity: these, or all that it has.
+
+    \b
+    Example:
+      raftwerk quotas remove --user alice consumer_byte_rate
+    """
+    entity = _named_entity(given)
+
+    async def run() -> list[str]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            found = await AdminClient(client).describe_quotas(entity)
+            has = next((one.quotas for one in found if dict(one.entity) == entity), {})
+            wanted = [key for key in keys or has if key in has]
+            if wanted:
+                await AdminClient(client).alter_quotas(entity, dict.fromkeys(wanted))
+            return wanted
+
+    removed = run_client(run())
+    click.echo(f"Removed {', '.join(removed)}." if removed else f"{_shown(entity)} has no such quota.")
