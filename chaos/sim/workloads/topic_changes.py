@@ -46,8 +46,8 @@ class TopicChanges:
         """See `Workload`."""
         rng = self._context.rng
         while not self._stopping:
-            steps = [self._create] if not self._partitions else [self._grow, self._delete, self._write, self._write]
-            await rng.choice(steps)()
+            steps = [self._grow, self._delete, self._recreate, self._write, self._write]
+            await (rng.choice(steps) if self._partitions else self._create)()
             await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
         if not self._partitions:
             await self._create()
@@ -80,6 +80,11 @@ class TopicChanges:
         code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
         self._expect(code, "create", if_repeated=ErrorCode.TOPIC_ALREADY_EXISTS)
         self._partitions = count
+
+    async def _recreate(self) -> None:
+        """A broker that is down meanwhile finds another topic under the name of its logs (KIP-516)."""
+        await self._delete()
+        await self._create()
 
     async def _grow(self) -> None:
         if self._partitions >= _PARTITIONS_MAX:

@@ -356,7 +356,7 @@ MUTANTS = (
         replacing(replica_directories, "newly_failed_directories", lambda *_: []),
         ("dirs",),
     ),
-    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), known=8),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), known=1),
     Mutant(
         "a leader counts that was removed (KAFKA-16530)",
         replacing(ProgressTracker, "leader_is_voter", True),
@@ -431,7 +431,7 @@ MUTANTS = (
         ("elections",),
         known=5,
     ),
-    Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), known=41),
+    Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",)),
     Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
     Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=6),
     Mutant(
@@ -443,6 +443,7 @@ MUTANTS = (
         "a form of records is finalized that a broker does not know",
         replacing(features, "_check_range", lambda update, who, levels: None),
         ("upgrades",),
+        known=5,
     ),
     Mutant(
         "no snapshot in the older form before the older software",
