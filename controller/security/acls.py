@@ -59,7 +59,7 @@ def create_acls(image: MetadataImage, request: CreateAclsRequest, rng: random.Ra
         except ProtocolError as error:
             results.append(error_response(error.code, error.message))
         else:
-            results.append(error_response(ErrorCode.NONE))
+            results.append(error_response(ErrorCode.NONE, ""))
             (denied if binding.permission_type == AclPermissionType.DENY else allowed).append(binding)
         if pace.ends_step():
             yield PLAIN_STEP

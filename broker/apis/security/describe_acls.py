@@ -52,4 +52,4 @@ def _describe(
         {"resource_type": resource_type, "resource_name": name, "pattern_type": pattern_type, "acls": entries}
         for (resource_type, name, pattern_type), entries in resources.items()
     ]
-    return {"error_code": 0, "error_message": None, "resources": rows}
+    return {"error_code": 0, "error_message": "", "resources": rows}

@@ -106,8 +106,8 @@ def delete(image: MetadataImage, *wanted: AclBindingFilter) -> list[list[AclBind
 
 def test_entries_are_created_once() -> None:
     image = image_of()
-    assert create(image, acl(), acl(), acl(operation=WRITE)) == [(NONE, None)] * 3
-    assert create(image, acl(operation=WRITE)) == [(NONE, None)]
+    assert create(image, acl(), acl(), acl(operation=WRITE)) == [(NONE, "")] * 3
+    assert create(image, acl(operation=WRITE)) == [(NONE, "")]
     assert sorted(image.acls.values()) == [acl(), acl(operation=WRITE)]
     assert len(set(image.acls)) == 2
 
@@ -140,7 +140,7 @@ COLON_TEXT = (
 )
 def test_what_is_no_entry_is_refused_alone(wrong: dict[str, Any], text: str) -> None:
     image = image_of()
-    assert create(image, acl(**wrong), acl("u")) == [(INVALID_REQUEST, text), (NONE, None)]
+    assert create(image, acl(**wrong), acl("u")) == [(INVALID_REQUEST, text), (NONE, "")]
     assert list(image.acls.values()) == [acl("u")]
 
 
