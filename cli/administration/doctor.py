@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
@@ -32,7 +34,7 @@ def doctor(
 ) -> None:
     """Look for common mistakes: in a cluster as seen from this machine, in a node's settings, on this machine.
 
-    Exit code 1 if something fails, 0 if there are only warnings.
+    Exit code 1 if something fails, 0 if there are only warnings; 2 if a file cannot be read.
 
     \b
     Examples:
@@ -59,4 +61,6 @@ def doctor(
             click.echo(f"{click.style(mark, fg=colour)}  {one.what}")
             if one.way_out:
                 click.echo(f"      -> {one.way_out}")
+    if not all(os.access(file, os.R_OK) for file in files):
+        ctx.exit(2)
     ctx.exit(1 if any(one.level == FAILURE for one in found) else 0)

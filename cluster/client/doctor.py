@@ -20,6 +20,7 @@ from ...log.manager.log_loading import METADATA_LOG
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
 from ...runtime.files.real_disk import RealDisk
+from ...runtime.loop import real_runtime
 from ...runtime.os_errors import os_words
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
@@ -28,8 +29,9 @@ from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..command_line.plural import counted
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
+from ..settings.listener_checks import certificate_ends, security_problems
 from ..settings.network_addresses import is_loopback
-from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
+from ..settings.node_config import ConfigError, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
 from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
@@ -48,6 +50,7 @@ LONG_OPEN_MS = 60_000
 _NAMED_PARTITIONS = 5
 _FULL_BYTES = 64 * 1024**2
 _CLOCK_OFF_MS = 5_000
+_EXPIRES_SOON_MS = 30 * 86_400_000
 _META_VERSIONS = (None, "0", "1")
 
 Apis: TypeAlias = frozenset[tuple[int, int, int]]
@@ -439,7 +442,10 @@ async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) 
             "configuration_keys": [_TRANSACTION_MAX_TIMEOUT],
         }
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-        answer = await client.request_node(broker.node_id, ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        try:
+            answer = await client.request_node(broker.node_id, ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        except NO_ANSWER as error:
+            raise ClientError(f"broker {broker.node_id} {no_answer_reason(error)}") from None
         for row in answer.results:
             if row.error_code:
                 raise RefusedError(row.error_code, f"the configuration of broker {broker.node_id}", row.error_message)
@@ -461,12 +467,18 @@ def examine_config(path: str) -> list[Finding]:
         return [Finding(FAILURE, f"{path}: {one.key}: {one.reason}", one.way_out) for one in error.problems]
     found = [Finding(OK, f"{path}: node {config.node_id}, {','.join(config['process.roles'])}")]
     found += [Finding(WARNING, warning) for warning in config.warnings]
-    found += [_port(one) for one in config.listeners if one.port]
+    found += [_port(str(one), one.host, one.port) for one in config.listeners if one.port]
+    if config["metrics.port"]:
+        found.append(_port("the port for metrics", config["metrics.host"] or "", config["metrics.port"]))
     found += [
         _exposed(f"the controller listener {one} is open to other machines")
         for one in config.controller_listeners
-        if not is_loopback(one.host)
+        if not is_loopback(one.host) and one.protocol == "PLAINTEXT"
     ]
+    runtime = real_runtime()
+    found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in security_problems(config, runtime)]
+    now_ms = runtime.clock.wall_ms()
+    found += [_certificate(one.name, end, now_ms) for one, end in certificate_ends(config, runtime)]
     for directory in config.all_dirs:
         found += _directory(directory, config)
     return found
@@ -491,12 +503,23 @@ def _file_limit() -> Finding:
     return Finding(OK, f"a process may open {soft} files")
 
 
-def _port(listener: Listener) -> Finding:
-    reason = why_not_free(listener.host, listener.port)
+def _port(what: str, host: str, port: int) -> Finding:
+    reason = why_not_free(host, port)
     if reason is None:
-        return Finding(OK, f"{listener} is free")
-    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{listener.port}')"
-    return Finding(WARNING, f"{listener} cannot be listened on: {reason}", way_out)
+        return Finding(OK, f"{what} is free")
+    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{port}')"
+    return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
+
+
+def _certificate(listener: str, end: datetime, now_ms: int) -> Finding:
+    left_ms = int(end.timestamp() * 1000) - now_ms
+    what = f"the certificate of listener {listener}"
+    way_out = "put a new one in its key store (ssl.keystore.*), and restart the node"
+    if left_ms <= 0:
+        return Finding(FAILURE, f"{what} expired on {end:%Y-%m-%d}, and peers refuse it", way_out)
+    if left_ms < _EXPIRES_SOON_MS:
+        return Finding(WARNING, f"{what} expires in {_span(left_ms)}", way_out)
+    return Finding(OK, f"{what} is valid until {end:%Y-%m-%d}")
 
 
 def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
@@ -508,11 +531,8 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(existing).free
     if free < _FULL_BYTES:
-        yield Finding(
-            FAILURE,
-            f"{path}: the disk is full",
-            "add space, or remove files that are not Raftwerk's, then start the node",
-        )
+        way_out = "add space, or remove files that are not Raftwerk's, then start the node"
+        yield Finding(FAILURE, f"{path}: the disk is full", way_out)
     elif free < _LITTLE_SPACE_BYTES:
         way_out = "shorten retention, or add space: a full disk ends the node"
         yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)

@@ -16,7 +16,7 @@ _OPTIONS = {
     _CONTROLLER: "--controller-port chooses other ports for controllers",
     "metrics": "--metrics-port chooses other ports for metrics",
 }
-_NO_ADDRESS = "no such address here"
+_NO_ADDRESS, _NO_NAME = "no such address here", "no host has this name"
 
 
 class PortTakenError(ValueError):
@@ -30,6 +30,8 @@ def why_not_free(host: str, port: int) -> str | None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+        except socket.gaierror:
+            return _NO_NAME
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 return _NO_ADDRESS
@@ -38,26 +40,30 @@ def why_not_free(host: str, port: int) -> str | None:
 
 
 def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
-    """Raise `PortTakenError` when a port of the plan is not free, or is planned twice.
+    """Raise `PortTakenError` when a port of the plan is not free, and ValueError when one is planned twice.
 
     Its text names the option that changes the port. The controllers of a cluster that is not new keep their ports.
     """
     planned: dict[tuple[str, int], str] = {}
     wrong: list[str] = []
+    is_clash = False
     ways_out: dict[str, None] = {}
     for node in plan.nodes:
         for use, host, port in _ports(node):
             what = f"port {port} for the {use} of node {node.node_id}"
             other = planned.setdefault((host, port), what)
             reason = why_not_free(host, port) if other == what else f"it is {other}, too"
+            is_clash |= other != what
             if reason is not None:
                 wrong.append(f"{what}: {reason}")
                 is_fixed = use == _CONTROLLER and not is_new
                 way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
-                way_out = f"{host} is not of this machine: --host chooses another" if reason == _NO_ADDRESS else way_out
+                if reason in (_NO_ADDRESS, _NO_NAME):
+                    way_out = f"{host} is not of this machine: --host chooses another"
                 ways_out[way_out] = None
     if wrong:
-        raise PortTakenError(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
+        error = ValueError if is_clash else PortTakenError
+        raise error(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
 
 
 def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:

@@ -7,6 +7,7 @@ a scrape is made in parts, and clients' requests are served between them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
+from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
 from ..node.errors import NodeFailedError
 from ..node.node import Node
@@ -134,7 +136,11 @@ class Exporter:
         try:
             await self._server.start(self.config.host, self.config.port)
         except OSError as error:
-            raise NodeFailedError(f"metrics.port={self.config.port}: {error.strerror or error}") from error
+            where = f"{self.config.host or '*'}:{self.config.port}"
+            is_taken = error.errno == errno.EADDRINUSE
+            reason = "the port is in use; stop the process that has it, or" if is_taken else f"{os_reason(error)};"
+            text = f"the metrics cannot listen on {where}: {reason} change metrics.host or metrics.port"
+            raise NodeFailedError(text) from error
         self.port = self._server.port
         self._counters.process.start()
 

@@ -37,6 +37,7 @@ class Problem:
 
     def __str__(self) -> str:
         what = f"{self.key} is not set" if self.value is None else f"{self.key}={shown(self.key, self.value)}"
+        what = self.key if self.key.endswith("*") else what  # several settings
         return f"{what}: {self.reason}; {self.way_out}"
 
 
@@ -389,6 +390,7 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
 
     _check_quorum(config, refuse)
     _check_listeners(config, refuse)
+    _check_ports(config, refuse)
     _check_dirs(config, refuse)
     _check_timeouts(config, refuse)
     _check_policies(config, refuse)
@@ -488,6 +490,17 @@ def _check_listeners(config: NodeConfig, refuse: Any) -> None:
         refuse(key, "no broker listener has this name", "take a name from listeners")
     if config.is_broker:
         _check_advertised(config, refuse)
+
+
+def _check_ports(config: NodeConfig, refuse: Any) -> None:
+    """Refuse two listeners, or a listener and the metrics, that could not both listen on one port."""
+    taken = [("listeners", one.host, one.port, f"listener {one.name}") for one in config.listeners]
+    taken.append(("metrics.port", config["metrics.host"], config["metrics.port"], "it"))
+    for index, (key, host, port, name) in enumerate(taken):
+        for _, other_host, other_port, other in taken[:index]:
+            is_everywhere = not {host, other_host}.isdisjoint((None, "", "0.0.0.0", "::"))
+            if port and port == other_port and (is_everywhere or host == other_host):
+                refuse(key, f"{name} has port {port}, as {other} has", "choose another port for one of them")
 
 
 def _check_advertised(config: NodeConfig, refuse: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.group_configs import GROUP_CONFIGS
+from ...controller.configs.security_configs import LISTENER_CONFIGS
 from ...controller.metadata.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ...log.topic_configs import TOPIC_CONFIGS
 from .unserved_configs import is_unserved
 
 _TABLES = {TOPIC_RESOURCE: TOPIC_CONFIGS, GROUP_RESOURCE: GROUP_CONFIGS, BROKER_RESOURCE: BROKER_CONFIGS}
+_LISTENER_PREFIX = re.compile(r"(?P<word>\w+)\.name\.(?P<name>[^.]+)\.")
 _POLICY_SETTINGS = ("create.topic.policy.class.name", "alter.config.policy.class.name")
 
 
@@ -24,7 +27,13 @@ def nearest_name(name: str, known: Iterable[str] = BROKER_CONFIGS) -> str | None
     import difflib
 
     near = difflib.get_close_matches(name, list(known), 1, 0.85)
-    return near[0] if near else None
+    if near or known is not BROKER_CONFIGS:
+        return near[0] if near else None
+    prefix = _LISTENER_PREFIX.match(name)
+    if prefix is None or not difflib.get_close_matches(prefix["word"], ["listener"], 1, 0.8):
+        return None
+    own = difflib.get_close_matches(name[prefix.end() :], list(LISTENER_CONFIGS), 1, 0.85)
+    return f"listener.name.{prefix['name']}.{own[0]}" if own else None
 
 
 def near_names(resource_type: int, names: Iterable[str]) -> list[str]:

@@ -293,3 +293,22 @@ def test_what_no_listener_reads_is_said_to_have_no_effect(key: str) -> None:
 def test_the_users_of_a_listener_and_mechanism_have_an_effect() -> None:
     key = "listener.name.plaintext.plain.sasl.jaas.config"
     assert NodeConfig.from_properties(COMBINED | {key: "x required;"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"metrics.port": "9092"}, "metrics.port=9092: it has port 9092, as listener PLAINTEXT has"),
+        (
+            {"listeners": "PLAINTEXT://localhost:9093,CONTROLLER://localhost:9093"},
+            "listener CONTROLLER has port 9093, as listener PLAINTEXT has",
+        ),
+    ],
+)
+def test_one_port_is_not_for_two(changed: dict[str, str], reason: str) -> None:
+    assert any(reason in problem for problem in problems(COMBINED | changed))
+
+
+def test_a_mistyped_prefix_of_a_listener_gets_a_suggestion() -> None:
+    config = NodeConfig.from_properties(COMBINED | {"listner.name.plaintext.ssl.keystore.locaton": "x"})
+    assert any("did you mean listener.name.plaintext.ssl.keystore.location?" in one for one in config.warnings)

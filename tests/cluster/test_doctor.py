@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.security.certificates import Authority
 
 from raftwerk.cluster.client import doctor
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
@@ -25,6 +27,7 @@ from raftwerk.cluster.client.doctor import (
 )
 from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.settings.listener_checks import certificate_end
 from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.wire.types import TopicPartition
 
@@ -307,6 +310,61 @@ def test_a_configuration_is_tried_on_this_machine(tmp_path: Path) -> None:
         taken.listen()
         assert any("cannot be listened on" in one.what for one in examine_config(path))
     assert examine_config(str(tmp_path / "none"))[0].level == FAILURE
+
+
+SECURED = """
+node.id=1
+process.roles=broker,controller
+listeners=EXTERNAL://localhost:0,CONTROLLER://localhost:0
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=EXTERNAL:SASL_SSL,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=EXTERNAL
+controller.quorum.voters=1@localhost:19093
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.external.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  username="admin" password="a" user_admin="a";
+ssl.keystore.type=PEM
+ssl.truststore.type=PEM
+"""
+
+
+def test_key_stores_certificates_and_the_port_for_metrics_are_tried(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    store = authority.issue("broker", "localhost")
+    file = tmp_path / "server.properties"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        text = f"{SECURED}log.dirs={tmp_path}\nmetrics.port={port}\nmetrics.host=127.0.0.1\n"
+        text += f"ssl.truststore.location={authority.file}\n"
+        file.write_text(f"{text}ssl.keystore.location={store}\n")
+        found = examine_config(str(file))
+        assert any(one.what.startswith("the port for metrics cannot be listened on") for one in found)
+        assert any(one.what.startswith("the certificate of listener EXTERNAL") for one in found)
+        assert not [one for one in found if one.level == FAILURE]
+        file.write_text(f"{text}ssl.keystore.location={tmp_path}/none.pem\n")
+        (failed,) = [one for one in examine_config(str(file)) if one.level == FAILURE]
+    assert failed.what.endswith(f"cannot read {tmp_path}/none.pem: no such file or directory")
+    assert failed.what.count("none.pem") == 1
+
+
+def test_a_certificate_that_ends_is_told() -> None:
+    def told(days: int) -> doctor.Finding:
+        return doctor._certificate("EXTERNAL", datetime.fromtimestamp(0, UTC) + timedelta(days=days), 0)
+
+    assert told(-2).level == FAILURE and "expired on" in told(-2).what
+    assert (told(3).level, told(3).what) == (WARNING, "the certificate of listener EXTERNAL expires in 3 d")
+    assert told(90).level == OK
+
+
+def test_the_end_of_a_chain_is_that_of_its_first_certificate_to_end(tmp_path: Path) -> None:
+    from cryptography import x509
+
+    authority = Authority(tmp_path)
+    chain = authority.issue("broker", "localhost").read_bytes() + authority.file.read_bytes()
+    ends = [one.not_valid_after_utc for one in x509.load_pem_x509_certificates(chain)]
+    assert certificate_end(chain) == min(ends)
 
 
 def test_a_cluster_is_found_again_from_its_files(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""What would be wrong with TLS and SASL when a node with these settings started, and when its certificates expire."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+from ...runtime.ports import Runtime
+from ...runtime.tls_contexts import TlsError
+from .listener_security import (
+    ListenerSettings,
+    listener_security,
+    login_to_brokers,
+    login_to_controllers,
+    tls_material,
+    uses_tls,
+)
+from .node_config import ConfigError, Listener, NodeConfig, Problem
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+_TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+"""ASN.1's UTCTime and GeneralizedTime, as RFC 5280 has them in certificates."""
+_CONTEXT_0 = 0xA0
+
+
+def security_problems(config: NodeConfig, runtime: Runtime) -> list[Problem]:
+    """The reasons for which listeners could not be secured as the settings say, and logins to other nodes be made.
+
+    Key stores are read with their passwords, and the libraries that SCRAM and PKCS12 need are imported.
+    """
+    made: list[Callable[[], object]] = [
+        partial(listener_security, config, one, runtime, lambda mechanism, user: None) for one in config.listeners
+    ]
+    made += [partial(login_to_brokers, config, runtime)] * config.is_broker
+    made.append(partial(login_to_controllers, config, runtime))
+    found: dict[Problem, None] = {}
+    for make in made:
+        try:
+            make()
+        except ConfigError as error:
+            found |= dict.fromkeys(error.problems)
+    return list(found)
+
+
+def certificate_ends(config: NodeConfig, runtime: Runtime) -> list[tuple[Listener, datetime]]:
+    """When the certificate of each listener with TLS expires; listeners whose key store cannot be read are left out."""
+    ends = []
+    for one in config.listeners:
+        if uses_tls(one.protocol):
+            try:
+                chain = tls_material(ListenerSettings(config, one.name), runtime.disk).chain
+            except TlsError:
+                continue
+            if chain:
+                ends.append((one, certificate_end(chain)))
+    return ends
+
+
+def certificate_end(chain: bytes) -> datetime:
+    """When the first certificate of a chain in PEM, or the first of those above it, expires. Raises ValueError."""
+    ends = [_end_of(base64.b64decode(body)) for body in _CERTIFICATE.findall(chain)]
+    return min(ends)
+
+
+def _end_of(der: bytes) -> datetime:
+    """`notAfter` of a certificate: Certificate, TBSCertificate, then version, serial, algorithm, issuer, validity."""
+    _, certificate, _ = _element(der, 0)
+    _, fields, _ = _element(certificate, 0)
+    tag, _, at = _element(fields, 0)
+    for _ in range(3 if tag == _CONTEXT_0 else 2):
+        _, _, at = _element(fields, at)
+    _, validity, _ = _element(fields, at)
+    _, _, at = _element(validity, 0)
+    tag, text, _ = _element(validity, at)
+    return datetime.strptime(text.decode("ascii"), _TIME_FORMATS[tag]).replace(tzinfo=UTC)
+
+
+def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """The tag and content of the DER element at a position, and where the next one begins."""
+    tag, length, at = data[at], data[at + 1], at + 2
+    if length & 0x80:
+        size = length & 0x7F
+        length, at = int.from_bytes(data[at : at + size], "big"), at + size
+    return tag, data[at : at + length], at + length
