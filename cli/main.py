@@ -150,7 +150,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted.", err=True)
         code = 130
     sys.exit(code if isinstance(code, int) else 0)

@@ -27,7 +27,6 @@ DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
 _PROGRESS_EVERY_S = 10.0
 _REFRESH_S = 1.0
-_EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +80,18 @@ class Totals:
 
 
 def run_seeds(options: SeedOptions) -> int:
-    """Run the seeds and print the results; the exit code: 1 if a seed failed, 130 after Ctrl-C, else 0."""
+    """Run the seeds and print the results; the exit code: 1 if a seed failed, 130 or 143 after a signal, else 0."""
     tasks, resume_at = _tasks(options)
     started = time.monotonic()
     totals = Totals()
     progress = Progress(len(tasks), sys.stderr, is_shown=not options.as_json and not options.verbose)
-    is_interrupted = False
+    interrupted: list[int] = []
+
+    def on_sigterm(number: int, _frame: object) -> None:
+        interrupted.append(number)
+        raise KeyboardInterrupt  # the workers have to be ended
+
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
     try:
         progress.show(totals)
         for outcome, cpu_s in _run_all(tasks, options.jobs, lambda: progress.show(totals)):
@@ -102,7 +107,9 @@ def run_seeds(options: SeedOptions) -> int:
             if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
                 break
     except KeyboardInterrupt:
-        is_interrupted = True
+        interrupted = interrupted or [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     progress.erase()
     following = None if resume_at is None else resume_at + totals.runs
     if options.as_json:
@@ -111,7 +118,7 @@ def run_seeds(options: SeedOptions) -> int:
         _print_summary(totals, time.monotonic() - started, following)
     if totals.failed:
         return 1
-    return _EXIT_INTERRUPTED if is_interrupted else 0
+    return 128 + interrupted[0] if interrupted else 0
 
 
 class Progress:

@@ -112,12 +112,20 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
         raise click.UsageError(f"{wrong[0]}: a level is a number")
 
     async def run() -> None:
+        from ...cluster.client.client_errors import ClientError
         from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.feature_client import features as features_of
         from ...cluster.client.feature_client import set_features
 
         levels = {name: int(level) for name, level in given.items()}
         async with ClusterClient(bootstrap) as client:
-            await set_features(client, levels, downgrade=downgrade, unsafe=unsafe, dry_run=dry_run)
+            try:
+                await set_features(client, levels, downgrade=downgrade, unsafe=unsafe, dry_run=dry_run)
+            except ClientError as error:
+                now = {one.name: one.level or 0 for one in await features_of(client)}
+                if downgrade or unsafe or not any(level < now.get(name, 0) for name, level in levels.items()):
+                    raise
+                raise ClientError(f"{error}; a lower level needs --downgrade") from None
 
     run_client(run())
     click.echo("It is possible." if dry_run else "Done.")

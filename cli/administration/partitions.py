@@ -211,7 +211,9 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
       raftwerk partitions elect flights-0
       raftwerk partitions elect --all
     """
-    if bool(names) == everything:
+    if names and everything:
+        raise click.UsageError(f"--all means all partitions: leave it out, or {' '.join(names)}")
+    if not names and not everything:
         raise click.UsageError("name partitions, for example flights-0, or give --all")
     wanted = None if everything else [_parse_partition(name) for name in names]
 
@@ -222,7 +224,8 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
         async with ClusterClient(bootstrap) as client:
             return await AdminClient(client).elect_leaders(wanted, unclean=unclean)
 
-    for line in run_client(run()) or ["Every leader is the preferred one."]:
+    nothing = "Every partition has a leader." if unclean else "Every leader is the preferred one."
+    for line in run_client(run()) or [nothing]:
         click.echo(line)
 
 

@@ -101,10 +101,10 @@ def delete_records(
         raise click.UsageError("give one of --offset, --before and --all")
     time_ms = None if before is None else milliseconds(before, "--before")
 
-    async def run() -> dict[int, int]:
+    async def run() -> tuple[dict[int, int], dict[int, int]]:
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.consumer import LATEST, Consumer
+        from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
 
         async with ClusterClient(bootstrap) as client:
             consumer = Consumer(client, topic)
@@ -113,13 +113,18 @@ def delete_records(
                 await consumer.start_at_time(time_ms, partitions)
             if offset is not None:
                 _check_ends(topic, offset, await consumer.offsets(LATEST, consumer.positions))
-            return await AdminClient(client).delete_records(topic, consumer.positions)
+            former = await consumer.offsets(EARLIEST, consumer.positions)
+            return former, await AdminClient(client).delete_records(topic, consumer.positions)
 
-    for partition, begin in run_client(run()).items():
+    former, begins = run_client(run())
+    for partition, begin in begins.items():
         if as_json:
             print_json({"topic": topic, "partition": partition, "first": begin})
         else:
-            click.echo(f"{topic}-{partition} now begins at offset {begin}.")
+            is_same = former.get(partition) == begin
+            told = f"{'still' if is_same else 'now'} begins at offset {begin}"
+            told += ": nothing was deleted" if is_same else ""
+            click.echo(f"{topic}-{partition} {told}.")
 
 
 def _check_ends(topic: str, offset: int, ends: Mapping[int, int]) -> None:

@@ -29,7 +29,7 @@ from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..command_line.plural import counted
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
-from ..settings.listener_checks import certificate_ends, security_problems
+from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 from ..settings.properties import parse_properties
@@ -50,7 +50,6 @@ LONG_OPEN_MS = 60_000
 _NAMED_PARTITIONS = 5
 _FULL_BYTES = 64 * 1024**2
 _CLOCK_OFF_MS = 5_000
-_EXPIRES_SOON_MS = 30 * 86_400_000
 _META_VERSIONS = (None, "0", "1")
 
 Apis: TypeAlias = frozenset[tuple[int, int, int]]
@@ -299,7 +298,13 @@ def _leaderless(partitions: Sequence[LeaderlessPartition], live: Collection[int]
             for broker in elsewhere
         ]
         ways = ways or ["wait a moment: an eligible broker runs and will lead; if none does, see the controllers' logs"]
-        ways.append(f"if the eligible brokers are gone for good, {_unclean_election(waiting)}")
+        alone = [one for one in waiting if len(one.replicas) == 1]
+        others = [one for one in waiting if len(one.replicas) > 1]
+        if others:
+            ways.append(f"if the eligible brokers are gone for good, {_unclean_election(others)}")
+        if alone:
+            what = f"no other broker has a replica of {_some([one.name for one in alone])}"
+            ways.append(f"{what}: if its broker is gone for good, so are the records; make the topic anew")
         yield Finding(FAILURE, f"{counted(len(waiting), 'partition')} without a leader: {told}", "; ".join(ways))
     lost = [one for one in partitions if not one.eligible]
     if lost:
@@ -475,10 +480,9 @@ def examine_config(path: str) -> list[Finding]:
         for one in config.controller_listeners
         if not is_loopback(one.host) and one.protocol == "PLAINTEXT"
     ]
-    runtime = real_runtime()
-    found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in security_problems(config, runtime)]
-    now_ms = runtime.clock.wall_ms()
-    found += [_certificate(one.name, end, now_ms) for one, end in certificate_ends(config, runtime)]
+    problems, soon = security_problems(config, real_runtime())
+    found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in problems]
+    found += [Finding(WARNING, f"{one.key}: {one.reason}", one.way_out) for one in soon]
     for directory in config.all_dirs:
         found += _directory(directory, config)
     return found
@@ -509,17 +513,6 @@ def _port(what: str, host: str, port: int) -> Finding:
         return Finding(OK, f"{what} is free")
     way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{port}')"
     return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
-
-
-def _certificate(listener: str, end: datetime, now_ms: int) -> Finding:
-    left_ms = int(end.timestamp() * 1000) - now_ms
-    what = f"the certificate of listener {listener}"
-    way_out = "put a new one in its key store (ssl.keystore.*), and restart the node"
-    if left_ms <= 0:
-        return Finding(FAILURE, f"{what} expired on {end:%Y-%m-%d}, and peers refuse it", way_out)
-    if left_ms < _EXPIRES_SOON_MS:
-        return Finding(WARNING, f"{what} expires in {_span(left_ms)}", way_out)
-    return Finding(OK, f"{what} is valid until {end:%Y-%m-%d}")
 
 
 def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:

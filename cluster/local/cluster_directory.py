@@ -7,10 +7,10 @@ import re
 import shutil
 
 from .layout import INITIAL_CONTROLLERS
-from .running_up import UP_PID
+from .running_up import TEST_PID, UP_PID
 
 _CLUSTER_FILE = re.compile(
-    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{re.escape(UP_PID)}|{INITIAL_CONTROLLERS}"
+    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{re.escape(UP_PID)}|{re.escape(TEST_PID)}|{INITIAL_CONTROLLERS}"
 )
 _GITIGNORE = ".gitignore"
 _IGNORE_ALL = "# Made by raftwerk up: the data of a local cluster.\n*\n"

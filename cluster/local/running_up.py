@@ -1,4 +1,4 @@
-"""The `raftwerk up` that stays with a local cluster: at most one at a time, and others can find it.
+"""The process that stays with a local cluster, `raftwerk up` or a test's: at most one at a time; others can find it.
 
 It holds a lock on a file with its process id, so a number that is left there after a crash misleads nobody.
 """
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-UP_PID = "up.pid"
+UP_PID, TEST_PID = "up.pid", "test.pid"
 
 
 class AnotherUpError(Exception):
@@ -22,9 +22,12 @@ class AnotherUpError(Exception):
 
 
 @contextmanager
-def staying_with(directory: str) -> Iterator[None]:
-    """Be the `raftwerk up` of this directory for as long as the context lasts. Raises `AnotherUpError`."""
-    path = os.path.join(directory, UP_PID)
+def staying_with(directory: str, name: str = UP_PID) -> Iterator[None]:
+    """Be the `raftwerk up` of this directory for as long as the context lasts. Raises `AnotherUpError`.
+
+    `name` is the file that is locked.
+    """
+    path = os.path.join(directory, name)
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,13 +42,13 @@ def staying_with(directory: str) -> Iterator[None]:
             file.truncate(0)
 
 
-def running_up(directory: str) -> int | None:
+def running_up(directory: str, name: str = UP_PID) -> int | None:
     """The process of the `raftwerk up` that stays with the cluster in this directory; None when there is none."""
     try:
-        with open(os.path.join(directory, UP_PID), encoding="ascii") as file:
+        with open(os.path.join(directory, name), encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with open(os.path.join(directory, UP_PID), encoding="ascii") as file:
+        with open(os.path.join(directory, name), encoding="ascii") as file:
             return _number(file.read()) or None
     except (FileNotFoundError, NotADirectoryError):
         pass

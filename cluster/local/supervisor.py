@@ -262,12 +262,21 @@ def _not_ready(waiting: list[Child], limit_s: float) -> str:
 
 def stop_by_pid_files(directory: str, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
     """Stop the nodes whose pid files are in `directory`; see `stop_nodes`."""
+    return stop_nodes(_nodes_with_pid_files(directory), limit_s, tell)
+
+
+def has_running_nodes(directory: str) -> bool:
+    """Whether a node whose pid file is in `directory` runs."""
+    return any(node_pid(node) is not None for node in _nodes_with_pid_files(directory))
+
+
+def _nodes_with_pid_files(directory: str) -> list[NodePlan]:
     found = []
     for name in os.listdir(directory) if os.path.isdir(directory) else []:
         stem, dot, suffix = name.partition(".")
         if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
             found.append(NodePlan(int(stem[1:]), None, None, directory, {}))
-    return stop_nodes(sorted(found, key=lambda node: node.node_id), limit_s, tell)
+    return sorted(found, key=lambda node: node.node_id)
 
 
 def stop_nodes(nodes: Iterable[NodePlan], limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:

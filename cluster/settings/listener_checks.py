@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from ...runtime.ports import Runtime
@@ -24,10 +24,11 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICAT
 _TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 """ASN.1's UTCTime and GeneralizedTime, as RFC 5280 has them in certificates."""
 _CONTEXT_0 = 0xA0
+_SOON = timedelta(days=30)
 
 
-def security_problems(config: NodeConfig, runtime: Runtime) -> list[Problem]:
-    """The reasons for which listeners could not be secured as the settings say, and logins to other nodes be made.
+def security_problems(config: NodeConfig, runtime: Runtime) -> tuple[list[Problem], list[Problem]]:
+    """Why listeners could not be secured as the settings say, or logins to other nodes be made; and what soon will be.
 
     Key stores are read with their passwords, and the libraries that SCRAM and PKCS12 need are imported.
     """
@@ -42,27 +43,39 @@ def security_problems(config: NodeConfig, runtime: Runtime) -> list[Problem]:
             make()
         except ConfigError as error:
             found |= dict.fromkeys(error.problems)
-    return list(found)
+    now = datetime.fromtimestamp(runtime.clock.wall_ms() / 1000, UTC)
+    ended: list[Problem] = []
+    soon: list[Problem] = []
+    for one, end in _certificate_ends(config, runtime):
+        if end - now < _SOON:
+            (ended if end <= now else soon).append(certificate_problem(one.name, end, now))
+    return [*found, *ended], soon
 
 
-def certificate_ends(config: NodeConfig, runtime: Runtime) -> list[tuple[Listener, datetime]]:
+def certificate_problem(listener: str, end: datetime, now: datetime) -> Problem:
+    """What to say of a certificate that has expired, or soon will."""
+    is_over = end <= now
+    told = f"expired on {end:%Y-%m-%d}, and peers refuse it" if is_over else f"expires in {(end - now).days} days"
+    way_out = "put a new one in its key store, and restart the node"
+    return Problem("ssl.keystore.*", "", f"the certificate of listener {listener} {told}", way_out)
+
+
+def _certificate_ends(config: NodeConfig, runtime: Runtime) -> Iterator[tuple[Listener, datetime]]:
     """When the certificate of each listener with TLS expires; listeners whose key store cannot be read are left out."""
-    ends = []
     for one in config.listeners:
-        if uses_tls(one.protocol):
-            try:
-                chain = tls_material(ListenerSettings(config, one.name), runtime.disk).chain
-            except TlsError:
-                continue
-            if chain:
-                ends.append((one, certificate_end(chain)))
-    return ends
+        if not uses_tls(one.protocol):
+            continue
+        try:
+            chain = tls_material(ListenerSettings(config, one.name), runtime.disk).chain
+        except TlsError:
+            continue
+        if chain:
+            yield one, certificate_end(chain)
 
 
 def certificate_end(chain: bytes) -> datetime:
-    """When the first certificate of a chain in PEM, or the first of those above it, expires. Raises ValueError."""
-    ends = [_end_of(base64.b64decode(body)) for body in _CERTIFICATE.findall(chain)]
-    return min(ends)
+    """When the first of the certificates of a chain in PEM expires."""
+    return min(_end_of(base64.b64decode(body)) for body in _CERTIFICATE.findall(chain))
 
 
 def _end_of(der: bytes) -> datetime:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
 import shutil
 import signal
 import tempfile
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from ..client.admin_client import AdminClient, NewTopic
@@ -17,11 +19,13 @@ from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
-from ..local.supervisor import Child, LocalNodeError, Supervisor
+from ..local.running_up import TEST_PID, running_up, staying_with
+from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..settings.node_config import load_config
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
+_PREFIX = "raftwerk-test-"
 
 T = TypeVar("T")
 
@@ -34,7 +38,9 @@ class TestCluster:
 
     __test__ = False
 
-    def __init__(self, supervisor: Supervisor, *, throw_away: bool) -> None:
+    def __init__(self, supervisor: Supervisor, *, throw_away: bool, claim: ExitStack | None = None) -> None:
+        """With `throw_away` the directory is removed at the end; `claim` is closed before."""
+        self._claim = claim or ExitStack()
         self._supervisor = supervisor
         self._throw_away = throw_away
 
@@ -58,14 +64,20 @@ class TestCluster:
         if not isinstance(nodes, int):
             raise ValueError(f"nodes={nodes!r}: the number of nodes is an int, for example 3")
         overrides = _texts(settings or {})
-        where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
+        claim = ExitStack()
+        if directory is None:
+            _remove_abandoned()
+        where = directory or tempfile.mkdtemp(prefix=_PREFIX)
         try:
+            if directory is None:
+                claim.enter_context(staying_with(where, TEST_PID))
             supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=overrides))
         except BaseException:
+            claim.close()
             if directory is None:
                 shutil.rmtree(where, ignore_errors=True)
             raise
-        return cls(supervisor, throw_away=directory is None)
+        return cls(supervisor, throw_away=directory is None, claim=claim)
 
     def __enter__(self) -> TestCluster:
         return self
@@ -199,6 +211,7 @@ class TestCluster:
             if child.alive:
                 self.resume(node_id)
         self._supervisor.stop()
+        self._claim.close()
         if self._throw_away:
             shutil.rmtree(self.plan.directory, ignore_errors=True)
 
@@ -253,6 +266,18 @@ def _check_settings(plan: ClusterPlan) -> None:
     """Raise `ConfigError` for settings that nodes would refuse or not know, before any node is started."""
     for node in {node.roles: node for node in plan.nodes}.values():
         load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
+
+
+def _remove_abandoned() -> None:
+    """Remove temporary directories of processes that were killed: nobody claims them, and no node runs there."""
+    base = tempfile.gettempdir()
+    for name in os.listdir(base):
+        directory = os.path.join(base, name)
+        if not name.startswith(_PREFIX) or not os.path.exists(os.path.join(directory, TEST_PID)):
+            continue
+        with suppress(OSError):
+            if running_up(directory, TEST_PID) is None and not has_running_nodes(directory):
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def unique_topic(hint: str = "topic") -> str:

@@ -71,6 +71,14 @@ def test_the_time_goes_on_while_a_seed_runs() -> None:
         assert terminal.wait(30) == 130
 
 
+def test_sim_ends_its_workers_at_sigterm() -> None:
+    with Terminal("sim", "--seeds", "500", "--jobs", "2") as terminal:
+        terminal.read_until("1 of 500 runs, 0 failed", 60)
+        terminal.process.terminate()
+        assert terminal.wait(30) == 143
+    assert "resource_tracker" not in terminal.shown and "Traceback" not in terminal.shown
+
+
 def test_a_chaos_run_heals_and_judges(tmp_path: Path) -> None:
     where = str(tmp_path / "run")
     with Terminal("chaos", "run", "--nemesis", "pause", "--hold", "60", "--rate", "50", "-o", where) as terminal:

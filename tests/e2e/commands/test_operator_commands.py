@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from support.e2e import helpers
-from support.e2e.command import fails, fails_usage
+from support.e2e.command import fails, fails_usage, raftwerk
 from support.e2e.in_process import ok
 
 
@@ -64,6 +64,10 @@ def test_partitions(bootstrap: str, topic: str) -> None:
     assert list(helpers.describe(bootstrap, topic).topic(topic).partitions[0].replicas) == [3, 1]
     assert "Nothing is moving" in ok("partitions", "reassignments", *at)
     assert f"{topic}-0" in ok("partitions", "elect", f"{topic}-0", *at)
+    both = raftwerk("partitions", "elect", "--all", f"{topic}-0", *at)
+    assert both.returncode == 2 and f"--all means all partitions: leave it out, or {topic}-0" in both.stderr
+    lower = raftwerk("features", "set", "raftwerk.record.version=0", *at)
+    assert lower.returncode == 1 and "a lower level needs --downgrade" in lower.stderr
 
 
 def test_brokers_and_quorum(bootstrap: str) -> None:

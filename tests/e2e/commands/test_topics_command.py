@@ -73,6 +73,8 @@ def test_offsets_and_the_deletion_of_records(bootstrap: str, topic: str) -> None
     ok("topics", "delete-records", topic, "--before", "150m", *at)
     assert rows("topics", "offsets", topic, "-p", "0", *at)[0]["first"] == 7
     assert [row["first"] for row in rows("topics", "delete-records", topic, "--all", *at)] == [10, 0]
+    again = ok("topics", "delete-records", topic, "--all", *at)
+    assert f"{topic}-0 still begins at offset 10: nothing was deleted." in again
 
 
 def test_records_that_cannot_be_deleted(bootstrap: str, topic: str) -> None:
