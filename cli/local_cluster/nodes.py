@@ -67,6 +67,7 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
             click.echo(_no_broker_answers(rows))
         elif controller is None:
             click.echo(f"{_NO_LEADER}{_missing_majority(plan)}")
+            click.echo("Who leads and is in sync is what the brokers heard last.")
     is_in_sync = view is not None and _show_partitions(view, as_json)
     return is_in_sync and controller is not None and all(row["state"] == "up" for row in rows)
 

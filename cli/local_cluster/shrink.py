@@ -28,7 +28,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
       raftwerk shrink -n 3
       raftwerk shrink -n 1 --yes --name orders
     """
-    from ...cluster.local.shrinking import CannotShrinkError, plan_shrink
+    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, plan_shrink
     from ...cluster.local.shrinking import shrink as shrink_cluster
     from ...cluster.local.supervisor import LocalNodeError
 
@@ -45,11 +45,12 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     if not leaving:
         click.echo(f"The cluster has {counted(nodes, 'broker')} already.")
         return
+    who = f"node{'s' * (len(leaving) > 1)} {', '.join(leaving)}"
     moves = counted(len(planned.moves), "partition")
-    click.echo(f"Out of the cluster in {plan.directory} go: node {', '.join(leaving)}. {moves} will move.")
+    click.echo(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move.")
     if planned.fewer:
-        more = ", ..." if len(planned.fewer) > _NAMED else ""
-        names = f"{', '.join(planned.fewer[:_NAMED])}{more}"
+        more = len(planned.fewer) - _NAMED
+        names = ", ".join(planned.fewer[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         click.echo(f"Fewer replicas, since fewer brokers stay, will be left of {names}.")
     if not yes and not click.confirm("Go on?"):
         click.echo("Nothing was changed.")
@@ -58,5 +59,11 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         run_client(shrink_cluster(planned, tell))
     except LocalNodeError as error:
         raise click.ClickException(f"{error}; raftwerk shrink -n {nodes} goes on") from None
+    changed = changed_defaults(planned)
+    if changed:
+        told = ", ".join(f"{name}={value}" for name, value in changed.items())
+        click.echo(
+            f"The nodes that stay take {told} at their next start: raftwerk stop N; raftwerk start N, one by one."
+        )
     count = counted(len(planned.smaller.nodes), "node")
     click.echo(f"The cluster has {count} now: bootstrap.servers={planned.smaller.bootstrap}")

@@ -324,4 +324,4 @@ def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, pri
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()
-    supervisor.notes[child.plan.node_id] = f"{how}; {next_step.replace(os.getcwd() + os.sep, '')}"
+    supervisor.notes[child.plan.node_id] = f"{how.removeprefix('was ')}; {next_step.removesuffix(' again')}"

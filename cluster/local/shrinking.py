@@ -102,6 +102,12 @@ def moves_to(view: ClusterView, staying: Collection[int]) -> tuple[tuple[Move, .
     return tuple(moves), tuple(fewer)
 
 
+def changed_defaults(planned: Shrink) -> dict[str, str]:
+    """The replication factors that follow the number of brokers, where they are other ones than before."""
+    before, after = planned.former.brokers[0].properties, planned.smaller.brokers[0].properties
+    return {name: value for name, value in after.items() if "replication.factor" in name and before.get(name) != value}
+
+
 async def shrink(planned: Shrink, tell: Tell) -> None:
     """Take the nodes out, and tell each step. Raises `ClientError` and `LocalNodeError`."""
     former, leaving = planned.former, planned.leaving

@@ -59,7 +59,8 @@ def test_a_cluster_shrinks_to_one_node_while_up_stays_with_it(tmp_path: Path) ->
         assert "--yes takes nodes out" in fails_usage("shrink", "-n", "1", "-d", directory)
         assert "-n is less" in fails(1, "shrink", "-n", "4", "--yes", "-d", directory)
         told = ok("shrink", "-n", "1", "--yes", "-d", directory)
-        assert "go: node 2, 3. 4 partitions will move." in told and "replicas, since fewer brokers stay, will" in told
+        assert "go: nodes 2, 3. 4 partitions will move." in told and "replicas, since fewer brokers stay, will" in told
+        assert "take default.replication.factor=1, offsets.topic.replication.factor=1, " in told
         assert told.splitlines()[-1].startswith("The cluster has 1 node now: bootstrap.servers=")
         assert "0 under-replicated, 0 without a leader" in ok("status", "-d", directory)
         assert [line.split()[:2] for line in ok("quorum", "-d", directory).splitlines()[1:2]] == [["1", "voter"]]
