@@ -19,6 +19,7 @@ from ..security.authorizer.acl_binding import (
 )
 from ..security.authorizer.authorizer import Authorizer
 from ..security.authorizer.standard_authorizer import StandardAuthorizer
+from ..security.principals import KafkaPrincipal
 from ..wire.api_keys import ApiKey
 from ..wire.errors import ErrorCode, ProtocolError
 from .log_limiter import LogLimiter
@@ -66,11 +67,7 @@ class Authorization:
         if authorizer is None:
             return True
         sink = request.sink
-        try:
-            allowed = authorizer.authorize(sink.principal, sink.peer, operation, resource_type, name) is True
-        except Exception:
-            logger.exception("the authorizer has failed, and the request is denied")
-            allowed = False
+        allowed = _decide(authorizer, sink.principal, sink.peer, operation, resource_type, name)
         if not allowed:
             if logs_denial:
                 self._log_denial(request, operation, resource_type, name)
@@ -113,6 +110,17 @@ class Authorization:
         if self._authorizer is None:
             return _everything
         return lambda name: self.is_allowed(request, operation, resource_type, name, logs_denial=logs_denial)
+
+    def sight_of_topics(self, request: Request) -> Callable[[str], bool] | None:
+        """A test of topics that the principal may describe, which may outlive the request; None without an authorizer.
+
+        What it denies is not logged.
+        """
+        authorizer = self._authorizer
+        if authorizer is None:
+            return None
+        principal, host = request.sink.principal, request.sink.peer
+        return lambda name: _decide(authorizer, principal, host, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
     def allowed(
         self,
@@ -202,6 +210,21 @@ _ALL_OPERATIONS = {
     resource_type: sum(1 << operation for operation in operations)
     for resource_type, operations in SUPPORTED_OPERATIONS.items()
 }
+
+
+def _decide(
+    authorizer: Authorizer,
+    principal: KafkaPrincipal,
+    host: str,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str,
+) -> bool:
+    try:
+        return authorizer.authorize(principal, host, operation, resource_type, name) is True
+    except Exception:
+        logger.exception("the authorizer has failed, and the request is denied")
+        return False
 
 
 def _everything(name: str) -> bool:

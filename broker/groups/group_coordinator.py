@@ -77,7 +77,7 @@ class GroupCoordinator:
         if not self.partitions.is_started:
             return
         self.partitions.on_metadata(image, delta)
-        if delta.changed_partitions or delta.created_topics or delta.deleted_topics:
+        if delta.changed_partitions or delta.created_topics or delta.deleted_topics or delta.changed_acls:
             self._mark_topics_stale()
         if any(kind == GROUP_RESOURCE for kind, _ in delta.changed_configs):
             self.apply_configs()

@@ -50,6 +50,7 @@ def handle(
         topic_regex=message.get("subscribed_topic_regex"),
         assignor=message.server_assignor,
         owned=_owned(message),
+        may_see=rights.sight_of_topics(request),
     )
     group = groups.consumer_group(shard, group_id, heartbeat)
     future: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()

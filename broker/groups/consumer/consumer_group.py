@@ -104,6 +104,8 @@ class ConsumerGroup:
         self.classic_protocol = ClassicProtocolAdapter(self)
         self.is_closed = False
         self._static_ids: dict[str, str] = {}
+        self._may_see: dict[str, Callable[[str], bool]] = {}
+        """By member, which topics its regular expression may match; all for those that have not been heard yet."""
         self._owners: dict[PartitionId, str] = {}
         self._sessions: dict[str, MemberSession] = {}
         self._records: list[CoordinatorRecord] = []
@@ -251,6 +253,7 @@ class ConsumerGroup:
 
     def _stay(self, before: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
         subscription = updated_metadata(None if before is None else before.subscription, request)
+        self._note_rights(request, subscription)
         owned = () if request.member_epoch == JOIN_EPOCH else request.owned
         after = self.update_member(before, request.member_id, subscription, owned)
         self.start_session(after, now_ms)
@@ -261,6 +264,12 @@ class ConsumerGroup:
         is_news = request.is_full or before is None or after.assigned != before.assigned
         assignment = after.assigned if is_news else None
         self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
+
+    def _note_rights(self, request: HeartbeatRequest, subscription: MemberMetadataValue) -> None:
+        """The member of the request gets no topics by its regular expression that it may not see."""
+        if request.may_see is not None and subscription.topic_regex:
+            self.are_topics_stale |= request.member_id not in self._may_see
+            self._may_see[request.member_id] = request.may_see
 
     def update_member(
         self,
@@ -399,7 +408,9 @@ class ConsumerGroup:
     def _topics_of(self, member: ConsumerGroupMember) -> list[str]:
         names = dict.fromkeys(member.subscription.topic_names)
         if member.subscription.topic_regex:
-            names |= dict.fromkeys(matching(member.subscription.topic_regex, self.topics))
+            found = matching(member.subscription.topic_regex, self.topics)
+            may_see = self._may_see.get(member.member_id)
+            names |= dict.fromkeys(found if may_see is None else filter(may_see, found))
         return list(names)
 
     def _hash_topics(self) -> int:
@@ -516,6 +527,7 @@ class ConsumerGroup:
         self._records += [tombstone(ConsumerGroupKey(kind, self.group_id, member.member_id)) for kind in kinds]
         self._release(member.member_id)
         del self.members[member.member_id]
+        self._may_see.pop(member.member_id, None)
         self.target.pop(member.member_id, None)
         self._sessions.pop(member.member_id, None)
         if member.instance_id is not None:

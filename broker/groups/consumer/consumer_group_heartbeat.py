@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....wire.errors import ErrorCode
@@ -25,6 +26,8 @@ class HeartbeatRequest:
     topic_regex: str | None = None
     assignor: str | None = None
     owned: PartitionIds | None = None
+    may_see: Callable[[str], bool] | None = None
+    """Whether the member may know of a topic; None: of all. It holds until the member's next request."""
 
     @property
     def is_full(self) -> bool:
