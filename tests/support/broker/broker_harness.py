@@ -13,6 +13,7 @@ from uuid import UUID
 
 from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.broker.apis.metadata.suspected_brokers import SuspectedBrokers
+from raftwerk.broker.authorization import Authorization
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
@@ -56,6 +57,8 @@ T = TypeVar("T")
 LISTENER = "PLAINTEXT"
 TOPIC = "flights"
 TOPIC_ID = UUID(int=0xF117)
+ROUNDS_MAX = 1000
+"""Iterations of the loop within which every request is answered."""
 
 
 class FakeTransport(asyncio.Transport):
@@ -302,7 +305,12 @@ def make_image(brokers: int = 3, partitions: int = 2) -> MetadataImage:
 class Harness:
     """A server without a socket. `connect` gives a transport; `call` sends one request and decodes its answer."""
 
-    def __init__(self, limits: ConnectionLimits | None = None, image: MetadataImage | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits | None = None,
+        image: MetadataImage | None = None,
+        authorization: Authorization | None = None,
+    ) -> None:
         self.image = image or make_image()
         self.replicas = FakeReplicas(image=self.image)
         self.controller = FakeController()
@@ -355,6 +363,7 @@ class Harness:
             transactions=self.transactions,
             verifier=self.verifier,
             transactional_appends=TransactionalAppends(self.verifier, replicas),
+            authorization=authorization or Authorization(),
             quotas=self.quotas,
         )
         self.services = services
@@ -392,6 +401,10 @@ class Harness:
         before = len(transport.frames())
         transport.deliver(self.frame(key, version, fields))
         await settle()
+        for _ in range(ROUNDS_MAX):  # a request that is handled in steps takes some more
+            if len(transport.frames()) > before or transport.closing:
+                break
+            await asyncio.sleep(0)
         frames = transport.frames()[before:]
         assert len(frames) == 1, f"{len(frames)} answers; closed: {transport.closing}"
         return decode_answer(key, version, frames[0])
