@@ -171,7 +171,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
         describe_topic_partitions.handle,
     ),
     # Authentication
-    ApiSpec(ApiKey.SASL_HANDSHAKE, (1, 1), (), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
+    ApiSpec(ApiKey.SASL_HANDSHAKE, (0, 1), (), None, broker=Raw(sasl.handshake), controller=Raw(sasl.handshake)),
     ApiSpec(
         ApiKey.SASL_AUTHENTICATE, (0, 2), (), None, broker=Raw(sasl.authenticate), controller=Raw(sasl.authenticate)
     ),

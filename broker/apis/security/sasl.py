@@ -1,4 +1,8 @@
-"""SaslHandshake and SaslAuthenticate (KIP-43, KIP-152, KIP-368), for a first login and for one before expiry."""
+"""SaslHandshake and SaslAuthenticate (KIP-43, KIP-152, KIP-368), for a first login and for one before expiry.
+
+SaslHandshake 0 is offered, since librdkafka 2.0 (kcat) logs in nowhere without it, although it then sends version 1. A
+client that does send version 0 is refused: its tokens would come without Kafka's headers.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from ....wire.codec import decode_request, encode_response
 from ....wire.errors import ErrorCode
 from ...network.request import Request
 
+_TOKENS_WITHOUT_HEADERS = "the client logs in by SaslHandshake 0; version 1 is needed, which clients have since 2017"
 _NOT_SASL = "this listener does not authenticate by SASL"
 
 
@@ -20,6 +25,8 @@ def handshake(_: Any, request: Request) -> None:
     sasl = request.sink.sasl
     if sasl is None:
         error, offered, reason = ErrorCode.ILLEGAL_SASL_STATE, [], _NOT_SASL
+    elif request.api_version == 0:
+        error, offered, reason = ErrorCode.UNSUPPORTED_VERSION, sasl.offered, _TOKENS_WITHOUT_HEADERS
     else:
         error, offered = sasl.handshake(message.mechanism), sasl.offered
         reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"

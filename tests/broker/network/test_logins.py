@@ -11,6 +11,9 @@ from raftwerk.broker.network.connection import LOGIN_TIMEOUT_S
 from raftwerk.broker.network.listener_security import ListenerSecurity
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.security.sasl.plain import PLAIN, PlainServer
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.client import connect
+from raftwerk.wire.errors import ErrorCode
 
 
 def secured(harness: Harness) -> Server:
@@ -42,3 +45,21 @@ def test_a_connection_whose_tls_handshake_failed_is_not_waited_for() -> None:
         assert server.rejected_total == 0
 
     on_virtual_time(main)
+
+
+def test_a_handshake_of_version_0_is_offered_and_refused() -> None:
+    """librdkafka 2.0 logs in only where ApiVersions has version 0, and then sends version 1."""
+
+    async def main() -> None:
+        server = secured(Harness())
+        await server.start()
+        try:
+            client = await connect("127.0.0.1", server.port)
+            assert (await client.api_versions())[ApiKey.SASL_HANDSHAKE] == (0, 1)
+            answer = await client.request(ApiKey.SASL_HANDSHAKE, 0, {"mechanism": PLAIN})
+            assert (answer.error_code, list(answer.mechanisms)) == (ErrorCode.UNSUPPORTED_VERSION, [PLAIN])
+            await asyncio.wait_for(client.closed, 10)
+        finally:
+            await server.stop()
+
+    asyncio.run(main())

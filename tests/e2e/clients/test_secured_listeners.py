@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,15 @@ def test_records_pass_through_three_secured_nodes(
     seen = _read(consumer, 400)
     consumer.close()
     assert sorted(seen) == list(range(400))
+
+
+def test_kcat(settings: dict[str, Any], kcat: str) -> None:
+    """Its librdkafka is older than that of confluent-kafka."""
+    login = [word for name, value in settings.items() if "servers" not in name for word in ("-X", f"{name}={value}")]
+    at = [kcat, "-b", settings["bootstrap.servers"], *login, "-t", "by-kcat"]
+    subprocess.run([*at, "-P"], input="hello\n", text=True, check=True, timeout=60)
+    read = subprocess.run([*at, "-C", "-e"], capture_output=True, text=True, check=True, timeout=60)
+    assert read.stdout == "hello\n"
 
 
 async def _read_with_aiokafka(bootstrap: str, authority: Authority) -> list[int]:
