@@ -32,6 +32,7 @@ from .workloads.partition_changes import (
     Reassignments,
     ThrottledReassignments,
 )
+from .workloads.quota_changes import QuotaChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
@@ -260,6 +261,7 @@ class Run:
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
             ),
+            "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "voters": lambda: VoterChanges(context("voters"), cluster.controllers, cluster.why_not_all_vote),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),

@@ -18,6 +18,7 @@ from .faults.fault import FaultKind
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.quota_changes import SETTINGS as QUOTA_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS
 
@@ -538,6 +539,14 @@ SCENARIOS = {
             mean_gap_s=0.6,
             workloads=("trims",),
             properties=TRIM_SETTINGS,
+        ),
+        Scenario(
+            "quotas",
+            "quotas of clients come and go, while processes and networks fail",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            mean_gap_s=0.8,
+            workloads=("quotas",),
+            properties=QUOTA_SETTINGS,
         ),
         Scenario(
             "compaction",

@@ -76,6 +76,7 @@ SEEDS = {
     "sessions": 30,
     "min-isr": 20,
     "trims": 12,
+    "quotas": 16,
     "compaction": 4,
     "single": 30,
     "five": 30,
