@@ -60,6 +60,7 @@ class BrokerLifecycleManager:
         """Done when the controller has let this broker go."""
         self._is_serving = False
         self._reported_duplicate: UUID | None = None
+        self._has_reported_no_right = False
         """The incarnation of another broker of this id of which the log tells."""
         self._dir_timers: list[asyncio.TimerHandle] = []
 
@@ -200,11 +201,22 @@ class BrokerLifecycleManager:
             )
         elif response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             self._report_duplicate()
+        elif response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._report_no_right()
         elif response.error_code and before is not BrokerState.STARTING:
             logger.warning("heartbeat refused: %s", error_name(response.error_code))
         self._check_registered()
         self._check_ready()
         return True
+
+    def _report_no_right(self) -> None:
+        """Say once that the controllers take this broker for nobody of theirs; it goes on asking."""
+        if not self._has_reported_no_right:
+            self._has_reported_no_right = True
+            logger.error(
+                "the controller refuses the registration and heartbeats of this broker, whose principal needs "
+                "ClusterAction on the cluster: make it one of super.users at the controllers"
+            )
 
     def _report_duplicate(self) -> None:
         """Say once of each other incarnation that this broker waits for its end."""

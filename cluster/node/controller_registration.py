@@ -72,6 +72,7 @@ class ControllerRegistrationManager:
             self._has_leader.set()
 
     async def _register(self) -> None:
+        told: ErrorCode | None = None
         while True:
             await self._has_leader.wait()
             try:
@@ -84,7 +85,9 @@ class ControllerRegistrationManager:
             if code is ErrorCode.UNSUPPORTED_VERSION:
                 self._on_fatal(NodeFailedError(f"controller {self._node_id} is refused: {message}"))
                 return
-            _logger.warning("controller %d is not registered yet: %s %s", self._node_id, code.name, message or "")
+            if code is not told:
+                _logger.warning("controller %d is not registered yet: %s %s", self._node_id, code.name, message or "")
+                told = code
             await asyncio.sleep(_PAUSE_S)
 
 

@@ -63,18 +63,36 @@ def test_a_request_is_refused_by_it(send: Callable[[Any], Awaitable[object]]) ->
     on_virtual_time(main)
 
 
+def manager_at(controller: Any, failures: list[BaseException]) -> BrokerLifecycleManager:
+    listeners = (AdvertisedListener(LISTENER, "h", 9092),)
+    config = BrokerConfig(node_id=1, cluster_id="c", listeners=listeners, inter_broker_listener=LISTENER)
+    loader: Any = SimpleNamespace(image=SimpleNamespace(offset=5, brokers={}))
+    return BrokerLifecycleManager(config, UUID(int=5), loader, controller, lambda: 5, failures.append)
+
+
+def test_a_broker_without_the_right_says_so_once_and_asks_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        denied = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        controller = Controller(*[denied] * 5, 0)
+        failures: list[BaseException] = []
+        manager = manager_at(controller, failures)
+        manager.start()
+        manager.begin_serving()
+        await asyncio.sleep(60)
+        assert manager.state is BrokerState.RUNNING
+        assert not failures
+        await manager.stop()
+
+    on_virtual_time(main)
+    (line,) = [one for one in caplog.messages if "super.users" in one]
+    assert "needs ClusterAction on the cluster" in line
+
+
 def test_heartbeats_go_on_after_it() -> None:
     async def main() -> None:
-        config = BrokerConfig(
-            node_id=1,
-            cluster_id="c",
-            listeners=(AdvertisedListener(LISTENER, "h", 9092),),
-            inter_broker_listener=LISTENER,
-        )
-        controller: Any = Controller(0, 0, UNKNOWN, 0)
-        loader: Any = SimpleNamespace(image=SimpleNamespace(offset=5, brokers={}))
+        controller = Controller(0, 0, UNKNOWN, 0)
         failures: list[BaseException] = []
-        manager = BrokerLifecycleManager(config, UUID(int=5), loader, controller, lambda: 5, failures.append)
+        manager = manager_at(controller, failures)
         manager.start()
         manager.begin_serving()
         await asyncio.sleep(60)
