@@ -55,7 +55,7 @@ def authenticate(_: Any, request: Request) -> None:
             request.sink.on_authenticated(answer.session_lifetime_ms)
         _answer(request, fields)
     else:
-        reason = f"authentication failed: {answer.message}"
+        reason = f"the login failed: {answer.message}"
         asyncio.get_running_loop().call_later(sasl.failure_delay_s, partial(_fail, request, fields, reason))
 
 
