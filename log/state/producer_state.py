@@ -287,7 +287,7 @@ class ProducerStateManager:
     def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
         """Apply a marker that is in the log; returns the transaction that it ended, if one was open."""
         entry = self._touch(header)
-        self.verifications.end(header.producer_id)
+        self.verifications.end_by_marker(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
         first_offset = entry.transaction_first_offset
         if first_offset < 0:

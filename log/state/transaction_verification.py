@@ -5,7 +5,8 @@ So the leader asks the coordinator first (KIP-890). Meanwhile the producer's mar
 A guard stands for the state of the producer when the question was asked: it ends with the first transactional batch or
 marker of the producer, and an answer that comes later lets nothing in. All batches of a producer that wait for an
 answer share one guard.
-Source: VerificationGuard and VerificationStateEntry of Apache Kafka.
+Source: VerificationGuard and VerificationStateEntry of Apache Kafka. Its guards end with every marker, also with that
+of a former transaction, and a client has to abort that did nothing wrong.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class PendingVerifications:
             )
         elif producer_epoch > pending.epoch:
             pending.epoch, pending.lowest_sequence = producer_epoch, base_sequence
+            pending.supports_epoch_bump = supports_epoch_bump
         elif producer_epoch == pending.epoch:
             pending.lowest_sequence = min(pending.lowest_sequence, base_sequence)
         return pending.guard
@@ -98,8 +100,18 @@ class PendingVerifications:
             )
 
     def end(self, producer_id: int) -> None:
-        """The producer has a transactional batch or a marker in the log: its guard is over."""
+        """The producer has a transactional batch in the log: its guard is over."""
         self._pending.pop(producer_id, None)
+
+    def end_by_marker(self, producer_id: int, marker_epoch: int) -> None:
+        """The producer has a marker in the log: its guard is over, unless that is the end of a former transaction.
+
+        With `transaction.version` 2 a marker has a higher epoch than the transaction that it ends. A client may write
+        to its next transaction, in the epoch of the marker, before the marker is there.
+        """
+        pending = self._pending.get(producer_id)
+        if pending is not None and not (pending.supports_epoch_bump and marker_epoch <= pending.epoch):
+            del self._pending[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget the guards that are so old; the age counts from the first call that finds one."""

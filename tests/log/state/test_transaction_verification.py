@@ -72,16 +72,42 @@ def test_a_batch_that_is_in_the_log_needs_no_guard(log: PartitionLog) -> None:
     assert write(log, 0).duplicate
 
 
-def test_an_answer_that_comes_after_the_marker_lets_nothing_in(log: PartitionLog) -> None:
-    guard = begin(log)
-    end(log)
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_answer_that_comes_after_the_marker_lets_nothing_in(log: PartitionLog, version: int) -> None:
+    """From version 2 on the marker has the next epoch."""
+    bumps, epoch = version == 2, version // 2
+    guard = begin(log, bumps=bumps)
+    end(log, epoch=epoch, version=version)
     with Refused(ErrorCode.INVALID_TXN_STATE):
         write(log, 0, guard)
-    again = begin(log)
+    again = begin(log, epoch=epoch, bumps=bumps)
     assert again is not guard
     with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0, guard, epoch=epoch)
+    write(log, 0, again, epoch=epoch)
+
+
+def test_the_marker_of_a_former_transaction_leaves_the_guard_of_the_next(log: PartitionLog) -> None:
+    """A client is told of the end before its markers are written, and writes to its next transaction."""
+    write(log, 0, begin(log))
+    guard = begin(log, epoch=1)
+    end(log, epoch=1, version=2)
+    write(log, 0, guard, epoch=1)
+    guard = begin(log, epoch=2)
+    end(log, epoch=2, version=2)
+    end(log, epoch=3, version=2, commit=False)  # the next transaction itself is aborted
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0, guard, epoch=2)
+    assert not len(log.producers.verifications)
+
+
+def test_a_guard_that_a_late_batch_shares_with_the_next_transaction_lets_it_not_in(log: PartitionLog) -> None:
+    guard = begin(log)
+    assert begin(log, epoch=1) is guard
+    end(log, epoch=1, version=2)
+    with Refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         write(log, 0, guard)
-    write(log, 0, again)
+    write(log, 0, guard, epoch=1)
 
 
 def test_batches_that_wait_share_a_guard_and_the_first_must_come_first(log: PartitionLog) -> None:
