@@ -27,7 +27,7 @@ from ..wire.fetch import AbortedTransaction, FetchPartition, FetchPartitionRespo
 from ..wire.records import end_of_batches
 from ..wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, LeaderIdAndEpoch, TopicPartition
 from .leader.leader_state import IsrProposal
-from .leader.refused_first_batches import RefusedFirstBatches
+from .leader.refused_batches import RefusedBatches
 from .partition import Partition, Registration
 from .results import READ_COMMITTED, FetchParams
 
@@ -43,7 +43,7 @@ class Replica:
     """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
 
     __slots__ = (
-        "_refused_first_batches",
+        "_refused_batches",
         "_stable_offset",
         "_uncommitted",
         "_unstable",
@@ -71,7 +71,7 @@ class Replica:
         """The same of the appends between the last stable offset and the high watermark."""
         self._stable_offset = -1
         """The last stable offset when `_unstable` was last looked at."""
-        self._refused_first_batches = RefusedFirstBatches()
+        self._refused_batches = RefusedBatches()
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
     # ---------------------------------------------------------------- views
@@ -135,7 +135,7 @@ class Replica:
                 self.truncate_to(start_offset)
                 break
         if self.partition.leader is None:
-            self._refused_first_batches = RefusedFirstBatches()
+            self._refused_batches = RefusedBatches()
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader
@@ -177,10 +177,10 @@ class Replica:
                 self.check_space()
         except (ProtocolError, NoSpaceError):
             if not internal:
-                self._refused_first_batches.note(records, log.producers, now_ms)
+                self._refused_batches.note(records, log.producers, now_ms)
             raise
-        if self._refused_first_batches.producers and not internal:
-            self._refused_first_batches.check(records, log.producers, now_ms)
+        if self._refused_batches.producers and not internal:
+            self._refused_batches.check(records, now_ms)
         info = log.append_as_leader(
             records,
             leader.leader_epoch,

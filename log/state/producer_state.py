@@ -47,7 +47,8 @@ _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_END = 6
 _NO_EPOCH = -1
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
+"""Sequence numbers of producers count modulo 2^31."""
 _KNOWN_SEQUENCES_MAX = 1 << 30
 """Sequence numbers wrap at 2^31, so that older numbers are told from newer ones within half of that range."""
 
@@ -115,10 +116,10 @@ class ProducerStateEntry:
     def take(self, batch: BatchMetadata) -> None:
         """Add a batch that is in the log after all others of the producer."""
         batches = self.batches
-        if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
+        if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & SEQUENCE_MASK:
             self.first_sequence = batch.first_sequence
-        elif (batch.first_sequence - self.first_sequence) & _SEQUENCE_MASK > _KNOWN_SEQUENCES_MAX:
-            self.first_sequence = (batch.first_sequence - _KNOWN_SEQUENCES_MAX) & _SEQUENCE_MASK
+        elif (batch.first_sequence - self.first_sequence) & SEQUENCE_MASK > _KNOWN_SEQUENCES_MAX:
+            self.first_sequence = (batch.first_sequence - _KNOWN_SEQUENCES_MAX) & SEQUENCE_MASK
         batches.append(batch)
         if len(batches) > REMEMBERED_BATCHES:
             del batches[0]
@@ -127,11 +128,11 @@ class ProducerStateEntry:
         """Whether these sequence numbers were in the log before the oldest remembered batch was."""
         if not self.batches:
             return False
-        length = (self.batches[0].first_sequence - self.first_sequence) & _SEQUENCE_MASK
+        length = (self.batches[0].first_sequence - self.first_sequence) & SEQUENCE_MASK
         if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among the remembered batches
             return False
-        begin, end = (first_sequence - self.first_sequence) & _SEQUENCE_MASK, last_sequence - first_sequence + 1
-        return begin + (end & _SEQUENCE_MASK) <= length
+        begin, end = (first_sequence - self.first_sequence) & SEQUENCE_MASK, last_sequence - first_sequence + 1
+        return begin + (end & SEQUENCE_MASK) <= length
 
 
 class CorruptSnapshotError(Exception):
@@ -197,7 +198,7 @@ class ProducerStateManager:
         batch that may not open a transaction, or that is outside of the producer's open one.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
-        last = (first + header.last_offset_delta) & _SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
+        last = (first + header.last_offset_delta) & SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and first >= 0:
             for batch in entry.batches:
@@ -281,7 +282,7 @@ class ProducerStateManager:
                 self._open_transactions[header.producer_id] = header.base_offset
         delta = header.last_offset_delta
         first = header.base_sequence
-        last = (first + delta) & _SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
+        last = (first + delta) & SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
         entry.take(BatchMetadata(first, last, header.base_offset + delta, delta, header.max_timestamp))
 
     def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
@@ -435,7 +436,7 @@ class ProducerStateManager:
             entry.coordinator_epoch = coordinator_epoch
             entry.transaction_first_offset = transaction_offset
             if offset >= 0:
-                first = (sequence - delta) & _SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
+                first = (sequence - delta) & SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
                 entry.take(BatchMetadata(first, sequence, offset, delta, timestamp))
         self.clear()
         self._entries = entries
@@ -452,7 +453,7 @@ def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: 
         )
     if known_epoch == _NO_EPOCH or header.base_sequence < 0:
         return
-    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & _SEQUENCE_MASK
+    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & SEQUENCE_MASK
     if header.base_sequence != expected:
         raise ProtocolError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

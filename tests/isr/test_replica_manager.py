@@ -219,6 +219,29 @@ def test_too_few_in_sync_refuse_acks_all_only() -> None:
     assert cluster.managers[1].partitions[TP].high_watermark == 1
 
 
+def test_batches_behind_a_refused_one_are_refused_alike_until_it_comes_again() -> None:
+    """Else librdkafka takes a new epoch, and writes twice what is in the logs of other partitions unacknowledged."""
+    cluster, topic_id = replicated_topic(replica_lag_time_max_ms=900)
+    assert cluster.produce_batch(1, TP, idempotent_batch(0), acks=1).error == 0
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "3"))
+    cluster.mute.update({(2, 1): None})
+    cluster.change(topic_id, 0, isr=(1, 3))
+    cluster.tell()
+    assert cluster.produce_batch(1, TP, idempotent_batch(1)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
+    cluster.tell()
+    assert cluster.produce_batch(1, TP, idempotent_batch(2)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in (1, 2):
+        answer = cluster.produce_batch(1, TP, idempotent_batch(sequence))
+        cluster.sleep(1.0)
+        assert answer.error == 0
+    assert cluster.produce_batch(1, TP, idempotent_batch(9)).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def idempotent_batch(sequence: int) -> bytearray:
+    return encode_batch([NewRecord(None, b"v", (), 1)], producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+
 def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() -> None:
     """By the new minimum the controller may let those lead that the smaller ISR does not wait for (KIP-966)."""
     replica, answer = higher_minimum_with_a_smaller_isr()

@@ -259,8 +259,14 @@ class Cluster:
     def produce(
         self, node: int, tp: TopicPartition, value: bytes = b"v", acks: int = -1, timeout_ms: int = 1000
     ) -> Answer:
+        return self.produce_batch(node, tp, batch(value), acks, timeout_ms)
+
+    def produce_batch(
+        self, node: int, tp: TopicPartition, encoded: bytearray | memoryview, acks: int = -1, timeout_ms: int = 1000
+    ) -> Answer:
         answer = Answer()
-        self.on_loop(self.managers[node].append, acks, timeout_ms, [(tp, batch(value))], answer)
+        records = memoryview(bytearray(encoded))
+        self.on_loop(self.managers[node].append, acks, timeout_ms, [(tp, records)], answer)
         return answer
 
     def consume(self, node: int, tp: TopicPartition, offset: int, max_wait_ms: int = 0, **params: Any) -> Answer:

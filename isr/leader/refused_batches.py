@@ -1,0 +1,88 @@
+"""Producers with a batch that was refused though it was the next one: the batches behind it wait until it comes again.
+
+A producer has several batches on their way. Suppose that the first of them is refused because too few replicas are in
+sync, and the second arrives when enough are in sync again. In the log of a producer that is known, the second is out
+of order. Apache Kafka says so, and librdkafka then takes a new epoch and sends all that is not acknowledged again: also
+batches to other partitions that are in their logs already, which are now there twice. A log that does not know the
+producer (`producer.id.expiration.ms`) would even take the second batch for the first, and the first one, sent again,
+would be out of order for ever. So the second batch is refused as the first one was, and the client sends both again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from ...log.state.producer_state import SEQUENCE_MASK, ProducerStateManager
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.records import BatchHeader, iter_headers
+
+_PRODUCERS_MAX = 1_000
+"""If more producers are refused, the one remembered for longest is forgotten."""
+_REMEMBERED_MS = 60_000
+"""Clients send again within a second. One that gave the batch up must not be refused for ever."""
+_LATER_MAX = 1 << 30
+"""Sequence numbers wrap at 2^31, so that later numbers are told from earlier ones within half of that range."""
+
+
+class _Refused(NamedTuple):
+    epoch: int
+    sequence: int
+    at_ms: int
+
+
+class RefusedBatches:
+    """Belongs to one partition while this broker leads it. `known` are the producers that its log knows."""
+
+    __slots__ = ("producers",)
+
+    def __init__(self) -> None:
+        self.producers: OrderedDict[int, _Refused] = OrderedDict()
+        """By producer id."""
+
+    def note(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
+        """The batches in `records` are refused."""
+        try:
+            headers = [header for _, header in iter_headers(records) if header.producer_id >= 0]
+        except ProtocolError:
+            return  # there are no batches in it
+        for header in headers:
+            if not _is_next(header, known):
+                continue
+            refused = self.producers.get(header.producer_id)
+            sequence = header.base_sequence
+            if refused is not None and refused.epoch == header.producer_epoch and _is_later(sequence, refused.sequence):
+                sequence = refused.sequence
+            elif refused is None and len(self.producers) >= _PRODUCERS_MAX:
+                self.producers.popitem(last=False)
+            self.producers[header.producer_id] = _Refused(header.producer_epoch, sequence, now_ms)
+
+    def check(self, records: memoryview, now_ms: int) -> None:
+        """Raise NOT_ENOUGH_REPLICAS for a producer's batch before which another one was refused."""
+        for _, header in iter_headers(records):
+            refused = self.producers.get(header.producer_id)
+            if refused is None:
+                continue
+            is_come = refused.epoch != header.producer_epoch or header.base_sequence in (0, refused.sequence)
+            if is_come or now_ms - refused.at_ms > _REMEMBERED_MS:
+                del self.producers[header.producer_id]
+            elif _is_later(header.base_sequence, refused.sequence):
+                raise ProtocolError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence "
+                    f"{header.base_sequence}; {refused.sequence} was refused before and is expected first",
+                )
+
+
+def _is_next(header: BatchHeader, known: ProducerStateManager) -> bool:
+    """Whether the log would take the batch. Of a producer that it does not know, it takes any."""
+    entry = known.get(header.producer_id)
+    if entry is None or not entry.batches:
+        return True
+    if entry.epoch != header.producer_epoch:
+        return header.producer_epoch > entry.epoch
+    return header.base_sequence == (entry.last_sequence + 1) & SEQUENCE_MASK
+
+
+def _is_later(sequence: int, than: int) -> bool:
+    return 0 < (sequence - than) & SEQUENCE_MASK <= _LATER_MAX
