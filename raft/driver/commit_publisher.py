@@ -9,7 +9,7 @@ from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
 from ..types import LeaderAndEpoch, RaftListener
 
-_CHUNK_BYTES = 64 * 1024
+_CHUNK_BYTES = 16 * 1024
 
 
 class CommitPublisher:
