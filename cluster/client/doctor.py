@@ -36,7 +36,7 @@ from ..settings.properties import parse_properties
 from .client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
 from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
 from .peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from .quorum_client import QuorumClient, SilentVoter
+from .quorum_client import SILENT_VOTER_MS, QuorumClient, SilentVoter
 from .transaction_client import OpenTransaction, TransactionClient, TransactionView
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -210,7 +210,8 @@ def _voters(count: int, silent: Sequence[SilentVoter]) -> Iterator[Finding]:
         )
         yield Finding(WARNING, f"controller {one.node_id}, a voter of the quorum, {one.since}: {more}", way_out)
     if not silent:
-        yield Finding(OK, f"all {count} voters of the quorum follow it" if count > 1 else "the quorum has one voter")
+        all_follow = f"all {count} voters of the quorum have followed it within {SILENT_VOTER_MS // 1000} s"
+        yield Finding(OK, all_follow if count > 1 else "the quorum has one voter")
 
 
 async def _controller_listeners(client: ClusterClient) -> list[Finding]:

@@ -21,7 +21,7 @@ _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index
 _TEMPORARY = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 _AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 _PAUSE_S = 0.1
-SILENT_VOTER_MS = 5_000
+SILENT_VOTER_MS = 3_000
 """A voter fetches at least twice a second; one that has not for this long is down or cut off."""
 _LOOK_AGAIN_S = 1.0
 _NO_DIRECTORY = UUID(int=0)

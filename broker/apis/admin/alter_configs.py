@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def handle(services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest) -> Work[Result]:
     """Forward the request; changes of this broker's loggers are made here."""
+    body = bytes(request.body)  # its memory is used again while this is done in steps
     pace = Pace()
     own: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
     others: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
@@ -30,7 +31,7 @@ def handle(services: BrokerServices, request: Request, message: IncrementalAlter
         if pace.ends_step():
             yield PLAIN_STEP
     if not own:
-        return services.controller_channel.forward(request, bytes(request.body))
+        return services.controller_channel.forward(request, body)
     alter = partial(_alter_loggers, services, request, validate_only=message.validate_only)
     answers = yield from map_in_steps(alter, own, pace)
     if not others:

@@ -78,7 +78,7 @@ def test_closed_connections_give_their_memory_back() -> None:
         await settle(50)
         assert decoded.used_bytes == 0 and harness.server.memory.used_bytes == 0
         client = attack(harness, 1)[0]
-        await settle(200)
+        await settle(800)
         assert len(client.frames()) == 1
 
     run(main())

@@ -131,8 +131,14 @@ def test_up_and_down(tmp_path: Path) -> None:
     assert "there is no cluster" in fails(2, "down", "-d", str(tmp_path / "typo"))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_up_stops_cleanly(sent: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (signal.SIGINT, "Stopped cleanly."),
+        (signal.SIGTERM, "Stopped cleanly: SIGTERM came, as from raftwerk down."),
+    ],
+)
+def test_up_stops_cleanly(sent: signal.Signals, told: str) -> None:
     command = [sys.executable, "-m", "raftwerk", "up", "-n", "1", "--port", "0", "--ephemeral"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -142,7 +148,7 @@ def test_up_stops_cleanly(sent: signal.Signals) -> None:
         process.send_signal(sent)
         rest = process.stdout.read()
         assert process.wait(20) == 0
-    assert "Stopped cleanly." in rest
+    assert rest.splitlines()[-1] == told
     assert not os.path.exists(directory)
 
 

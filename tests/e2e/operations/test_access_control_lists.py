@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.e2e.clusters import start_cluster
+from support.e2e.command import ok
 from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.supervisor import Supervisor
@@ -36,7 +37,7 @@ from raftwerk.wire.frames import RequestHeader
 from raftwerk.wire.frames import encode_request as encode_frame
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-USERS = " ".join(f'user_{name}="{name}"' for name in ("node", "admin", "alice", "bob", "mallory"))
+USERS = " ".join(f'user_{name}="{name}"' for name in ("node", "admin", "alice", "bob", "carol", "mallory"))
 NODE = f'{PLAIN} username="node" password="node" {USERS};'
 TIMEOUT_S = 30.0
 
@@ -152,6 +153,24 @@ def test_producers_and_consumers_may_what_the_lists_allow_and_no_more(cluster: S
     assert len(removed.result(20)) == 1
     until(lambda: may_write(cluster, "alice", "flights"))
     assert not may_write(cluster, "bob", "flights")
+
+
+def test_our_commands_read_as_a_group_with_the_rights_that_the_page_names(cluster: Supervisor, tmp_path: Path) -> None:
+    def client_properties(user: str) -> str:
+        path = tmp_path / f"{user}.properties"
+        login = f'{PLAIN} username="{user}" password="{user}";'
+        lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.jaas.config={login}")
+        path.write_text("\n".join(lines))
+        return str(path)
+
+    def at_cluster(*arguments: str, user: str) -> str:
+        return ok(*arguments, "-b", cluster.plan.bootstrap, "--command-config", client_properties(user))
+
+    at_cluster("topics", "create", "letters", user="admin")
+    assert produced(cluster, "admin", "letters", b"hello") is None
+    at_cluster("acls", "allow", "carol", "consume", "--topic", "letters", "--group", "postmen", user="admin")
+    told = at_cluster("consume", "letters", "-n", "1", "--group", "postmen", user="carol")
+    assert "hello" in told
 
 
 def test_lists_hold_through_a_kill_and_a_restart(cluster: Supervisor) -> None:
