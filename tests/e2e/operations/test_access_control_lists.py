@@ -37,7 +37,7 @@ from raftwerk.wire.frames import RequestHeader
 from raftwerk.wire.frames import encode_request as encode_frame
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-USERS = " ".join(f'user_{name}="{name}"' for name in ("node", "admin", "alice", "bob", "carol", "mallory"))
+USERS = " ".join(f'user_{name}="{name}"' for name in ("node", "admin", "alice", "bob", "dora", "mallory"))
 NODE = f'{PLAIN} username="node" password="node" {USERS};'
 TIMEOUT_S = 30.0
 
@@ -168,8 +168,8 @@ def test_our_commands_read_as_a_group_with_the_rights_that_the_page_names(cluste
 
     at_cluster("topics", "create", "letters", user="admin")
     assert produced(cluster, "admin", "letters", b"hello") is None
-    at_cluster("acls", "allow", "carol", "consume", "--topic", "letters", "--group", "postmen", user="admin")
-    told = at_cluster("consume", "letters", "-n", "1", "--group", "postmen", user="carol")
+    at_cluster("acls", "allow", "dora", "consume", "--topic", "letters", "--group", "postmen", user="admin")
+    told = at_cluster("consume", "letters", "-n", "1", "--group", "postmen", user="dora")
     assert "hello" in told
 
 
