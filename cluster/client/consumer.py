@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ...wire.records import AbortedTransactions, Record, iter_headers, iter_records
+from ...wire.records import AbortedTransactions, CorruptBatchError, Record, iter_headers, iter_records, verify_crc
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 
@@ -231,8 +231,20 @@ class Consumer:
         wanted = self.positions[partition]
         aborted = AbortedTransactions((one.producer_id, one.first_offset) for one in row.aborted_transactions or ())
         view = memoryview(row.records)
-        for position, header in iter_headers(view, allow_partial_tail=True):
-            batch = view[position : position + header.size_bytes]
-            if not aborted.hide(batch, header):
-                result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
-            self.positions[partition] = header.next_offset
+        try:
+            for position, header in iter_headers(view, allow_partial_tail=True):
+                batch = view[position : position + header.size_bytes]
+                if not verify_crc(view, position, header):
+                    raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+                if not aborted.hide(batch, header):
+                    result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
+                self.positions[partition] = header.next_offset
+        except CorruptBatchError as error:
+            if not result:  # else the records before it are given out first, and the next fetch begins with it
+                raise self._damaged(partition, error) from error
+
+    def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
+        return ClientError(
+            f"{self.topic}-{partition}: the batch at offset {self.positions[partition]} is damaged: {error}; "
+            "raftwerk log verify says which node's copy is, and raftwerk log repair cuts it off where others are sound"
+        )

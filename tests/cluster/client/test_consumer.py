@@ -127,6 +127,15 @@ def test_an_offset_that_is_not_there_is_told_with_those_that_are(offset: int, pa
         asyncio.run(Consumer(cluster, "t").start_at_offset(offset, partitions))
 
 
+def test_a_damaged_batch_is_told_after_the_records_before_it() -> None:
+    damaged = bytearray(batch(1, b"value"))
+    damaged[-3] ^= 1
+    cluster = _OnePartition([batch(0, b"sound"), bytes(damaged)])
+    assert consumed(cluster, READ_UNCOMMITTED) == ([b"sound"], 1)
+    with pytest.raises(ClientError, match="t-0: the batch at offset 1 is damaged: its CRC does not match"):
+        consumed(cluster, READ_UNCOMMITTED, offset=1)
+
+
 def test_an_offset_up_to_the_end_is_there() -> None:
     consumer = Consumer(_OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
     for offset in (3, 5, 6):
