@@ -48,6 +48,7 @@ _COMMANDS = {
         "administration.groups:groups",
         "Show consumer groups and their lag, set their offsets, and delete them.",
     ),
+    "users": ("administration.users:users", "Add, list and remove users, and change their passwords."),
     "acls": ("administration.acls:acls", "List access control lists, and say who may do what."),
     "quotas": ("administration.quotas:quotas", "Limit what clients may use: bytes, time, changes, connections."),
     "transactions": (
@@ -77,6 +78,7 @@ _ALIASES = {
     "config": "configs",
     "broker": "brokers",
     "group": "groups",
+    "user": "users",
     "acl": "acls",
     "quota": "quotas",
     "transaction": "transactions",

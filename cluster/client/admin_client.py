@@ -1,13 +1,14 @@
-"""Topics, settings, directories, ACLs, quotas, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
+"""Topics, settings, directories, ACLs, quotas, users, elections, brokers: what Kafka's `Admin` asks of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...security.authorizer.acl_binding import AclBinding, AclBindingFilter
+from ...security.sasl.scram_credential import MECHANISM_NUMBERS, SCRAM_MECHANISMS, salted
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
@@ -24,6 +25,8 @@ _CREATE_PARTITIONS_VERSION = 3
 _DELETE_RECORDS_VERSION = 2
 _ACLS_VERSION = 3
 _CLIENT_QUOTAS_VERSION = 1
+_SCRAM_CREDENTIALS_VERSION = 0
+_SALT_BYTES = 24
 _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
@@ -353,6 +356,49 @@ class AdminClient:
         for entry in answer.entries:
             if entry.error_code:
                 raise RefusedError(entry.error_code, "quotas", entry.error_message)
+
+    async def list_scram_users(self, names: Sequence[str] = ()) -> dict[str, dict[str, int]]:
+        """The iterations by mechanism of each user that has a SCRAM password (KIP-554); of all, if none is named.
+
+        Raises `RefusedError`, also for a name that has none.
+        """
+        fields = {"users": [{"name": name} for name in names] or None}
+        api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+        answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
+        _raise_if_refused(answer.error_code, "users", answer.error_message)
+        for row in answer.results:
+            _raise_if_refused(row.error_code, f"user {row.user}", row.error_message)
+        return {
+            row.user: {SCRAM_MECHANISMS[one.mechanism]: one.iterations for one in row.credential_infos}
+            for row in answer.results
+        }
+
+    async def set_scram_password(
+        self, user: str, password: str, iterations: Mapping[str, int], secret_bytes: Callable[[int], bytes]
+    ) -> None:
+        """Set a user's password for each mechanism, with so many iterations: all of them, or none.
+
+        `secret_bytes` makes the salt. The password itself is not sent. Raises `RefusedError`.
+        """
+        upsertions = []
+        for mechanism, count in iterations.items():
+            salt = secret_bytes(_SALT_BYTES)
+            key = salted(mechanism, password, salt, count)
+            number = MECHANISM_NUMBERS[mechanism]
+            row = {"name": user, "mechanism": number, "iterations": count, "salt": salt, "salted_password": key}
+            upsertions.append(row)
+        await self._alter_scram_credentials(user, {"deletions": [], "upsertions": upsertions})
+
+    async def remove_scram_password(self, user: str, mechanisms: Sequence[str]) -> None:
+        """Remove a user's password for these mechanisms: all of them, or none. Raises `RefusedError`."""
+        deletions = [{"name": user, "mechanism": MECHANISM_NUMBERS[one]} for one in mechanisms]
+        await self._alter_scram_credentials(user, {"deletions": deletions, "upsertions": []})
+
+    async def _alter_scram_credentials(self, user: str, fields: Mapping[str, Any]) -> None:
+        api = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
+        answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
+        for row in answer.results:
+            _raise_if_refused(row.error_code, f"user {user}", row.error_message)
 
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
         loop = asyncio.get_running_loop()

@@ -131,7 +131,8 @@ def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str, config:
     consumers = [confluent(bootstrap, topic, **config) for _ in range(2)]
     for consumer in consumers:
         consumer.subscribe([topic])
-    # Shared out first: who takes a partition over while records are read begins it anew, and would commit less than was read.
+    # Shared out first: who takes a partition over while records are read begins it anew, and would commit less than
+    # was read.
     owned = settle(consumers)
     assert read(consumers, COUNT) == list(range(COUNT))
     for consumer in consumers:
