@@ -17,7 +17,7 @@ from ...controller.configs.broker_configs import connections_by_address
 from ...controller.configs.effective_configs import broker_value
 from ...controller.metadata.metadata_image import MetadataImage
 from ..quotas.connection_rates import ConnectionRates
-from ..quotas.sampled_rate import KAFKAS_WINDOW, QuotaWindow
+from ..quotas.sampled_rate import DEFAULT_WINDOW, QuotaWindow
 
 ALL_KEY = "max.connections"
 PER_IP_KEY = "max.connections.per.ip"
@@ -33,7 +33,7 @@ class ConnectionQuota:
     """Counts the connections of all listeners of a broker. `image` is the node's live metadata image."""
 
     def __init__(
-        self, image: MetadataImage, broker_id: int, values: Mapping[str, str], window: QuotaWindow = KAFKAS_WINDOW
+        self, image: MetadataImage, broker_id: int, values: Mapping[str, str], window: QuotaWindow = DEFAULT_WINDOW
     ) -> None:
         self._image = image
         self._broker_id = broker_id

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .client_limits import ClientLimits
 from .quota_entities import Bucket, Quotas
-from .sampled_rate import QuotaWindow, SampledRate
+from .sampled_rate import QuotaWindow, RatesInUse
 
 THROTTLE_MS_MAX = 2**31 - 1
 
@@ -20,27 +20,19 @@ class Usage(NamedTuple):
 
 
 class ClientQuotaManager(ClientLimits):
-    """Measures what clients use, and says how long each is throttled. Pure; times are milliseconds of the loop's clock.
-
-    A bucket of which nothing is left in its window is forgotten, so that clients with new ids each time do not fill
-    the memory.
-    """
+    """Measures what clients use, and says how long each is throttled. Pure; times are in milliseconds of the loop."""
 
     def __init__(self, key: str, window: QuotaWindow, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
         super().__init__(key)
         self._window = window
         self._throttle_ms_max = throttle_ms_max
-        self._rates: dict[Bucket, SampledRate] = {}
-        """In the order of their last use."""
-        self._throttled: dict[Bucket, int] = {}
-        """How long each bucket of `_rates` was throttled last, in milliseconds."""
+        self._rates: RatesInUse[Bucket] = RatesInUse(window)
 
     def on_change(self, quotas: Quotas) -> None:
         """These quotas hold from now on. What was measured stays."""
         super().on_change(quotas)
         if not self.is_on:
             self._rates.clear()
-            self._throttled.clear()
 
     def window_max(self, user: str, client_id: str) -> float | None:
         """The most that a client may use at once after it was idle; None without a limit."""
@@ -53,25 +45,12 @@ class ClientQuotaManager(ClientLimits):
         if found is None:
             return 0
         limit, bucket = found
-        rate = self._rates.pop(bucket, None)
-        if rate is None:
-            self._forget_idle(now_ms)
-            rate = SampledRate(self._window)
-        self._rates[bucket] = rate
+        rate = self._rates.use(bucket, now_ms)
         rate.record(amount, now_ms)
-        throttle_ms = self._throttled[bucket] = min(rate.throttle_ms(limit, now_ms), self._throttle_ms_max)
-        return throttle_ms
+        rate.throttled_ms = min(rate.throttle_ms(limit, now_ms), self._throttle_ms_max)
+        return rate.throttled_ms
 
     def usage(self, now_ms: int, count_max: int) -> list[Usage]:
         """What the buckets that were used last have used, at most so many of them."""
-        self._forget_idle(now_ms)
-        last = list(self._rates.items())[-count_max:]
-        return [Usage(bucket, rate.rate(now_ms), self._throttled[bucket]) for bucket, rate in last]
-
-    def _forget_idle(self, now_ms: int) -> None:
-        while self._rates:
-            bucket, rate = next(iter(self._rates.items()))
-            if not rate.is_idle(now_ms):
-                return
-            del self._rates[bucket]
-            del self._throttled[bucket]
+        latest = self._rates.latest(now_ms, count_max)
+        return [Usage(bucket, rate.rate(now_ms), rate.throttled_ms) for bucket, rate in latest]

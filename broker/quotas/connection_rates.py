@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...controller.metadata.metadata_image import MetadataImage
 from ...controller.security.client_quotas import CONNECTION_CREATION_RATE, IP, canonical_address
-from .sampled_rate import QuotaWindow, SampledRate
+from .sampled_rate import QuotaWindow, RatesInUse
 
 
 class ConnectionRates:
@@ -13,8 +13,7 @@ class ConnectionRates:
     def __init__(self, image: MetadataImage, window: QuotaWindow) -> None:
         self._image = image
         self._window = window
-        self._rates: dict[str, SampledRate] = {}
-        """In the order of their last use."""
+        self._rates: RatesInUse[str] = RatesInUse(window)
 
     def throttle_ms(self, peer: str, now_ms: int) -> int:
         """Count one more connection; returns after how many milliseconds it is to be closed, 0 to keep it.
@@ -24,11 +23,7 @@ class ConnectionRates:
         limit = self._limit_of(peer)
         if limit is None:
             return 0
-        rate = self._rates.pop(peer, None)
-        if rate is None:
-            self._forget_idle(now_ms)
-            rate = SampledRate(self._window)
-        self._rates[peer] = rate
+        rate = self._rates.use(peer, now_ms)
         rate.record(1, now_ms)
         throttle_ms = min(rate.throttle_ms(limit, now_ms), self._window.size_ms)
         if throttle_ms:
@@ -48,10 +43,3 @@ class ConnectionRates:
             if limit is not None:
                 return limit
         return None
-
-    def _forget_idle(self, now_ms: int) -> None:
-        while self._rates:
-            peer, rate = next(iter(self._rates.items()))
-            if not rate.is_idle(now_ms):
-                return
-            del self._rates[peer]

@@ -8,7 +8,11 @@ So a client that was idle may send as much at once as its quota gives for that t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +28,18 @@ class QuotaWindow:
         return self.num * self.size_ms
 
 
-KAFKAS_WINDOW = QuotaWindow()
+DEFAULT_WINDOW = QuotaWindow()
 
 
 class SampledRate:
     """Pure; times are milliseconds of any monotonic clock."""
 
-    __slots__ = ("_samples", "_total", "_window")
+    __slots__ = ("_samples", "_total", "_window", "throttled_ms")
 
     def __init__(self, window: QuotaWindow) -> None:
         self._window = window
+        self.throttled_ms = 0
+        """For how long its user was throttled last; it is here for metrics."""
         self._samples: deque[list[float]] = deque()
         """Begin, time of the last record and amount of each sample, oldest first."""
         self._total = 0.0
@@ -75,3 +81,37 @@ class SampledRate:
         if missing > 0:
             elapsed_ms += missing * window.size_ms
         return max(elapsed_ms, window.size_ms)
+
+
+class RatesInUse(Generic[K]):
+    """A rate for each key. One of which nothing is left in its window is forgotten, so that new keys fill no memory."""
+
+    def __init__(self, window: QuotaWindow) -> None:
+        self._window = window
+        self._rates: dict[K, SampledRate] = {}
+        """In the order of their last use."""
+
+    def use(self, key: K, now_ms: int) -> SampledRate:
+        """The rate of a key, which is the one used last from now on."""
+        rate = self._rates.pop(key, None)
+        if rate is None:
+            self._forget_idle(now_ms)
+            rate = SampledRate(self._window)
+        self._rates[key] = rate
+        return rate
+
+    def latest(self, now_ms: int, count_max: int) -> list[tuple[K, SampledRate]]:
+        """The rates that were used last, at most so many."""
+        self._forget_idle(now_ms)
+        return list(self._rates.items())[-count_max:]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._rates.clear()
+
+    def _forget_idle(self, now_ms: int) -> None:
+        while self._rates:
+            key, rate = next(iter(self._rates.items()))
+            if not rate.is_idle(now_ms):
+                return
+            del self._rates[key]

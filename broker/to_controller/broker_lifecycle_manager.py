@@ -60,8 +60,8 @@ class BrokerLifecycleManager:
         """Done when the controller has let this broker go."""
         self._is_serving = False
         self._reported_duplicate: UUID | None = None
-        self._has_reported_no_right = False
         """The incarnation of another broker of this id of which the log tells."""
+        self._has_reported_no_right = False
         self._dir_timers: list[asyncio.TimerHandle] = []
 
     @property

@@ -1,4 +1,4 @@
-"""What every attack has: the cluster that it attacks, its time, and its counts."""
+"""What every attack has: the cluster that it attacks, its time, its counts, and its share of the processors."""
 
 from __future__ import annotations
 

@@ -172,16 +172,21 @@ def _change(permission: AclPermissionType, principal: str, operations: Sequence[
     _print(run(), "", as_json=as_json)
 
 
-_host_option = click.option("--host", default=WILDCARD, metavar="ADDRESS", help="Only from this IP address.")
+def _change_options(function: click.decorators.FC) -> click.decorators.FC:
+    for option in (
+        json_option,
+        bootstrap_option,
+        click.option("--host", default=WILDCARD, metavar="ADDRESS", help="Only from this IP address."),
+        _resource_options,
+        click.argument("operations", nargs=-1, required=True, metavar="OPERATION..."),
+        click.argument("principal"),
+    ):
+        function = option(function)
+    return function
 
 
 @acls.command()
-@click.argument("principal")
-@click.argument("operations", nargs=-1, required=True, metavar="OPERATION...")
-@_resource_options
-@_host_option
-@bootstrap_option
-@json_option
+@_change_options
 def allow(**given: Any) -> None:
     """Allow PRINCIPAL to do something. `alice` is short for User:alice, `'*'` is everybody.
 
@@ -198,12 +203,7 @@ def allow(**given: Any) -> None:
 
 
 @acls.command()
-@click.argument("principal")
-@click.argument("operations", nargs=-1, required=True, metavar="OPERATION...")
-@_resource_options
-@_host_option
-@bootstrap_option
-@json_option
+@_change_options
 def deny(**given: Any) -> None:
     """Deny PRINCIPAL something, whatever else allows it.
 

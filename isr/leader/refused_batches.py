@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from ...log.state.producer_state import SEQUENCE_MASK, ProducerStateManager
+from ...log.state.producer_state import SEQUENCE_MASK, SEQUENCES_AHEAD_MAX, ProducerStateManager
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
 
@@ -21,8 +21,6 @@ _PRODUCERS_MAX = 1_000
 """If more producers are refused, the one remembered for longest is forgotten."""
 _REMEMBERED_MS = 60_000
 """Clients send again within a second. One that gave the batch up must not be refused for ever."""
-_LATER_MAX = 1 << 30
-"""Sequence numbers wrap at 2^31, so that later numbers are told from earlier ones within half of that range."""
 
 
 class _Refused(NamedTuple):
@@ -85,4 +83,4 @@ def _is_next(header: BatchHeader, known: ProducerStateManager) -> bool:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    return 0 < (sequence - than) & SEQUENCE_MASK <= _LATER_MAX
+    return 0 < (sequence - than) & SEQUENCE_MASK <= SEQUENCES_AHEAD_MAX

@@ -49,7 +49,7 @@ _CRC_END = 6
 _NO_EPOCH = -1
 SEQUENCE_MASK = 0x7FFFFFFF
 """Sequence numbers of producers count modulo 2^31."""
-_KNOWN_SEQUENCES_MAX = 1 << 30
+SEQUENCES_AHEAD_MAX = 1 << 30
 """Sequence numbers wrap at 2^31, so that older numbers are told from newer ones within half of that range."""
 
 
@@ -118,8 +118,8 @@ class ProducerStateEntry:
         batches = self.batches
         if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & SEQUENCE_MASK:
             self.first_sequence = batch.first_sequence
-        elif (batch.first_sequence - self.first_sequence) & SEQUENCE_MASK > _KNOWN_SEQUENCES_MAX:
-            self.first_sequence = (batch.first_sequence - _KNOWN_SEQUENCES_MAX) & SEQUENCE_MASK
+        elif (batch.first_sequence - self.first_sequence) & SEQUENCE_MASK > SEQUENCES_AHEAD_MAX:
+            self.first_sequence = (batch.first_sequence - SEQUENCES_AHEAD_MAX) & SEQUENCE_MASK
         batches.append(batch)
         if len(batches) > REMEMBERED_BATCHES:
             del batches[0]
@@ -129,7 +129,7 @@ class ProducerStateEntry:
         if not self.batches:
             return False
         length = (self.batches[0].first_sequence - self.first_sequence) & SEQUENCE_MASK
-        if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among the remembered batches
+        if length > SEQUENCES_AHEAD_MAX:  # there is a gap among the remembered batches
             return False
         begin, end = (first_sequence - self.first_sequence) & SEQUENCE_MASK, last_sequence - first_sequence + 1
         return begin + (end & SEQUENCE_MASK) <= length
