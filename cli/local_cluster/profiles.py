@@ -14,8 +14,15 @@ from ...cluster.command_line.cluster_address import (
     normal_bootstrap,
     state_dir,
 )
-from ...cluster.command_line.cluster_options import check_name, choose_address, cluster_options
+from ...cluster.command_line.cluster_options import (
+    COMMAND_CONFIG_VARIABLE,
+    check_name,
+    choose_address,
+    cluster_options,
+    own_login_file,
+)
 from ...cluster.command_line.profiles import Profiles, ProfilesError, load_profiles, save_profiles
+from ...cluster.local.client_files import ADMIN_PROPERTIES
 from ..options import Command, Group, WrongConfiguration, json_option, print_json
 
 
@@ -119,13 +126,16 @@ def env(cluster: str | None, bootstrap_server: str | None, cluster_name: str | N
     Examples:
       eval "$(raftwerk env)"                     use the cluster of this directory everywhere
       eval "$(raftwerk env orders)"
-      unset RAFTWERK_BOOTSTRAP RAFTWERK_DIR      undo it
+      unset RAFTWERK_BOOTSTRAP RAFTWERK_DIR RAFTWERK_COMMAND_CONFIG      undo it
     """
     if cluster is not None and cluster_name is not None:
         raise click.UsageError("NAME and --name both name a cluster: give one of them")
     address = choose_address(bootstrap_server, cluster or cluster_name, cluster_dir)
     click.echo(f"export {BOOTSTRAP_VARIABLE}={shlex.quote(address.bootstrap)};")
     click.echo(f"export {DIR_VARIABLE}={shlex.quote(address.directory or '')};")
+    login_file = None if address.directory is None else own_login_file(address.directory)
+    if login_file is not None or os.environ.get(COMMAND_CONFIG_VARIABLE, "").endswith(ADMIN_PROPERTIES):
+        click.echo(f"export {COMMAND_CONFIG_VARIABLE}={shlex.quote(login_file or '')};")
     click.echo(f"# The address is from {address.origin}.")
 
 

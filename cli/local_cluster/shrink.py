@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...cluster.command_line.cluster_options import use_own_login
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
 from .nodes import find_plan, tell
 
@@ -35,6 +36,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     plan = find_plan(directory)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: --yes takes nodes out without asking")
+    use_own_login(plan.directory)
     try:
         planned = run_client(plan_shrink(plan, nodes))
     except CannotShrinkError as error:

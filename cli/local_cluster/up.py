@@ -15,11 +15,22 @@ from typing import Any
 import click
 
 from ...cluster.command_line.cluster_address import default_directory
+from ...cluster.command_line.cluster_options import use_own_login
+from ...cluster.local.client_files import (
+    ADMIN,
+    ADMIN_PROPERTIES,
+    APP,
+    EXAMPLES,
+    JAVA_FILE,
+    LIBRDKAFKA_FILE,
+    SECURITY_DIR,
+)
 from ...cluster.local.cluster_directory import check_not_foreign, make_directory
 from ...cluster.local.free_ports import PortTakenError, check_ports
 from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
 from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence
 from ...cluster.local.running_up import AnotherUpError, running_up, staying_with
+from ...cluster.local.secured import is_secured
 from ...cluster.local.supervisor import (
     Child,
     LocalNodeError,
@@ -68,6 +79,9 @@ class _UpOptions:
 @directory_option
 @click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, removed at the end.")
 @click.option("--separate", is_flag=True, help="Run controllers in separate processes (ids 101...).")
+@click.option(
+    "--secure", is_flag=True, help="Encrypt all links, let only users in who log in, and let ACLs say who may do what."
+)
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 @click.option(
     "--metrics-port",
@@ -94,6 +108,7 @@ def up(
     directory: str,
     ephemeral: bool,
     separate: bool,
+    secure: bool,
     overrides: tuple[str, ...],
     metrics_port: int | None,
     **rest: Any,
@@ -104,10 +119,14 @@ def up(
     DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
     again as it was, with all its data. With a larger -n it grows: new nodes join, and their controllers the quorum.
 
+    With --secure it has a certificate authority, certificates for its nodes, and two users: admin, as whom the commands
+    log in that find the cluster by its directory, and app, for programs. DIR/security has files for clients of both.
+
     \b
     Examples:
       raftwerk up -n 3
       raftwerk up -n 3 --ephemeral --port 19092
+      raftwerk up -n 3 --secure --detach;  raftwerk users add alice
       raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
       raftwerk up -n 3 --port 19092 --controller-port 29092
       raftwerk up -n 3 --separate -o min.insync.replicas=2
@@ -123,7 +142,7 @@ def up(
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
         given = {"brokers": nodes, "port": port, "host": host, "metrics_port": metrics_port}
-        given |= {"controller_port": controller_port, "separate": separate or None}
+        given |= {"controller_port": controller_port, "separate": separate or None, "secure": secure or None}
         ctx.exit(_run(_plan(where, given, parse_pairs(overrides, "--override")), options))
     except BrokenPipeError:
         raise  # see LazyGroup
@@ -239,6 +258,7 @@ def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
     try:
         took_s = supervisor.start(tell=tell)
         is_ready = True
+        use_own_login(plan.directory)
         if options.detach:
             supervisor.leave_running()
         _announce(plan, took_s, options)
@@ -272,11 +292,27 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     click.echo(f"bootstrap.servers={plan.bootstrap}")
     kept = "removed at the end" if options.ephemeral else "kept"
     click.echo(f"data in {plan.directory} ({kept})")
+    if is_secured(plan.nodes[0]):
+        _announce_logins(plan)
     metrics = [f"http://{node.metrics_address}/metrics" for node in plan.nodes if node.metrics_address is not None]
     if metrics:
         click.echo(f"metrics: {' '.join(metrics)}")
     click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
     sys.stdout.flush()
+
+
+def _announce_logins(plan: ClusterPlan) -> None:
+    """Name the files by which clients log in. They hold the passwords, which are not shown."""
+    where = os.path.join(plan.directory, SECURITY_DIR)
+    rows = {
+        f"user {APP}, Java": os.path.join(where, JAVA_FILE),
+        f"user {APP}, librdkafka": f"{os.path.join(where, LIBRDKAFKA_FILE)} (kcat -F; from librdkafka 2.6.1 on)",
+        f"user {APP}, examples": f"{where}: {', '.join(EXAMPLES)}",
+        f"user {ADMIN}": f"{os.path.join(plan.directory, ADMIN_PROPERTIES)}, which raftwerk's commands use",
+    }
+    click.echo("secured by SASL_SSL and ACLs; only you may read the files by which clients log in:")
+    for what, file in rows.items():
+        click.echo(f"  {what:22}  {file}")
 
 
 def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None, stopping: list[int]) -> None:

@@ -30,8 +30,6 @@ _ADDRESS = f"{__name__}.address"
 _COMMAND_CONFIG = f"{__name__}.command_config"
 _LOGIN_FILE = f"{__name__}.login_file"
 COMMAND_CONFIG_VARIABLE = "RAFTWERK_COMMAND_CONFIG"
-ADMIN_PROPERTIES = "admin.properties"
-"""In the directory of a secured local cluster: how its commands log in."""
 
 
 def bootstrap_option(function: F) -> F:
@@ -76,11 +74,27 @@ def choose_address(
     except AddressError as error:
         raise WrongConfiguration(str(error)) from None
     meta[_ADDRESS] = address
-    if address.directory is not None and _COMMAND_CONFIG not in meta:
-        own = os.path.join(address.directory, ADMIN_PROPERTIES)
-        if os.path.exists(own):
-            _use_login(own)
+    if address.directory is not None:
+        use_own_login(address.directory)
     return address
+
+
+def use_own_login(directory: str) -> None:
+    """Let all connections of this command log in as the secured local cluster in `directory` says.
+
+    Nothing changes if it is not secured, or if `--command-config` says how to log in.
+    """
+    own = own_login_file(directory)
+    if own is not None and _COMMAND_CONFIG not in click.get_current_context().meta:
+        _use_login(own)
+
+
+def own_login_file(directory: str) -> str | None:
+    """The file by which commands log in to the secured local cluster in `directory`; None if it is not secured."""
+    from ..local.client_files import ADMIN_PROPERTIES
+
+    path = os.path.join(directory, ADMIN_PROPERTIES)
+    return path if os.path.exists(path) else None
 
 
 def chosen_address() -> ClusterAddress | None:

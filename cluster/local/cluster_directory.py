@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 
+from .client_files import AUTHORITY_FILE, SECURITY_DIR
 from .layout import INITIAL_CONTROLLERS
 from .running_up import TEST_PID, UP_PID
 
@@ -21,7 +22,7 @@ _NAMED_FILES = 3
 def check_not_foreign(directory: str) -> None:
     """Raise ValueError when the directory holds files that are not a local cluster's."""
     names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
-    foreign = [name for name in names if name not in _NEUTRAL_FILES and _CLUSTER_FILE.fullmatch(name) is None]
+    foreign = [name for name in names if name not in _NEUTRAL_FILES and not _is_cluster_file(directory, name)]
     if foreign:
         shown = ", ".join(foreign[:_NAMED_FILES]) + (", ..." if len(foreign) > _NAMED_FILES else "")
         raise ValueError(
@@ -43,7 +44,7 @@ def delete_files(directory: str) -> None:
     """Remove the cluster's files, and the directory if nothing else is in it."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
-        if _CLUSTER_FILE.fullmatch(name) is None and not _is_our_gitignore(path):
+        if not _is_cluster_file(directory, name) and not _is_our_gitignore(path):
             continue
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -61,6 +62,12 @@ def size_bytes(directory: str) -> int:
         for name in names
         if not os.path.islink(os.path.join(parent, name))
     )
+
+
+def _is_cluster_file(directory: str, name: str) -> bool:
+    if name == SECURITY_DIR:  # a name that others use, too
+        return os.path.exists(os.path.join(directory, name, AUTHORITY_FILE))
+    return _CLUSTER_FILE.fullmatch(name) is not None
 
 
 def _is_our_gitignore(path: str) -> bool:

@@ -24,8 +24,11 @@ from dataclasses import dataclass, field, replace
 from ..settings.network_addresses import is_loopback
 from ..settings.properties import format_properties, parse_properties
 from .free_ports import why_not_free
+from .secured import LISTENER, is_secured, new_password, password_of_nodes, secured_properties
 
 CONTROLLER_PORT_SHIFT = 1000
+PLAINTEXT = "PLAINTEXT"
+"""The listener for clients and brokers of a cluster that is not secured."""
 NODES_MAX = 100
 """The most brokers that a local cluster may have."""
 FIRST_SEPARATE_CONTROLLER = 101
@@ -140,6 +143,8 @@ class ClusterShape:
     """The first node's port for metrics and health; the other nodes have the next ports. None: not served."""
     controller_port: int | None = None
     """The first controller's port; the others have the next ports. None: the broker's port plus 1001."""
+    secure: bool = False
+    """Whether all links are SASL_SSL, and ACLs count; see `secured`."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= NODES_MAX:
@@ -193,11 +198,15 @@ def plan_cluster(directory: str, shape: ClusterShape, *, may_shrink: bool = Fals
         if former is not None and not is_static:
             controllers |= _voting(former, controllers, keep_ports=shape.controller_port is None)
     nodes = []
+    was_secured = former is not None and is_secured(former.nodes[0])
+    password = password_of_nodes(former.nodes[0]) if former is not None and was_secured else new_password()
     for index, node_id in enumerate(node_ids):
         properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
         properties["log.dirs"] = data_dirs[node_id]
         if shape.metrics_port is not None:
             properties |= {"metrics.host": shape.host, "metrics.port": str(shape.metrics_port + index)}
+        if shape.secure:
+            properties |= secured_properties(directory, node_id, password)
         at = controllers[node_id].rpartition(":")[2] if node_id in controllers else None
         controller_port = None if at is None else int(at)
         properties |= shape.overrides
@@ -267,8 +276,11 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
         first.port or 0,
         separate=len(plan.brokers) < len(plan.nodes),
         metrics_port=int(metrics_port) if metrics_port else None,
+        secure=is_secured(first),
     )
     usual = _properties(first.node_id, first.port, controllers, shape, is_static=False)
+    if shape.secure:
+        usual |= secured_properties(plan.directory, first.node_id, password_of_nodes(first))
     planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, AUTO_JOIN_KEY)
     overrides = {
         name: value for name, value in first.properties.items() if name not in planned and value != usual.get(name)
@@ -317,7 +329,8 @@ def load_plan(directory: str) -> ClusterPlan:
             }
         except (KeyError, ValueError):
             raise ValueError(f"{path} is not the file of a node: take another directory") from None
-        nodes.append(NodePlan(node_id, ports.get("PLAINTEXT"), ports.get("CONTROLLER"), directory, properties))
+        port = ports.get(PLAINTEXT, ports.get(LISTENER))
+        nodes.append(NodePlan(node_id, port, ports.get("CONTROLLER"), directory, properties))
     cluster_id = existing_cluster_id(node.data_dir for node in nodes)
     if cluster_id is None:
         raise FileNotFoundError(directory)
@@ -366,7 +379,8 @@ def _properties(
     node_id: int, port: int | None, controllers: Mapping[int, str], shape: ClusterShape, *, is_static: bool
 ) -> dict[str, str]:
     host, controller_at = _url_host(shape.host), controllers.get(node_id)
-    addresses = {"PLAINTEXT": None if port is None else f"{host}:{port}", "CONTROLLER": controller_at}
+    listener = LISTENER if shape.secure else PLAINTEXT
+    addresses = {listener: None if port is None else f"{host}:{port}", "CONTROLLER": controller_at}
     roles = {"broker": port, "controller": controller_at}
     replicas = min(3, shape.brokers)
     properties = {
@@ -379,7 +393,7 @@ def _properties(
         "log.dirs": "",
     }
     if port is not None:
-        properties["advertised.listeners"] = f"PLAINTEXT://{host}:{port}"
+        properties["advertised.listeners"] = f"{listener}://{host}:{port}"
     return properties | {
         "default.replication.factor": str(replicas),
         "offsets.topic.replication.factor": str(replicas),

@@ -33,6 +33,7 @@ from .layout import (
     write_properties,
 )
 from .progress import NO_PROGRESS_LIMIT_S, Tell
+from .secured import remove_certificate
 from .supervisor import Supervisor, node_pid, stop_nodes
 
 _MOVE_TIMEOUT_S = 3600.0
@@ -159,3 +160,4 @@ def _forget_process(node: NodePlan) -> None:
     for path in (node.properties_file, node.pid_file, node.log_file, node.progress_file):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
+    remove_certificate(node)

@@ -21,6 +21,7 @@ from ...runtime.log_lines import TEXT
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
 from .processes import command_line
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
+from .secured import make_users, prepare_security
 
 _LOOK_EVERY_S = 0.5
 
@@ -88,13 +89,18 @@ class Supervisor:
         self.stop()
 
     def start(self, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> float:
-        """Write the settings, start every node, wait until all are ready; returns the seconds it took."""
+        """Write the settings, start every node, wait until all are ready; returns the seconds it took.
+
+        A secured cluster gets its certificates before, and at the first start its users afterwards.
+        """
         began = time.monotonic()
+        prepare_security(self.plan)
         write_properties(self.plan)
         for node in self.plan.nodes:
             self.start_node(node.node_id)
         try:
             self.wait_ready(limit_s=limit_s, tell=tell)
+            self._make_users()
         except LocalNodeError:
             self.stop()
             raise
@@ -227,6 +233,14 @@ class Supervisor:
         if self._first_voters is not None:
             self._first_voters = None
             os.remove(self.plan.initial_controllers_file)
+
+    def _make_users(self) -> None:
+        from ..client.client_errors import ClientError
+
+        try:
+            make_users(self.plan)
+        except (ClientError, OSError) as error:
+            raise LocalNodeError(f"the users of the secured cluster cannot be made: {error}") from error
 
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]

@@ -13,11 +13,19 @@ from .mechanism import Authenticated, SaslAuthenticationError
 from .scram_credential import FindCredential, ScramCredential
 
 _NONCE_BYTES = 24
+_WRONG_NONCE = (
+    "Invalid client nonce in the final client message. Clients with a librdkafka before 2.6.1 send it: take a newer "
+    "one, or another mechanism"
+)
 
 
 def new_nonce(secret_bytes: Callable[[int], bytes]) -> str:
     """A nonce that nobody can guess."""
     return b64encode(secret_bytes(_NONCE_BYTES)).decode()
+
+
+def _nonce_in(final_message: str) -> str | None:
+    return next((part[2:] for part in final_message.split(",") if part.startswith("r=")), None)
 
 
 class ScramServer:
@@ -54,6 +62,8 @@ class ScramServer:
                 self._is_begun = True
                 self._exchange.set_client_first(text)
                 return str(self._exchange.get_server_first()).encode()
+            if _nonce_in(text) != str(self._exchange.nonce):
+                raise SaslAuthenticationError(_WRONG_NONCE)
             self._exchange.set_client_final(text)
             answer = str(self._exchange.get_server_final()).encode()
         except (ScramException, ValueError):

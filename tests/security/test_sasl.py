@@ -99,7 +99,7 @@ def test_scram_checks_the_nonce_of_the_final_message() -> None:
     assert overheard is not None
     later = ScramServer(SCRAM_SHA_256, find, "another-nonce")
     later.evaluate(first)
-    with pytest.raises(SaslAuthenticationError):
+    with pytest.raises(SaslAuthenticationError, match="librdkafka before"):
         later.evaluate(overheard)
 
 

@@ -1,0 +1,244 @@
+"""A secured local cluster: `raftwerk up --secure`.
+
+Clients, brokers and controllers connect by SASL_SSL. Nodes log in by PLAIN as `node`, with a password that is only in
+their settings; users log in by SCRAM-SHA-512, and are in the metadata log. Two are made when the cluster has started
+for the first time: `admin`, a super user, and `app`, who may do everything with topics, groups and transactional ids.
+`DIR/security`, which only its owner may read, holds the certificate authority, the nodes' certificates, and for clients
+files of settings and examples. It is written in the order in which it can be written again after a crash:
+`admin.properties` comes last, when the users are there. Without it, the next start gives both users new passwords.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ...security.authorizer.acl_binding import (
+    WILDCARD,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from ...security.jaas import parse_jaas
+from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
+from ..command_line.extras import how_to_install, missing_modules
+from ..settings.properties import format_properties, parse_properties
+from .client_files import (
+    ADMIN,
+    ADMIN_PROPERTIES,
+    APP,
+    AUTHORITY_FILE,
+    PASSWORD_FILE,
+    SECURITY_DIR,
+    java_properties,
+    write_client_files,
+    write_secret,
+)
+
+if TYPE_CHECKING:
+    from ...runtime.tls_contexts import TlsContext
+    from ...security.client_login import ClientLogin
+    from .layout import ClusterPlan, NodePlan
+
+LISTENER = "SASL_SSL"
+"""The listener for clients and brokers of a secured cluster."""
+AUTHORITY_KEY = "ca.key"
+_NODE = "node"
+_JAAS_KEY = f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config"
+_CONTROLLER_JAAS_KEY = "listener.name.controller.plain.sasl.jaas.config"
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_RENEW_BEFORE = timedelta(days=30)
+_PASSWORD_BYTES = 24
+_USERS_TIMEOUT_S = 30.0
+_PAUSE_S = 0.02
+_ANY_HOST = ("", "0.0.0.0", "::")
+
+
+def secured_properties(directory: str, node_id: int, password: str) -> dict[str, str]:
+    """The settings of a node of a secured cluster, beside its listeners; `password` is that of the nodes."""
+    jaas = f'{_PLAIN_MODULE} required username="{_NODE}" password="{password}" user_{_NODE}="{password}";'
+    return {
+        "listener.security.protocol.map": f"CONTROLLER:SASL_SSL,{LISTENER}:SASL_SSL",
+        "inter.broker.listener.name": LISTENER,
+        "sasl.enabled.mechanisms": f"PLAIN,{SCRAM_SHA_512}",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        _JAAS_KEY: jaas,
+        _CONTROLLER_JAAS_KEY: jaas,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": _certificate_file(directory, node_id),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": os.path.join(directory, SECURITY_DIR, AUTHORITY_FILE),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:{_NODE}",
+    }
+
+
+def new_password() -> str:
+    """A new random password."""
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
+
+
+def is_secured(node: NodePlan) -> bool:
+    """Whether a node was planned as one of a secured cluster."""
+    return node.properties.get("ssl.keystore.location") == _certificate_file(node.directory, node.node_id)
+
+
+def password_of_nodes(node: NodePlan) -> str:
+    """The password with which the nodes log in to each other, from the settings of one."""
+    return parse_jaas(node.properties[_CONTROLLER_JAAS_KEY]).options["password"]
+
+
+def prepare_security(plan: ClusterPlan) -> None:
+    """Make the authority and the certificates that are not there, and the files for clients if there are users.
+
+    A certificate that lacks a host, or that expires within 30 days, is made again. Nothing happens for a cluster that
+    is not secured. Raises `OSError`, and ValueError when a library is missing.
+    """
+    nodes = [node for node in plan.nodes if is_secured(node)]
+    if not nodes:
+        return
+    missing = missing_modules("cryptography", "scramp")
+    if missing:
+        raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
+    from .certificates import CertificateAuthority, end_of, hosts_of
+
+    where = os.path.join(plan.directory, SECURITY_DIR)
+    os.makedirs(where, mode=0o700, exist_ok=True)
+    os.chmod(where, 0o700)
+    key_file, certificate_file = (os.path.join(where, name) for name in (AUTHORITY_KEY, AUTHORITY_FILE))
+    if os.path.exists(certificate_file):
+        authority = CertificateAuthority.load(_bytes_of(key_file), _bytes_of(certificate_file))
+    else:
+        authority = CertificateAuthority.new(f"Raftwerk cluster {plan.cluster_id}")
+        write_secret(key_file, authority.key_pem)
+        write_secret(certificate_file, authority.certificate_pem)
+    for node in nodes:
+        path, hosts = _certificate_file(plan.directory, node.node_id), _hosts(node)
+        if os.path.exists(path):
+            there = _bytes_of(path)
+            if hosts_of(there).issuperset(hosts) and end_of(there) - datetime.now(UTC) > _RENEW_BEFORE:
+                continue
+        write_secret(path, authority.issue(f"{_NODE}-{node.node_id}", hosts))
+    admin_file = os.path.join(plan.directory, ADMIN_PROPERTIES)
+    if os.path.exists(admin_file):
+        _write_for_clients(plan, password_in(admin_file), _bytes_of(os.path.join(where, PASSWORD_FILE)).decode())
+
+
+def make_users(plan: ClusterPlan) -> None:
+    """Make the users of a secured cluster that runs, unless they were made before.
+
+    Returns when every broker knows them. Raises `ClientError` and `OSError`.
+    """
+    if not is_secured(plan.nodes[0]) or os.path.exists(os.path.join(plan.directory, ADMIN_PROPERTIES)):
+        return
+    admin, app = new_password(), new_password()
+    with ThreadPoolExecutor(1) as executor:  # the caller may be in a running event loop, and logs in as somebody else
+        executor.submit(asyncio.run, _make_users(plan, admin, app)).result()
+    _write_for_clients(plan, admin, app)
+
+
+def login_of_admin(plan: ClusterPlan) -> ClientLogin | None:
+    """How to log in as `admin`; None where the cluster is not secured. Its users have to be there."""
+    if not is_secured(plan.nodes[0]):
+        return None
+    return _login_of_admin(plan, password_in(os.path.join(plan.directory, ADMIN_PROPERTIES)))
+
+
+def _login_of_admin(plan: ClusterPlan, password: str) -> ClientLogin:
+    from ...security.client_login import ClientLogin
+    from ...security.sasl.scram import ScramClientExchange, new_nonce  # its library is optional
+
+    def exchange() -> ScramClientExchange:
+        return ScramClientExchange(SCRAM_SHA_512, ADMIN, password, new_nonce(secrets.token_bytes))
+
+    return ClientLogin(_trusting(plan), exchange)
+
+
+def _trusting(plan: ClusterPlan) -> TlsContext:
+    """For connections that trust the cluster's authority and no other."""
+    from ...runtime.tls_contexts import TlsMaterial, TlsOptions, client_context
+
+    authorities = _bytes_of(os.path.join(plan.directory, SECURITY_DIR, AUTHORITY_FILE))
+    return client_context(TlsMaterial(authorities=authorities), TlsOptions())
+
+
+def remove_certificate(node: NodePlan) -> None:
+    """Remove the certificate of a node that has left the cluster."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(_certificate_file(node.directory, node.node_id))
+
+
+def password_in(properties_file: str) -> str:
+    """The password in a file of client properties."""
+    properties = parse_properties(_bytes_of(properties_file).decode())
+    return parse_jaas(properties["sasl.jaas.config"]).options["password"]
+
+
+async def _make_users(plan: ClusterPlan, admin: str, app: str) -> None:
+    from ...security.client_login import ClientLogin
+    from ...security.sasl.plain import PlainClient
+    from ..client.admin_client import AdminClient
+    from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, parse_bootstrap
+
+    nodes = password_of_nodes(plan.nodes[0])
+    CURRENT_LOGIN.set(ClientLogin(_trusting(plan), lambda: PlainClient(_NODE, nodes)))
+    async with ClusterClient(plan.bootstrap) as client:
+        to = AdminClient(client)
+        await to.create_acls(_ACLS_OF_APP)
+        for user, password in ((APP, app), (ADMIN, admin)):
+            await to.set_scram_password(user, password, {SCRAM_SHA_512: ITERATIONS_MIN}, secrets.token_bytes)
+    CURRENT_LOGIN.set(_login_of_admin(plan, admin))
+    deadline = asyncio.get_running_loop().time() + _USERS_TIMEOUT_S
+    for host, port in parse_bootstrap(plan.bootstrap):
+        await _wait_until_known(host, port, deadline)
+
+
+async def _wait_until_known(host: str, port: int, deadline: float) -> None:
+    """Ask until the broker takes the login of the user that was made last: it has replayed what was made before, too.
+
+    Raises `ClientError` at the deadline.
+    """
+    from ..client.client_errors import ClientError
+    from ..client.cluster_client import silence_of
+
+    while (why_silent := await silence_of(host, port)) is not None:
+        if asyncio.get_running_loop().time() > deadline:
+            raise ClientError(f"{host}:{port} {why_silent}, {_USERS_TIMEOUT_S:g} s after its user was made")
+        await asyncio.sleep(_PAUSE_S)
+
+
+_ACLS_OF_APP = [
+    AclBinding(kind, WILDCARD, PatternType.LITERAL, f"User:{APP}", WILDCARD, AclOperation.ALL, AclPermissionType.ALLOW)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+]
+
+
+def _write_for_clients(plan: ClusterPlan, admin: str, app: str) -> None:
+    write_client_files(plan.directory, plan.bootstrap, app)
+    properties = java_properties(plan.directory, plan.bootstrap, ADMIN, SCRAM_SHA_512, admin)
+    write_secret(os.path.join(plan.directory, ADMIN_PROPERTIES), format_properties(properties).encode())
+
+
+def _certificate_file(directory: str, node_id: int) -> str:
+    return os.path.join(directory, SECURITY_DIR, f"{_NODE}-{node_id}.pem")
+
+
+def _hosts(node: NodePlan) -> list[str]:
+    """The names and addresses by which others connect to a node."""
+    listed = ",".join(node.properties.get(name, "") for name in ("listeners", "advertised.listeners"))
+    found = [entry.partition("://")[2].rpartition(":")[0].strip("[] ") for entry in listed.split(",")]
+    named = [host for host in found if host not in _ANY_HOST]
+    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", *named]))
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

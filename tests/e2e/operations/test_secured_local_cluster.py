@@ -1,0 +1,140 @@
+"""`raftwerk up --secure`: three nodes, their certificates, users and files for clients; all commands work on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.e2e.command import ok, raftwerk
+
+from raftwerk.cluster.local.certificates import hosts_of
+from raftwerk.cluster.local.client_files import EXAMPLES
+from raftwerk.cluster.local.layout import load_plan
+
+NODES = 3
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    where = str(tmp_path_factory.mktemp("secured") / "cluster")
+    yield where
+    raftwerk("down", "-d", where)
+
+
+@pytest.fixture(scope="module")
+def told(directory: str) -> str:
+    """What `up` printed."""
+    return ok("up", "-n", str(NODES), "--secure", "--detach", "--port", "0", "-d", directory)
+
+
+def secrets_of(directory: str) -> set[str]:
+    plan = load_plan(directory)
+    jaas = [text for name, text in plan.nodes[0].properties.items() if name.endswith("jaas.config")]
+    files = Path(directory, "security")
+    jaas.append((files / "admin.properties").read_text())
+    return {text.partition('password="')[2].partition('"')[0] for text in jaas} | {(files / "app.password").read_text()}
+
+
+def test_files_are_the_owner_s_and_secrets_are_shown_nowhere(told: str, directory: str) -> None:
+    where = Path(directory, "security")
+    assert where.stat().st_mode & 0o777 == 0o700
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in where.iterdir()} == dict.fromkeys(
+        [
+            *(f"node-{number}.pem" for number in range(1, NODES + 1)),
+            *("ca.crt", "ca.key", "admin.properties", "app.password", "client.properties", "librdkafka.conf"),
+            *EXAMPLES,
+        ],
+        "0o600",
+    )
+    secrets = secrets_of(directory)
+    assert len(secrets) == 3  # of the nodes, of admin and of app
+    assert all(len(one) > 20 for one in secrets)
+    logs = "".join(Path(node.log_file).read_text() for node in load_plan(directory).nodes)
+    shown = told + logs + ok("status", "-d", directory) + ok("configs", "show", "--broker", "1", "-d", directory)
+    assert [one for one in secrets if one in shown] == []
+    assert str(where / "client.properties") in told
+    assert {"localhost", "127.0.0.1", "::1"} <= hosts_of((where / "node-1.pem").read_bytes())
+
+
+def test_commands_know_the_cluster_beside_them(told: str, directory: str, tmp_path: Path) -> None:
+    ok("topics", "create", "orders", "-p", "3", "-d", directory)
+    ok("produce", "orders", "-m", "hello", "-d", directory)
+    assert ok("consume", "orders", "-e", "-d", directory) == "hello\n"
+    assert "admin" in ok("users", "list", "-d", directory)
+    assert "FAIL" not in ok("doctor", "-d", directory)
+    exports = ok("env", "-d", directory)
+    assert f"export RAFTWERK_COMMAND_CONFIG={directory}/security/admin.properties;" in exports
+    script = f'eval "$({sys.executable} -m raftwerk env -d {directory})"; {sys.executable} -m raftwerk topics list'
+    listed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "orders" in listed.stdout
+
+
+def test_app_may_work_and_not_administer_and_strangers_may_nothing(told: str, directory: str) -> None:
+    bootstrap = load_plan(directory).bootstrap
+    app = ("-b", bootstrap, "--command-config", f"{directory}/security/client.properties")
+    ok("topics", "create", "of-app", *app)
+    ok("produce", "of-app", "-m", "hello", *app)
+    assert ok("consume", "of-app", "-n", "1", "-g", "readers", *app) == "hello\n"
+    refused = raftwerk("users", "list", *app)
+    assert refused.returncode == 1
+    assert "CLUSTER_AUTHORIZATION_FAILED" in refused.stderr or "may not" in refused.stderr, refused.stderr
+    assert raftwerk("topics", "list", "-b", bootstrap).returncode == 1
+
+
+@pytest.mark.parametrize("name", [one for one in EXAMPLES if "spark" not in one])
+def test_the_examples_run(told: str, directory: str, name: str) -> None:
+    command = [sys.executable, os.path.join(directory, "security", name)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+
+
+def test_a_killed_node_comes_back(told: str, directory: str) -> None:
+    ok("kill", "2", "-d", directory)
+    ok("start", "2", "-d", directory)
+    ok("stop", "3", "-d", directory)
+    ok("start", "-d", directory)
+    ok("topics", "create", "wide", "-p", "3", "--replicas", "3", "-d", directory)
+
+
+def test_it_grows_shrinks_and_starts_again_with_the_same_secrets(told: str, directory: str) -> None:
+    secrets, authority = secrets_of(directory), Path(directory, "security", "ca.crt").read_bytes()
+    own = Path(directory, "security", "node-1.pem").read_bytes()
+    ok("users", "add", "alice", "--password", "tea", "-d", directory)
+    ok("down", "-d", directory)
+    ok("up", "-n", "4", "--detach", "-d", directory)
+    assert Path(directory, "security", "node-4.pem").exists()
+    ok("topics", "create", "four", "-p", "1", "--replicas", "4", "-d", directory)
+    ok("shrink", "-n", "3", "--yes", "-d", directory)
+    assert not Path(directory, "security", "node-4.pem").exists()
+    ok("down", "-d", directory)
+    ok("up", "--detach", "-d", directory)
+    assert secrets_of(directory) == secrets
+    assert Path(directory, "security", "ca.crt").read_bytes() == authority
+    assert Path(directory, "security", "node-1.pem").read_bytes() == own
+    assert "alice" in ok("users", "list", "-d", directory)
+
+
+def test_deletion_removes_the_secrets(told: str, directory: str) -> None:
+    copy = f"{directory}-copy"
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.pid"))
+    ok("delete", "--yes", "-d", copy)
+    assert not os.path.exists(copy)
+
+
+def test_a_plain_cluster_is_secured_and_keeps_its_records(tmp_path: Path) -> None:
+    where = str(tmp_path / "c")
+    try:
+        ok("up", "--separate", "--detach", "--port", "0", "-d", where)
+        ok("topics", "create", "old", "-d", where)
+        ok("produce", "old", "-m", "kept", "-d", where)
+        ok("down", "-d", where)
+        ok("up", "--secure", "--detach", "-d", where)
+        assert ok("consume", "old", "-n", "1", "-d", where) == "kept\n"
+        assert raftwerk("topics", "list", "-b", load_plan(where).bootstrap).returncode == 1
+    finally:
+        raftwerk("down", "-d", where)
