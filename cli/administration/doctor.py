@@ -42,7 +42,9 @@ def doctor(
       raftwerk doctor -b broker:9092 --json
       raftwerk doctor -c server.properties             before a node's first start
     """
-    from ...cluster.client.doctor import FAILURE, examine_cluster, examine_config, examine_local_logs, examine_machine
+    from ...cluster.doctor.cluster_checks import examine_cluster
+    from ...cluster.doctor.findings import FAILURE
+    from ...cluster.doctor.node_checks import examine_config, examine_local_logs, examine_machine
 
     found = examine_machine()
     for file in files:

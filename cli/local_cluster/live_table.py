@@ -153,14 +153,7 @@ class LiveTable:
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",
         ]
-        return [*map(Cell, texts), self._state(node_id, pid, controller)]
-
-    def _state(self, node_id: int, pid: int | None, controller: int | None) -> Cell:
-        if pid is None:
-            return Cell(self._supervisor.notes.get(node_id, "down"), "red")
-        if is_paused(pid):
-            return Cell("paused", "yellow")
-        return Cell("active controller", "green") if node_id == controller else Cell("up")
+        return [*map(Cell, texts), node_state(child, pid, is_controller=node_id == controller)]
 
     def _cpu(self, pid: int | None) -> str:
         used, now = cpu_seconds(pid) if pid else None, time.monotonic()
@@ -169,3 +162,12 @@ class LiveTable:
         before = self._usage.get(pid)
         self._usage[pid] = _Usage(now, used)
         return "-" if before is None else f"{100 * (used - before.cpu_s) / (now - before.at):.0f} %"
+
+
+def node_state(child: Child, pid: int | None, *, is_controller: bool) -> Cell:
+    """What the table says of a node whose process is `pid`, None if it does not run."""
+    if pid is None:
+        return Cell((child.is_newest and child.death) or "down", "red")
+    if is_paused(pid):
+        return Cell("paused", "yellow")
+    return Cell("active controller", "green") if is_controller else Cell("up")

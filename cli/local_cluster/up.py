@@ -332,7 +332,7 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
                     supervisor.leave_out(node_id)  # raftwerk shrink has taken it out of the cluster
                 elif not child.alive and child.pid not in reported:
                     reported[child.pid] = now
-                    _report_death(child, supervisor, options, table is None)
+                    _report_death(child, options, table is None)
                 elif options.restart and _is_due(child, reported, now):
                     supervisor.start_node(node_id)
                     break
@@ -352,7 +352,7 @@ def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
     return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
 
 
-def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, print_it: bool) -> None:
+def _report_death(child: Child, options: _UpOptions, print_it: bool) -> None:
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     why = "" if code < 0 else f": {last_line(child.plan.log_file, child.log_start)}"
@@ -360,4 +360,4 @@ def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, pri
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()
-    supervisor.notes[child.plan.node_id] = f"{how.removeprefix('was ')}; {next_step.removesuffix(' again')}"
+    child.death = f"{how.removeprefix('was ')}; {next_step.removesuffix(' again')}"

@@ -41,6 +41,13 @@ class Child:
     """The size in bytes that its log file had when the process was started."""
     started_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
+    death: str = ""
+    """How the process ended, once that was noticed, and what starts it again."""
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether nobody has started the node again since, as `raftwerk start` does."""
+        return _read_pid(self.plan.pid_file) == self.pid
 
     @property
     def alive(self) -> bool:
@@ -80,7 +87,6 @@ class Supervisor:
         self._first_voters = plan.first_voters
         self._cuts = 0
         self.children: dict[int, Child] = {}
-        self.notes: dict[int, str] = {}
 
     def __enter__(self) -> Supervisor:
         return self

@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ...log.errors import LogDirError, UnformattedDirError
+from ...log.errors import DirFailedError, LogDirError, UnformattedDirError
 from ...log.manager.meta_properties import (
     format_dirs,
     make_durably,
     random_id,
     read_meta_properties,
     refuse_data_of_unknown_owner,
+    why_unusable,
 )
 from ...log.state.checkpoints import decode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
 from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
-from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
+from ..settings.format_advice import format_advice
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import voter_listeners
 from .bootstrap_features import write_levels
@@ -85,7 +86,7 @@ def format_node(
                 fresh.append(path)
             except OSError as error:
                 if not ignore_formatted:
-                    raise FormatError(f"Log directory {path} cannot be read: {os_reason(error)}.") from error
+                    raise FormatError(why_unusable(runtime.disk, path, error)) from error
         if config.metadata_log_dir in fresh or first_voters != FirstVoters():
             _check_choice(config, first_voters)
         if done and not ignore_formatted:
@@ -179,7 +180,7 @@ def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> N
         make_durably(runtime.disk, directory)
         runtime.disk.write_atomic(f"{directory}/{snapshot_name(LOG_BEGIN)}", data)
     except OSError as error:
-        raise FormatError(f"Log directory {log_dir} cannot be formatted: {os_reason(error)}.") from error
+        raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
 
 
 def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> None:
@@ -187,7 +188,7 @@ def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> Non
         make_durably(runtime.disk, log_dir)
         write_levels(runtime.disk, log_dir, levels)
     except OSError as error:
-        raise FormatError(f"Log directory {log_dir} cannot be formatted: {os_reason(error)}.") from error
+        raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
 
 
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
@@ -195,17 +196,18 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
 
     Raises `LogDirError`, which says what to do.
     """
+    refused: list[str] = []
     for path in config.all_dirs:
         try:
             found = read_meta_properties(runtime.disk, path)
-        except OSError:
+        except OSError as error:
+            refused.append(why_unusable(runtime.disk, path, error))
             continue  # `LogManager.acquire` decides whether the node can do without it
         if found is not None:
             return found.cluster_id
-    raise UnformattedDirError(
-        f"Log directory {config.all_dirs[0]} is not formatted: run `raftwerk format -t CLUSTER_ID -c "
-        "server.properties` first."
-    )
+    if refused:
+        raise DirFailedError(refused[0])
+    raise UnformattedDirError(f"Log directory {config.all_dirs[0]} is not formatted: {format_advice(config)}.")
 
 
 def _check_cluster_id(cluster_id: str) -> None:

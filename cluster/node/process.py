@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...log.errors import LogDirError
@@ -265,7 +265,7 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
     config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
-    return config.with_default_host(socket.gethostname())
+    return replace(config.with_default_host(socket.gethostname()), file=file)
 
 
 def _watch_stdin(asked_to_stop: asyncio.Event, links: NetworkCuts | None) -> None:

@@ -88,6 +88,8 @@ class NodeConfig:
     """Where other controllers reach this one's listeners, in the order of `controller.listener.names`."""
     protocols: Mapping[str, str] = field(default_factory=dict)
     """The security protocol of each listener's name."""
+    file: str | None = None
+    """The file that it was read from, so that advice can name it; None if it came from the environment alone."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:

@@ -9,8 +9,10 @@ The file `.kafka_cleanshutdown` says that everything was durable when the node s
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import os
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -32,7 +34,7 @@ from ..state.checkpoints import (
     render_offsets,
 )
 from .delayed_deletion import DelayedDeletion
-from .meta_properties import check_owner, read_meta_properties
+from .meta_properties import check_owner, read_meta_properties, why_unusable
 
 _logger = logging.getLogger(__name__)
 
@@ -189,6 +191,8 @@ class LogDirectory:
         """
         try:
             if not disk.is_dir(path):
+                if disk.exists(path):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
                 raise UnformattedDirError(
                     f"Log directory {path} does not exist: run `raftwerk format` first, or mount its disk, or take it "
                     "out of log.dirs, and what it held is fetched from other replicas."
@@ -200,7 +204,7 @@ class LogDirectory:
                 "stop that one, or set log.dirs to another directory."
             ) from error
         except OSError as error:
-            raise DirFailedError(f"Log directory {path} cannot be used: {error}.") from error
+            raise DirFailedError(why_unusable(disk, path, error)) from error
         try:
             found = read_meta_properties(disk, path)
             if found is None:
@@ -209,7 +213,7 @@ class LogDirectory:
             return cls(disk, path, found.directory_id, lock, takes_partitions, on_failed)
         except OSError as error:
             lock.release()
-            raise DirFailedError(f"Log directory {path} cannot be read: {error}.") from error
+            raise DirFailedError(why_unusable(disk, path, error)) from error
         except BaseException:
             lock.release()
             raise

@@ -5,10 +5,12 @@ Source: KIP-631 and KIP-858 for `meta.properties` version 1.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from ...runtime.os_errors import os_words
 from ...runtime.ports import Disk, Runtime
 from ..directory_names import is_partition_dir
 from ..errors import CorruptFileError, ForeignClusterError, ForeignNodeError, LogDirError
@@ -60,6 +62,32 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
         ) from error
 
 
+def why_unusable(disk: Disk, path: str, error: OSError) -> str:
+    """One sentence: why the operating system refuses a log directory, and the way out."""
+    what = f"Log directory {path} cannot be used"
+    other = "name another directory in log.dirs"
+    file = _file_in(disk, path)
+    if file is not None:
+        return f"{what}: {file} is a file, not a directory; {other}, or remove that file."
+    way_out = {
+        errno.EACCES: f"let the user of this process read and write it (chown), or {other}",
+        errno.EPERM: f"let the user of this process read and write it (chown), or {other}",
+        errno.EROFS: f"mount it for writing, or {other}",
+        errno.ENOSPC: f"make space, or {other}",
+        errno.EDQUOT: f"raise the user's quota, or {other}",
+        errno.EEXIST: f"it may be a link to what is not there; {other}",
+        errno.ENOENT: f"its parent takes no directories, as /proc does not; {other}",
+    }.get(error.errno or 0, f"repair its disk, or {other}")
+    return f"{what}: {os_words(error)}; {way_out}."
+
+
+def _file_in(disk: Disk, path: str) -> str | None:
+    """The first part of the path that is a file, where a directory has to be; None if there is none."""
+    parts = path.split("/")
+    starts = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((one for one in starts if one and disk.exists(one) and not disk.is_dir(one)), None)
+
+
 def refuse_data_of_unknown_owner(disk: Disk, path: str) -> None:
     """Raise `LogDirError` when a directory without `meta.properties` holds logs: they are another node's, or its own.
 
@@ -102,7 +130,7 @@ def format_dirs(
                 found = MetaProperties(cluster_id, node_id, directory_id)
                 runtime.disk.write_atomic(f"{path}/{META_PROPERTIES_FILE}", found.encode())
         except OSError as error:
-            raise LogDirError(f"Log directory {path} cannot be formatted: {error}.") from error
+            raise LogDirError(why_unusable(runtime.disk, path, error)) from error
         check_owner(path, found, cluster_id, node_id)
         ids.append(found.directory_id)
     return ids

@@ -14,18 +14,12 @@ from pathlib import Path
 import pytest
 from support.security.certificates import Authority
 
-from raftwerk.cluster.client import doctor
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.doctor import (
-    FAILURE,
-    OK,
-    WARNING,
-    LeaderlessPartition,
-    examine_cluster,
-    examine_config,
-    examine_local_logs,
-)
 from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
+from raftwerk.cluster.doctor import cluster_checks, node_checks
+from raftwerk.cluster.doctor.cluster_checks import LeaderlessPartition, examine_cluster
+from raftwerk.cluster.doctor.findings import FAILURE, OK, WARNING, Finding
+from raftwerk.cluster.doctor.node_checks import examine_config, examine_local_logs
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.settings.listener_checks import certificate_end, certificate_problem
 from raftwerk.cluster.testing.cluster import TestCluster
@@ -42,23 +36,23 @@ def partition(isr: tuple[int, ...], *, leader: int = 1, number: int = 0) -> Part
 
 
 def test_partitions_in_order_are_one_good_finding() -> None:
-    (found,) = doctor._partitions(view(partition((1, 2, 3))))
+    (found,) = cluster_checks._partitions(view(partition((1, 2, 3))))
     assert (found.level, found.what) == (OK, "all replicas of 1 partition are in sync")
 
 
 def test_missing_replicas_and_leaders_are_named() -> None:
-    found = list(doctor._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
+    found = list(cluster_checks._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
     assert [(one.level, one.what) for one in found] == [
         (WARNING, "1 partition without all replicas in sync: t-0 (without 3)"),
     ]
     many = [partition((1,), number=number) for number in range(8)]
-    (found_many,) = doctor._partitions(view(*many))
+    (found_many,) = cluster_checks._partitions(view(*many))
     assert found_many.what.endswith("; and 3 more")
 
 
 def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
     def told(*partitions: LeaderlessPartition) -> list[tuple[str, str]]:
-        found = list(doctor._leaderless(partitions, {1, 2, 3}))
+        found = list(cluster_checks._leaderless(partitions, {1, 2, 3}))
         assert all(one.level == FAILURE for one in found)
         return [(one.what, one.way_out) for one in found]
 
@@ -93,11 +87,11 @@ def test_a_broker_that_has_just_died_is_to_be_started() -> None:
 
 @pytest.mark.process
 def test_the_eligible_leaders_are_asked_of_the_cluster() -> None:
-    async def examine(bootstrap: str) -> list[doctor.Finding]:
+    async def examine(bootstrap: str) -> list[Finding]:
         async with ClusterClient(bootstrap) as client:
             view = await client.metadata()
             live = {one.node_id for one in view.brokers}
-            return list(doctor._leaderless(await doctor._leaderless_partitions(client, view), live))
+            return list(cluster_checks._leaderless(await cluster_checks._leaderless_partitions(client, view), live))
 
     with TestCluster.start(2, separate=True) as cluster:
         cluster.create_topic("t", partitions=2, replicas=1)
@@ -111,11 +105,11 @@ def test_the_eligible_leaders_are_asked_of_the_cluster() -> None:
     assert found.what.endswith("(eligible to lead: 2)") and "start broker 2:" in found.way_out
 
 
-def open_for(state: str, seconds: int) -> doctor.Finding:
+def open_for(state: str, seconds: int) -> Finding:
     partition = TopicPartition("t", 0)
     view = TransactionView("transfers-1", state, 2, 17, 3, 900_000, 1_000_000, (partition,))
     part = OpenTransaction(partition, 17, 3, 0, 41, 1_000_500)
-    return doctor._long_transaction(view, [part], 1_000_000 + seconds * 1000)
+    return cluster_checks._long_transaction(view, [part], 1_000_000 + seconds * 1000)
 
 
 def test_a_long_transaction_is_told_with_its_end() -> None:
@@ -137,28 +131,28 @@ def test_a_long_transaction_is_told_with_its_end() -> None:
 
 def test_min_isr_above_the_replication_factor() -> None:
     healthy = view(partition((1, 2, 3)))
-    assert [one.level for one in doctor._min_isr(healthy, {"t": 2})] == []
-    (tight,) = doctor._min_isr(healthy, {"t": 3})
+    assert [one.level for one in cluster_checks._min_isr(healthy, {"t": 2})] == []
+    (tight,) = cluster_checks._min_isr(healthy, {"t": 3})
     assert (tight.level, tight.way_out) == (WARNING, "set it to 2")
-    (impossible,) = doctor._min_isr(healthy, {"t": 4})
+    (impossible,) = cluster_checks._min_isr(healthy, {"t": 4})
     assert impossible.what == "t: min.insync.replicas=4 is more than its 3 replicas"
-    (refused,) = doctor._min_isr(view(partition((1,))), {"t": 2})
+    (refused,) = cluster_checks._min_isr(view(partition((1,))), {"t": 2})
     assert refused.level == FAILURE and "acks=all is refused" in refused.what
 
 
 def test_slow_validation_is_found() -> None:
-    assert doctor._record_scan(True).level == OK
-    slow = doctor._record_scan(False)
+    assert node_checks._record_scan(True).level == OK
+    slow = node_checks._record_scan(False)
     assert slow.level == WARNING and "in Python" in slow.what and "C compiler" in str(slow.way_out)
 
 
 def test_a_wrong_clock_is_found() -> None:
     asked, answered = 1_000_000, 1_000_200
-    assert doctor._clock(1, 1_000_100, asked, answered).level == OK
-    assert doctor._clock(1, 1_004_000, asked, answered).level == OK
-    ahead = doctor._clock(1, 1_300_200, asked, answered)
+    assert cluster_checks._clock(1, 1_000_100, asked, answered).level == OK
+    assert cluster_checks._clock(1, 1_004_000, asked, answered).level == OK
+    ahead = cluster_checks._clock(1, 1_300_200, asked, answered)
     assert (ahead.level, ahead.what) == (WARNING, "the clock of node 1 is 300 s ahead of this machine's")
-    behind = doctor._clock(2, 910_000, asked, answered)
+    behind = cluster_checks._clock(2, 910_000, asked, answered)
     assert "90 s behind" in behind.what and "NTP" in behind.way_out
 
 
@@ -205,9 +199,9 @@ def own_address() -> str:
 
 def test_mixed_versions_are_found() -> None:
     new, old = frozenset({(0, 0, 13), (1, 0, 18)}), frozenset({(0, 0, 12), (1, 0, 18)})
-    (same,) = doctor._versions({1: new, 2: new})
+    (same,) = cluster_checks._versions({1: new, 2: new})
     assert same.level == OK
-    (mixed,) = doctor._versions({1: new, 2: old, 3: new})
+    (mixed,) = cluster_checks._versions({1: new, 2: old, 3: new})
     assert mixed.level == WARNING and mixed.what.startswith("brokers 2 serve other versions")
 
 
@@ -283,7 +277,7 @@ def test_a_port_where_nothing_listens() -> None:
 
 
 def test_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cluster_checks, "_TIMEOUT_S", 0.2)
     with socket.socket() as paused:  # its kernel accepts connections, as that of a process after SIGSTOP does
         paused.bind(("127.0.0.1", 0))
         paused.listen()
@@ -303,7 +297,9 @@ def test_a_configuration_is_tried_on_this_machine(tmp_path: Path) -> None:
     path = plan.nodes[0].properties_file
     found = examine_config(path)
     assert FAILURE not in [one.level for one in found]
-    assert any("is not formatted" in one.what and "raftwerk format" in one.way_out for one in found)
+    assert any(
+        "is not formatted" in one.what and f"raftwerk format -t CLUSTER_ID -c {path}" in one.way_out for one in found
+    )
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=7\nversion=1\n")
     assert any("belongs to node 7" in one.what for one in examine_config(path) if one.level == FAILURE)
@@ -377,3 +373,23 @@ def test_a_cluster_is_found_again_from_its_files(tmp_path: Path) -> None:
     assert [(one.node_id, one.port, one.controller_port) for one in found.nodes] == [
         (one.node_id, one.port, one.controller_port) for one in plan.nodes
     ]
+
+
+@pytest.mark.parametrize(
+    ("directory", "told"),
+    [
+        ("file", "cannot be a log directory: {tmp}/file is a file"),
+        ("file/below", "cannot be a log directory: {tmp}/file is a file"),
+        ("/proc/nope", "cannot be a log directory: the file system at /proc keeps no files"),
+    ],
+)
+def test_what_cannot_be_a_log_directory_is_told_so(tmp_path: Path, directory: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    path = str(tmp_path / directory)
+    file = Path(plan.nodes[0].properties_file)
+    file.write_text(file.read_text().replace(plan.nodes[0].data_dir, path))
+    (found,) = [one for one in examine_config(str(file)) if path in one.what]
+    assert (found.level, found.what) == (FAILURE, f"{path} {told.format(tmp=tmp_path)}")
+    assert "another directory" in found.way_out

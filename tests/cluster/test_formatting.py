@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -12,14 +15,18 @@ from raftwerk.cluster.node.bootstrap_features import choose_levels, read_levels
 from raftwerk.cluster.node.formatting import (
     FirstVoters,
     FormatError,
+    cluster_id_of,
     format_node,
     formatted_directory_id,
     parse_controllers,
 )
+from raftwerk.cluster.settings.format_advice import format_advice
 from raftwerk.cluster.settings.node_config import NodeConfig
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, bootstrap_records
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord
+from raftwerk.log.errors import DirFailedError, UnformattedDirError
+from raftwerk.log.manager.meta_properties import why_unusable
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.driver.raft_driver import metadata_log_dir
 from raftwerk.raft.snapshots.snapshot_store import SnapshotStore
@@ -196,3 +203,42 @@ def test_an_interrupted_formatting_can_be_repeated(tmp_path: Path, runtime: Runt
     for path in settings.log_dirs:
         (Path(path) / "meta.properties").unlink()
     assert len(format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=standalone)) == 2
+
+
+@pytest.mark.parametrize("below", ["", "/deeper/still"])
+def test_a_log_directory_that_is_a_file_is_told_as_one(tmp_path: Path, runtime: Runtime, below: str) -> None:
+    (tmp_path / "file").touch()
+    settings = config(tmp_path, log_dirs=f"{tmp_path}/file{below}", **STATIC)
+    said = f"{tmp_path}/file is a file, not a directory; name another directory in log.dirs, or remove that file."
+    with pytest.raises(FormatError) as refused:
+        format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False)
+    assert str(refused.value) == f"Log directory {tmp_path}/file{below} cannot be used: {said}"
+    assert format_node(settings, runtime, CLUSTER_ID, ignore_formatted=True) == []
+    with pytest.raises(DirFailedError) as unusable:
+        cluster_id_of(settings, runtime)
+    assert str(unusable.value) == str(refused.value)
+
+
+def test_the_refusals_of_the_operating_system_have_a_way_out(tmp_path: Path, runtime: Runtime) -> None:
+    def told(number: int) -> str:
+        return why_unusable(runtime.disk, str(tmp_path), OSError(number, os.strerror(number)))
+
+    assert told(errno.EACCES).endswith(
+        "permission denied; let the user of this process read and write it (chown), or name another directory in "
+        "log.dirs."
+    )
+    assert "read-only file system; mount it for writing" in told(errno.EROFS)
+    assert "input/output error; repair its disk" in told(errno.EIO)
+    with pytest.raises(FormatError, match="/proc/nope cannot be used: no such file or directory; its parent takes no"):
+        format_node(config(tmp_path, log_dirs="/proc/nope", **STATIC), runtime, CLUSTER_ID, ignore_formatted=False)
+
+
+def test_the_command_that_formats_is_the_one_for_this_node(tmp_path: Path, runtime: Runtime) -> None:
+    static, dynamic = config(tmp_path, **STATIC), config(tmp_path)
+    assert format_advice(static).startswith("start it with raftwerk node --format CLUSTER_ID, with the cluster's id")
+    named = format_advice(replace(static, file="conf/one.properties"))
+    assert named.startswith("run raftwerk format -t CLUSTER_ID -c conf/one.properties, with")
+    assert " -c one.properties --standalone, with" in format_advice(replace(dynamic, file="one.properties"))
+    with pytest.raises(UnformattedDirError) as unformatted:
+        cluster_id_of(replace(static, file="conf/one.properties"), runtime)
+    assert str(unformatted.value) == f"Log directory {tmp_path}/one is not formatted: {named}."

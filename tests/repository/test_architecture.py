@@ -26,7 +26,7 @@ ALL_PACKAGES = ("runtime", *NODE_PACKAGES, "bench", "pipeline", "cli")
 PROCESS_EDGE = (
     "cluster/node/process.py",
     "cluster/local/*.py",
-    "cluster/client/doctor.py",
+    "cluster/doctor/*.py",
     "cluster/metrics/*.py",
     "cluster/testing/*.py",
     "wire/generate_messages.py",

@@ -10,12 +10,13 @@ from uuid import UUID
 import pytest
 from support.e2e.command import fails, ok, raftwerk
 
-from raftwerk.cluster.client import doctor
 from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.doctor import OK, WARNING, examine_cluster
 from raftwerk.cluster.client.quorum_client import QuorumClient, QuorumReplica, QuorumView, SilentVoter, silent_in
+from raftwerk.cluster.doctor import cluster_checks
+from raftwerk.cluster.doctor.cluster_checks import examine_cluster
+from raftwerk.cluster.doctor.findings import OK, WARNING
 from raftwerk.cluster.testing.cluster import TestCluster
 
 
@@ -32,16 +33,16 @@ def test_voters_that_do_not_fetch_are_silent() -> None:
 
 
 def test_a_silent_voter_is_told_with_the_way_out() -> None:
-    (found,) = doctor._voters(3, [SilentVoter(103, None)])
+    (found,) = cluster_checks._voters(3, [SilentVoter(103, None)])
     assert found.level == WARNING
     assert found.what == (
         "controller 103, a voter of the quorum, has never fetched from the quorum's leader: if one more fails, topics "
         "and leaders cannot change"
     )
     assert "start controller 103; if it is gone for good, raftwerk quorum remove-controller 103" in found.way_out
-    (found,) = doctor._voters(5, [SilentVoter(5, 9000)])
+    (found,) = cluster_checks._voters(5, [SilentVoter(5, 9000)])
     assert found.what.endswith("for 9 s: 1 more may fail")
-    assert [one.level for one in doctor._voters(3, [])] == [OK]
+    assert [one.level for one in cluster_checks._voters(3, [])] == [OK]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from raftwerk.cli.local_cluster.live_table import node_state
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.local.supervisor import node_pid, stop_by_pid_files
+from raftwerk.cluster.local.supervisor import Child, node_pid, stop_by_pid_files
 
 
 @contextmanager
@@ -44,3 +45,20 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
         assert node_pid(node) == own.pid
         assert list(stop_by_pid_files(node.directory).pids) == [1]
         assert own.wait() < 0
+
+
+@pytest.mark.process
+def test_how_a_node_died_is_shown_until_it_is_started_again(tmp_path: Path) -> None:
+    (node,) = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000)).nodes
+    Path(node.directory).mkdir()
+    with process("raftwerk", "node", node.properties_file) as killed:
+        child = Child(node, killed, None)
+        Path(node.pid_file).write_text(f"{killed.pid}\n")
+        assert node_state(child, killed.pid, is_controller=False).text == "up"
+        killed.kill()
+        killed.wait()
+        assert node_state(child, None, is_controller=False).text == "down"
+        child.death = "killed by signal 9; raftwerk start 1 starts it"
+        assert node_state(child, None, is_controller=False).text == child.death
+        Path(node.pid_file).write_text(f"{killed.pid + 1}\n")  # `raftwerk start 1`, and then `raftwerk stop 1`
+        assert node_state(child, None, is_controller=False).text == "down"

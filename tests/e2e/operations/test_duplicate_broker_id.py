@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.client.doctor import FAILURE, examine_cluster
+from raftwerk.cluster.doctor.cluster_checks import examine_cluster
+from raftwerk.cluster.doctor.findings import FAILURE
 from raftwerk.cluster.local.free_ports import why_not_free
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 from raftwerk.cluster.settings.properties import format_properties

@@ -17,6 +17,7 @@ from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.directory_names import parse_dir_name
 from raftwerk.log.errors import (
     CorruptFileError,
+    DirFailedError,
     DirLockedError,
     ForeignClusterError,
     ForeignNodeError,
@@ -135,6 +136,9 @@ def test_a_directory_that_is_not_there_or_not_formatted() -> None:
         manager_of(runtime, "/nowhere").acquire()
     with pytest.raises(UnformattedDirError, match="/data is not formatted: run `raftwerk format` first"):
         manager_of(runtime).acquire()
+    disk.write_atomic("/data/file", b"")
+    with pytest.raises(DirFailedError, match="/data/file is a file, not a directory; name another directory"):
+        manager_of(runtime, "/data/file").acquire()
     disk.write_atomic("/data/meta.properties", b"version=1\ncluster.id=x\n")
     with pytest.raises(CorruptFileError, match=r"/data/meta.properties does not parse"):
         manager_of(runtime).acquire()

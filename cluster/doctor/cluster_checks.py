@@ -1,68 +1,43 @@
-"""Looks for common mistakes in a cluster, a configuration and this machine. Each finding is a sentence with a remedy.
-
-A cluster is examined as a client on this machine sees it. A configuration is read as a node would read it, and the
-ports and directories that it needs are tried.
-"""
+"""Looks for common mistakes in a cluster, as a client on this machine sees it."""
 
 from __future__ import annotations
 
-import os
-import resource
-import shutil
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from ...log.errors import LogDirError
-from ...log.manager.log_loading import METADATA_LOG
-from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
-from ...runtime.files.real_disk import RealDisk
-from ...runtime.loop import real_runtime
-from ...runtime.os_errors import os_words
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
-from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ..client.client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
+from ..client.cluster_client import (
+    CURRENT_LOGIN,
+    NO_ANSWER,
+    ClusterClient,
+    ClusterView,
+    no_answer_reason,
+    parse_bootstrap,
+)
+from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
+from ..client.quorum_client import SILENT_VOTER_MS, QuorumClient, SilentVoter
+from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
-from ..local.free_ports import why_not_free
-from ..local.layout import load_plan
-from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
-from ..settings.node_config import ConfigError, NodeConfig, load_config
-from ..settings.properties import parse_properties
-from .client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
-from .cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, parse_bootstrap
-from .peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from .quorum_client import SILENT_VOTER_MS, QuorumClient, SilentVoter
-from .transaction_client import OpenTransaction, TransactionClient, TransactionView
+from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 
-OK, WARNING, FAILURE = "ok", "warning", "failure"
-_FEW_DESCRIPTORS = 4096
-_LITTLE_SPACE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 3.0
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _TRANSACTION_MAX_TIMEOUT = "transaction.max.timeout.ms"
 LONG_OPEN_MS = 60_000
 """How long a transaction may be open before it is reported."""
 _NAMED_PARTITIONS = 5
-_FULL_BYTES = 64 * 1024**2
 _CLOCK_OFF_MS = 5_000
-_META_VERSIONS = (None, "0", "1")
 
 Apis: TypeAlias = frozenset[tuple[int, int, int]]
 """The key, lowest and highest version of every API that a broker serves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `way_out` is the remedy; it is empty when nothing is wrong."""
-
-    level: str
-    what: str
-    way_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +53,6 @@ class LeaderlessPartition:
     eligible: tuple[int, ...]
     last_known: tuple[int, ...]
     offline: tuple[int, ...]
-
-
-# ---- a cluster
 
 
 async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with raftwerk up") -> list[Finding]:
@@ -168,7 +140,7 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
     usual = max(served.values(), key=lambda apis: sum(one == apis for one in served.values()))
     others = [broker_id for broker_id, apis in served.items() if apis != usual]
     if others:
-        what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
+        what = f"brokers {ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
         yield Finding(WARNING, what, "bring all brokers to one version; during an upgrade this is normal")
     elif len(served) > 1:
         yield Finding(OK, f"Kafka's APIs have the same versions on {counted(len(served), 'broker')}")
@@ -228,14 +200,8 @@ async def _controller_listeners(client: ClusterClient) -> list[Finding]:
                 continue
             reached, _ = await _reach(one.host, one.port, "")
             if reached.level == OK:
-                found.append(_exposed(f"the listener {one.host}:{one.port} of controller {node.node_id} answers here"))
+                found.append(exposed(f"the listener {one.host}:{one.port} of controller {node.node_id} answers here"))
     return found
-
-
-def _exposed(what: str) -> Finding:
-    harm = "whoever reaches it can vote, move leaders and stop brokers"
-    way_out = "let only the cluster's own machines reach it: another address in listeners, or a firewall (SECURITY.md)"
-    return Finding(WARNING, f"{what}, and it is not secured: {harm}", way_out)
 
 
 def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> Finding:
@@ -288,7 +254,7 @@ def _leaderless(partitions: Sequence[LeaderlessPartition], live: Collection[int]
     """
     waiting = [one for one in partitions if one.eligible]
     if waiting:
-        told = _some([f"{one.name} (eligible to lead: {_ids(one.eligible)})" for one in waiting])
+        told = some([f"{one.name} (eligible to lead: {ids(one.eligible)})" for one in waiting])
         down = sorted({broker for one in waiting for broker in one.eligible if broker not in live})
         elsewhere = sorted(
             {broker for one in waiting for broker in one.eligible if broker in live and broker in one.offline}
@@ -304,18 +270,18 @@ def _leaderless(partitions: Sequence[LeaderlessPartition], live: Collection[int]
         if others:
             ways.append(f"if the eligible brokers are gone for good, {_unclean_election(others)}")
         if alone:
-            what = f"no other broker has a replica of {_some([one.name for one in alone])}"
+            what = f"no other broker has a replica of {some([one.name for one in alone])}"
             ways.append(f"{what}: if its broker is gone for good, so are the records; make the topic anew")
         yield Finding(FAILURE, f"{counted(len(waiting), 'partition')} without a leader: {told}", "; ".join(ways))
     lost = [one for one in partitions if not one.eligible]
     if lost:
-        names = [f"{one.name} (replicas: {_ids(one.replicas)}; led last by: {_ids(one.last_known)})" for one in lost]
+        names = [f"{one.name} (replicas: {ids(one.replicas)}; led last by: {ids(one.last_known)})" for one in lost]
         what = f"{counted(len(lost), 'partition')} without a leader and without a replica that may lead"
         cause = (
             "no replica is known to have all acked records, as after a start with an empty or another log directory "
             "under the same node.id: if the former directory exists, start the broker with it first"
         )
-        yield Finding(FAILURE, f"{what}: {_some(names)}", f"{cause}; then {_unclean_election(lost)}")
+        yield Finding(FAILURE, f"{what}: {some(names)}", f"{cause}; then {_unclean_election(lost)}")
 
 
 def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
@@ -336,14 +302,14 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
                 has_leaders = False
             elif len(one.isr) < len(one.replicas):
                 missing = [replica for replica in one.replicas if replica not in one.isr]
-                behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
+                behind.append(f"{topic.name}-{one.partition} (without {ids(missing)})")
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
             "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
-        yield Finding(WARNING, f"{what}: {_some(behind)}", way_out)
+        yield Finding(WARNING, f"{what}: {some(behind)}", way_out)
     if has_leaders and not behind:
         yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync")
 
@@ -394,7 +360,7 @@ async def _hanging_transactions(client: ClusterClient, view: ClusterView) -> Fin
     if not hanging:
         return Finding(OK, "no transaction hangs")
     names = [f"{one.partition} from offset {one.start_offset} on" for one in hanging]
-    what = f"{counted(len(hanging), 'transaction')} that no coordinator will end: {_some(names)}"
+    what = f"{counted(len(hanging), 'transaction')} that no coordinator will end: {some(names)}"
     way_out = "raftwerk transactions find-hanging shows the commands that abort them"
     return Finding(FAILURE, f"{what}: read_committed consumers wait there", way_out)
 
@@ -410,7 +376,7 @@ async def _long_transactions(client: ClusterClient) -> list[Finding]:
 
 
 def _long_transaction(view: TransactionView, parts: Sequence[OpenTransaction], now_ms: int) -> Finding:
-    names = _some([f"{one.partition} from offset {one.start_offset} on" for one in parts])
+    names = some([f"{one.partition} from offset {one.start_offset} on" for one in parts])
     since = datetime.fromtimestamp(view.start_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     who = f"transactional id {view.transactional_id} (producer {view.producer_id})"
     what = f"the last stable offset stands still since {since}, for {_span(now_ms - view.start_ms)}, in {names}"
@@ -457,139 +423,3 @@ async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) 
                 raise RefusedError(row.error_code, f"the configuration of broker {broker.node_id}", row.error_message)
             longest_ms = max([longest_ms, *(int(one.value) for one in row.configs)])
     return longest_ms
-
-
-# ---- a configuration, and this machine
-
-
-def examine_config(path: str) -> list[Finding]:
-    """Find what would keep a node with this server.properties from starting or running."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            config = load_config(file.read())
-    except OSError as error:
-        return [Finding(FAILURE, f"cannot read {path}: {error.strerror}", "name an existing server.properties")]
-    except ConfigError as error:
-        return [Finding(FAILURE, f"{path}: {one.key}: {one.reason}", one.way_out) for one in error.problems]
-    found = [Finding(OK, f"{path}: node {config.node_id}, {','.join(config['process.roles'])}")]
-    found += [Finding(WARNING, warning) for warning in config.warnings]
-    found += [_port(str(one), one.host, one.port) for one in config.listeners if one.port]
-    if config["metrics.port"]:
-        found.append(_port("the port for metrics", config["metrics.host"] or "", config["metrics.port"]))
-    found += [
-        _exposed(f"the controller listener {one} is open to other machines")
-        for one in config.controller_listeners
-        if not is_loopback(one.host) and one.protocol == "PLAINTEXT"
-    ]
-    problems, soon = security_problems(config, real_runtime())
-    found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in problems]
-    found += [Finding(WARNING, f"{one.key}: {one.reason}", one.way_out) for one in soon]
-    for directory in config.all_dirs:
-        found += _directory(directory, config)
-    return found
-
-
-def examine_machine() -> list[Finding]:
-    """Check this installation, and the limits of this process, which nodes started from here inherit."""
-    return [_file_limit(), _record_scan(scan_compiled)]
-
-
-def _record_scan(is_compiled: bool) -> Finding:
-    if is_compiled:
-        return Finding(OK, "records of produced batches are validated by compiled code")
-    return Finding(WARNING, SLOW_VALIDATION, "install a C compiler and the headers of Python, then raftwerk again")
-
-
-def _file_limit() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _FEW_DESCRIPTORS:
-        what = f"a process may open {soft} files: a node needs some for each partition and connection"
-        return Finding(WARNING, what, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}, or LimitNOFILE in systemd")
-    return Finding(OK, f"a process may open {soft} files")
-
-
-def _port(what: str, host: str, port: int) -> Finding:
-    reason = why_not_free(host, port)
-    if reason is None:
-        return Finding(OK, f"{what} is free")
-    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{port}')"
-    return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
-
-
-def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
-    existing = path
-    while not os.path.exists(existing):
-        existing = os.path.dirname(existing.rstrip("/")) or "/"
-    if not os.access(existing, os.W_OK):
-        yield Finding(FAILURE, f"{existing} cannot be written by this user", f"chown it, or set log.dirs (is {path})")
-        return
-    free = shutil.disk_usage(existing).free
-    if free < _FULL_BYTES:
-        way_out = "add space, or remove files that are not Raftwerk's, then start the node"
-        yield Finding(FAILURE, f"{path}: the disk is full", way_out)
-    elif free < _LITTLE_SPACE_BYTES:
-        way_out = "shorten retention, or add space: a full disk ends the node"
-        yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
-    yield from _damage(path)
-    meta: dict[str, Any] = {}
-    try:
-        with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
-            meta = parse_properties(file.read())
-    except OSError:
-        way_out = "run raftwerk format -t CLUSTER_ID -c server.properties, with the cluster's id on every node"
-        yield Finding(WARNING, f"{path} is not formatted", way_out)
-        return
-    if meta.get("version") not in _META_VERSIONS:
-        what = f"{path} was formatted by a newer version (meta.properties says version={meta['version']})"
-        yield Finding(FAILURE, what, "run that version, or format another directory")
-    elif meta.get("node.id") != str(config.node_id):
-        what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
-        yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
-    else:
-        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
-
-
-def examine_local_logs(directory: str) -> list[Finding]:
-    """Report damaged logs of the nodes of a local cluster, running or not."""
-    found: list[Finding] = []
-    for node in load_plan(directory).nodes:
-        try:
-            with open(node.properties_file, encoding="utf-8") as file:
-                config = load_config(file.read())
-        except (OSError, ConfigError) as error:
-            reason = os_words(error) if isinstance(error, OSError) else error
-            found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))
-        else:
-            found += [one for path in config.all_dirs for one in _damage(path)]
-    return found
-
-
-def _damage(path: str) -> Iterator[Finding]:
-    """Report logs that a node has found damaged, by its file in the log directory."""
-    try:
-        found = read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE))
-    except (OSError, LogDirError):
-        return
-    metadata_from = found.pop(METADATA_LOG, None)
-    if metadata_from is not None:
-        way_out = (
-            "restart a broker, which fetches the rest again; if it is a controller and a majority of the others runs, "
-            "stop it, empty its log directory, format it again and start it"
-        )
-        yield Finding(FAILURE, f"{path}: the metadata log is damaged from offset {metadata_from} on", way_out)
-    if found:
-        names = _some([f"{tp} from offset {offset} on" for tp, offset in found.items()])
-        way_out = (
-            "the node mends them from other replicas; where there is none, restore a copy, or remove the damaged"
-            " segments (raftwerk log verify, raftwerk log repair); replace the disk if it happens again"
-        )
-        yield Finding(FAILURE, f"{path}: {len(found)} logs are damaged on the disk: {names}", way_out)
-
-
-def _ids(ids: Any) -> str:
-    return ", ".join(str(one) for one in ids) or "none"
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED_PARTITIONS
-    return "; ".join(names[:_NAMED_PARTITIONS]) + (f"; and {more} more" if more > 0 else "")

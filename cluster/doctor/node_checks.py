@@ -1,0 +1,170 @@
+"""Looks for common mistakes in the configuration of a node, in its log directories, and on this machine.
+
+A configuration is read as a node would read it, and the ports and directories that it needs are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...log.errors import LogDirError
+from ...log.manager.log_loading import METADATA_LOG
+from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
+from ...runtime.files.real_disk import RealDisk
+from ...runtime.loop import real_runtime
+from ...runtime.os_errors import os_words
+from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ..local.free_ports import why_not_free
+from ..local.layout import load_plan
+from ..settings.format_advice import format_advice
+from ..settings.listener_checks import security_problems
+from ..settings.network_addresses import is_loopback
+from ..settings.node_config import ConfigError, NodeConfig, load_config
+from ..settings.properties import parse_properties
+from .findings import FAILURE, OK, WARNING, Finding, exposed, some
+
+_FEW_DESCRIPTORS = 4096
+_LITTLE_SPACE_BYTES = 2 * 1024**3
+_FULL_BYTES = 64 * 1024**2
+_META_VERSIONS = (None, "0", "1")
+
+
+def examine_config(path: str) -> list[Finding]:
+    """Find what would keep a node with this server.properties from starting or running."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = replace(load_config(file.read()), file=path)
+    except OSError as error:
+        return [Finding(FAILURE, f"cannot read {path}: {os_words(error)}", "name an existing server.properties")]
+    except ConfigError as error:
+        return [Finding(FAILURE, f"{path}: {one.key}: {one.reason}", one.way_out) for one in error.problems]
+    found = [Finding(OK, f"{path}: node {config.node_id}, {','.join(config['process.roles'])}")]
+    found += [Finding(WARNING, warning) for warning in config.warnings]
+    found += [_port(str(one), one.host, one.port) for one in config.listeners if one.port]
+    if config["metrics.port"]:
+        found.append(_port("the port for metrics", config["metrics.host"] or "", config["metrics.port"]))
+    found += [
+        exposed(f"the controller listener {one} is open to other machines")
+        for one in config.controller_listeners
+        if not is_loopback(one.host) and one.protocol == "PLAINTEXT"
+    ]
+    problems, soon = security_problems(config, real_runtime())
+    found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in problems]
+    found += [Finding(WARNING, f"{one.key}: {one.reason}", one.way_out) for one in soon]
+    for directory in config.all_dirs:
+        found += _directory(directory, config)
+    return found
+
+
+def examine_machine() -> list[Finding]:
+    """Check this installation, and the limits of this process, which nodes started from here inherit."""
+    return [_file_limit(), _record_scan(scan_compiled)]
+
+
+def _record_scan(is_compiled: bool) -> Finding:
+    if is_compiled:
+        return Finding(OK, "records of produced batches are validated by compiled code")
+    return Finding(WARNING, SLOW_VALIDATION, "install a C compiler and the headers of Python, then raftwerk again")
+
+
+def _file_limit() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FEW_DESCRIPTORS:
+        what = f"a process may open {soft} files: a node needs some for each partition and connection"
+        return Finding(WARNING, what, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}, or LimitNOFILE in systemd")
+    return Finding(OK, f"a process may open {soft} files")
+
+
+def _port(what: str, host: str, port: int) -> Finding:
+    reason = why_not_free(host, port)
+    if reason is None:
+        return Finding(OK, f"{what} is free")
+    way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{port}')"
+    return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
+
+
+def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
+    existing = os.path.abspath(path)
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        way_out = "name another directory in log.dirs, or remove that file"
+        yield Finding(FAILURE, f"{path} cannot be a log directory: {existing} is a file", way_out)
+        return
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        what = f"{existing} cannot be read and written by this user"
+        yield Finding(FAILURE, what, f"chown it, or set log.dirs (is {path})")
+        return
+    usage = shutil.disk_usage(existing)
+    free = usage.free
+    if not usage.total:
+        what = f"{path} cannot be a log directory: the file system at {existing} keeps no files"
+        yield Finding(FAILURE, what, "name another directory in log.dirs")
+        return
+    if free < _FULL_BYTES:
+        way_out = "add space, or remove files that are not Raftwerk's, then start the node"
+        yield Finding(FAILURE, f"{path}: the disk is full", way_out)
+    elif free < _LITTLE_SPACE_BYTES:
+        way_out = "shorten retention, or add space: a full disk ends the node"
+        yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
+    yield from _damage(path)
+    meta: dict[str, Any] = {}
+    try:
+        with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
+            meta = parse_properties(file.read())
+    except FileNotFoundError:
+        yield Finding(WARNING, f"{path} is not formatted", format_advice(config))
+        return
+    except OSError as error:
+        yield Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
+        return
+    if meta.get("version") not in _META_VERSIONS:
+        what = f"{path} was formatted by a newer version (meta.properties says version={meta['version']})"
+        yield Finding(FAILURE, what, "run that version, or format another directory")
+    elif meta.get("node.id") != str(config.node_id):
+        what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
+        yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
+    else:
+        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
+
+
+def examine_local_logs(directory: str) -> list[Finding]:
+    """Report damaged logs of the nodes of a local cluster, running or not."""
+    found: list[Finding] = []
+    for node in load_plan(directory).nodes:
+        try:
+            with open(node.properties_file, encoding="utf-8") as file:
+                config = load_config(file.read())
+        except (OSError, ConfigError) as error:
+            reason = os_words(error) if isinstance(error, OSError) else error
+            found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))
+        else:
+            found += [one for path in config.all_dirs for one in _damage(path)]
+    return found
+
+
+def _damage(path: str) -> Iterator[Finding]:
+    """Report logs that a node has found damaged, by its file in the log directory."""
+    try:
+        found = read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE))
+    except (OSError, LogDirError):
+        return
+    metadata_from = found.pop(METADATA_LOG, None)
+    if metadata_from is not None:
+        way_out = (
+            "restart a broker, which fetches the rest again; if it is a controller and a majority of the others runs, "
+            "stop it, empty its log directory, format it again and start it"
+        )
+        yield Finding(FAILURE, f"{path}: the metadata log is damaged from offset {metadata_from} on", way_out)
+    if found:
+        names = some([f"{tp} from offset {offset} on" for tp, offset in found.items()])
+        way_out = (
+            "the node mends them from other replicas; where there is none, restore a copy, or remove the damaged"
+            " segments (raftwerk log verify, raftwerk log repair); replace the disk if it happens again"
+        )
+        yield Finding(FAILURE, f"{path}: {len(found)} logs are damaged on the disk: {names}", way_out)
