@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...runtime.os_errors import os_words
+
 if TYPE_CHECKING:
     from .layout import ClusterPlan, NodePlan
 
@@ -35,7 +37,7 @@ def why_not_free(host: str, port: int) -> str | None:
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 return _NO_ADDRESS
-            return error.strerror or str(error)
+            return os_words(error)
     return None
 
 
@@ -45,25 +47,29 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
     Its text names the option that changes the port. The controllers of a cluster that is not new keep their ports.
     """
     planned: dict[tuple[str, int], str] = {}
-    wrong: list[str] = []
-    is_clash = False
+    twice: list[str] = []
+    refused: dict[str, list[str]] = {}
     ways_out: dict[str, None] = {}
     for node in plan.nodes:
         for use, host, port in _ports(node):
-            what = f"port {port} for the {use} of node {node.node_id}"
-            other = planned.setdefault((host, port), what)
-            reason = why_not_free(host, port) if other == what else f"it is {other}, too"
-            is_clash |= other != what
-            if reason is not None:
-                wrong.append(f"{what}: {reason}")
-                is_fixed = use == _CONTROLLER and not is_new
-                way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
-                if reason in (_NO_ADDRESS, _NO_NAME):
-                    way_out = f"{host} is not of this machine: --host chooses another"
-                ways_out[way_out] = None
+            user = f"the {use} of node {node.node_id}"
+            other = planned.setdefault((host, port), user)
+            reason = why_not_free(host, port) if other == user else None
+            if other != user:
+                twice.append(f"port {port} is planned for {other} and for {user}")
+            elif reason is not None:
+                refused.setdefault(reason, []).append(f"port {port} for {user}")
+            else:
+                continue
+            is_fixed = use == _CONTROLLER and not is_new
+            way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
+            if reason in (_NO_ADDRESS, _NO_NAME):
+                way_out = f"{host} is not of this machine: --host chooses another"
+            ways_out[way_out] = None
+    wrong = twice + [f"cannot listen on {', '.join(ports)}: {reason}" for reason, ports in refused.items()]
     if wrong:
-        error = ValueError if is_clash else PortTakenError
-        raise error(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
+        error = ValueError if twice else PortTakenError
+        raise error(f"{'; '.join(wrong)}; {', '.join(ways_out)}")
 
 
 def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:

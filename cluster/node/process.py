@@ -148,6 +148,7 @@ def formatted_controller(file: str) -> Voter:
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+    from ..settings.listener_checks import security_problems
     from .errors import NodeFailedError
     from .formatting import FirstVoters, FormatChoiceError, FormatError, format_node
     from .node import Node
@@ -184,7 +185,8 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         reason = str(error)
         code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
     except ConfigError as error:
-        return _refuse(error)
+        others, _ = security_problems(config, runtime)
+        return _refuse(ConfigError(dict.fromkeys((*error.problems, *others))))
     finally:
         await node.stop()
         if exporter is not None:

@@ -7,23 +7,32 @@ its value, the reason and the way out. All problems are reported at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS, SECURITY_PROTOCOLS
 from ...wire.config_def import ConfigKey, InvalidValue, shown
-from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
-from .authorizer_settings import authorizer_warnings, check_authorizer
 from .properties import parse_properties, properties_from_env
+from .relations import check_values_together, relation_warnings
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
-QUORUM_FETCH_WAIT_MS = 500
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
 _LISTENER_CONFIG = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
+
+
+_OF_NO_NODE: Mapping[str, Any] = {"node.id": -1, "process.roles": ()}
+"""What required settings are taken for, where they are wrong, so that the others can be checked."""
+_BETWEEN_LISTENERS = {
+    "listeners",
+    "advertised.listeners",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+}
+_OF_LISTENERS = _BETWEEN_LISTENERS | {"process.roles", "listener.security.protocol.map", "controller.listener.names"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +195,33 @@ def load_config(
             raise ConfigError([Problem("server.properties", "...", str(error), "correct the escape")]) from None
     properties.update(properties_from_env(environ or {}))
     overridden = []
+    problems: list[Problem] = []
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
-            raise ConfigError([Problem("--override", override, "it is no key=value", "write --override key=value")])
+            problems.append(Problem("--override", override, "it is no key=value", "write --override key=value"))
+            continue
         properties[key.strip()] = value.strip()
         overridden.append(key.strip())
-    check_names(overridden, properties)
-    return NodeConfig.from_properties(properties)
+    problems += _misspelt_among(overridden, properties)
+    try:
+        config = NodeConfig.from_properties(properties)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    return config
 
 
 def check_names(given: Iterable[str], properties: Mapping[str, str]) -> None:
     """Raise `ConfigError` when a name among `given` is probably misspelt. `properties` have all settings."""
-    misspelt = misspelt_names(given, properties)
+    misspelt = _misspelt_among(given, properties)
     if misspelt:
-        raise ConfigError([_misspelt(name, properties[name]) for name in misspelt])
+        raise ConfigError(misspelt)
+
+
+def _misspelt_among(given: Iterable[str], properties: Mapping[str, str]) -> list[Problem]:
+    return [_misspelt(name, properties[name]) for name in misspelt_names(given, properties)]
 
 
 def _misspelt(name: str, value: str) -> Problem:
@@ -231,15 +252,15 @@ class _Builder:
     def build(self) -> NodeConfig:
         """The configuration. Raises `ConfigError` with all problems."""
         self._read_values()
-        self._stop_if_wrong()
         protocols = self._read_protocol_map()
         listeners = self._read_listeners("listeners", self.values["listeners"], protocols)
         advertised = self._read_listeners("advertised.listeners", self.values["advertised.listeners"], protocols)
         voters, bootstrap = self._read_voters(), self._read_bootstrap()
-        self._stop_if_wrong()
         config = NodeConfig(self.values, self.properties, listeners, advertised, voters, (), bootstrap)
-        self.problems += check_relations(config, self.properties)
-        self._stop_if_wrong()
+        wrong = {"node.id" if one.key == "broker.id" else one.key for one in self.problems}
+        self.problems += [one for one in check_relations(config, self.properties) if not _may_follow(one, wrong)]
+        if self.problems:
+            raise ConfigError(self.problems)
         self.warnings += relation_warnings(config)
         if self.without_effect:
             names = ", ".join(self.without_effect)
@@ -256,10 +277,6 @@ class _Builder:
         """Note a problem."""
         self.problems.append(Problem(key, self.properties.get(key), reason, way_out))
 
-    def _stop_if_wrong(self) -> None:
-        if self.problems:
-            raise ConfigError(self.problems)
-
     def _read_values(self) -> None:
         for name, given in self.properties.items():
             if name not in BROKER_CONFIGS:
@@ -274,8 +291,8 @@ class _Builder:
                 self._read_value(key, text)
             elif key.is_required and not (key.name == "node.id" and "broker.id" in self.properties):
                 self.refuse(key.name, "it is required", f"set it: {key.doc}")
-            else:
-                self.values[key.name] = key.default_value
+            if key.name not in self.values:  # it is not set, or refused
+                self.values[key.name] = _OF_NO_NODE.get(key.name, key.default_value)
 
     def _read_unknown(self, name: str, text: str) -> None:
         of_listener = listener_config(name)
@@ -379,6 +396,13 @@ def _advertised_controller(config: NodeConfig) -> tuple[Listener, ...]:
     return tuple(replace(one, host="" if one.host in ("0.0.0.0", "::") else one.host) for one in found)
 
 
+def _may_follow(problem: Problem, wrong: Set[str]) -> bool:
+    """Whether a problem between values may be gone when the settings `wrong` are corrected."""
+    said = f"{problem.reason} {problem.way_out}"
+    of_listeners = problem.key in _BETWEEN_LISTENERS and not wrong.isdisjoint(_OF_LISTENERS)
+    return problem.key in wrong or of_listeners or any(name in said for name in wrong)
+
+
 def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[Problem]:
     """What is wrong between values that are each valid by themselves."""
     problems: list[Problem] = []
@@ -390,212 +414,5 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
             value = f"{default} (the default)"
         problems.append(Problem(key, value, reason, way_out))
 
-    _check_quorum(config, refuse)
-    _check_listeners(config, refuse)
-    _check_ports(config, refuse)
-    _check_dirs(config, refuse)
-    _check_timeouts(config, refuse)
-    _check_policies(config, refuse)
-    check_authorizer(config, refuse)
+    check_values_together(config, refuse)
     return problems
-
-
-def _check_policies(config: NodeConfig, refuse: Any) -> None:
-    """Only controllers call policies; a broker need not have their code."""
-    for key in (CREATE_TOPIC, ALTER_CONFIG) if config.is_controller else ():
-        if config[key]:
-            try:
-                policy_class(config[key])
-            except PolicyError as error:
-                refuse(key, str(error), "name a class that this Python can import (PYTHONPATH), or remove the line")
-
-
-def _check_quorum(config: NodeConfig, refuse: Any) -> None:
-    names = config.controller_listener_names
-    if not names:
-        refuse(
-            "controller.listener.names",
-            "every node must know by which listener controllers talk",
-            "set it, for example to CONTROLLER",
-        )
-    if config.is_controller and names and not config.controller_listeners:
-        refuse(
-            "listeners",
-            f"a controller must listen on one of controller.listener.names ({','.join(names)})",
-            f"add {names[0]}://host:port",
-        )
-    _check_auto_join(config, refuse)
-    if config.voters:
-        _check_static_voters(config, refuse)
-    elif not config.bootstrap:
-        refuse(
-            "controller.quorum.voters",
-            "the quorum must be known",
-            "set it, for example to 1@localhost:9093, or set controller.quorum.bootstrap.servers to localhost:9093",
-        )
-
-
-def _check_auto_join(config: NodeConfig, refuse: Any) -> None:
-    key = "controller.quorum.auto.join.enable"
-    if config[key] and config.voters:
-        refuse(
-            key,
-            "the voters are those of controller.quorum.voters, and nobody can join them",
-            "replace controller.quorum.voters by controller.quorum.bootstrap.servers, or remove the line",
-        )
-    if config[key] and not config.is_controller:
-        refuse(key, "this node is no controller", "add controller to process.roles, or remove the line")
-
-
-def _check_static_voters(config: NodeConfig, refuse: Any) -> None:
-    names = config.controller_listener_names
-    voter = next((one for one in config.voters if one.node_id == config.node_id), None)
-    if config.is_controller and voter is None:
-        refuse(
-            "controller.quorum.voters",
-            f"node.id={config.node_id} is a controller and not among the voters",
-            f"add {config.node_id}@host:port, or take controller out of process.roles",
-        )
-    if not config.is_controller and voter is not None:
-        refuse(
-            "controller.quorum.voters",
-            f"node.id={config.node_id} is among the voters and has no controller role",
-            "add controller to process.roles, or take the node out of the voters",
-        )
-    first = next((one for one in config.controller_listeners if one.name == names[0]), None) if names else None
-    if config.is_controller and voter and first and first.port not in (0, voter.port):
-        refuse(
-            "controller.quorum.voters",
-            f"it names port {voter.port} for this node, whose listener {first.name} has port {first.port}",
-            "make both the same",
-        )
-
-
-def _check_listeners(config: NodeConfig, refuse: Any) -> None:
-    seen: dict[tuple[str, int], str] = {}
-    for one in config.listeners:
-        other = seen.setdefault((one.host, one.port), one.name)
-        if one.port and other != one.name:
-            refuse("listeners", f"{other} and {one.name} share port {one.port}", "give each a port of its own")
-    if config.is_broker and not config.broker_listeners:
-        refuse("listeners", "a broker needs a listener for clients", "add for example PLAINTEXT://localhost:9092")
-    if not config.is_broker and config.broker_listeners:
-        extra = config.broker_listeners[0].name
-        refuse(
-            "listeners",
-            f"{extra} is not in controller.listener.names, and this node is no broker",
-            f"remove it, or add {extra} to controller.listener.names",
-        )
-    named = config.inter_broker_listener_name
-    if config.is_broker and named and all(one.name != named for one in config.broker_listeners):
-        key = "inter.broker.listener.name" if config["inter.broker.listener.name"] else "security.inter.broker.protocol"
-        refuse(key, "no broker listener has this name", "take a name from listeners")
-    if config.is_broker:
-        _check_advertised(config, refuse)
-
-
-def _check_ports(config: NodeConfig, refuse: Any) -> None:
-    """Refuse two listeners, or a listener and the metrics, that could not both listen on one port."""
-    taken = [("listeners", one.host, one.port, f"listener {one.name}") for one in config.listeners]
-    taken.append(("metrics.port", config["metrics.host"], config["metrics.port"], "it"))
-    for index, (key, host, port, name) in enumerate(taken):
-        for _, other_host, other_port, other in taken[:index]:
-            is_everywhere = not {host, other_host}.isdisjoint((None, "", "0.0.0.0", "::"))
-            if port and port == other_port and (is_everywhere or host == other_host):
-                refuse(key, f"{name} has port {port}, as {other} has", "choose another port for one of them")
-
-
-def _check_advertised(config: NodeConfig, refuse: Any) -> None:
-    for one in config.advertised:
-        if one.name in config.controller_listener_names:
-            continue
-        if all(one.name != bound.name for bound in config.listeners):
-            refuse(
-                "advertised.listeners", f"there is no listener {one.name}", "add it to listeners, or advertise another"
-            )
-        if one.host in ("", "0.0.0.0", "::"):
-            refuse(
-                "advertised.listeners",
-                f"clients cannot connect to {one.host or 'an empty host'!s}",
-                "advertise the host's name or address",
-            )
-    if not config.advertised:
-        for bound in config.broker_listeners:
-            if bound.host in ("0.0.0.0", "::"):
-                refuse(
-                    "listeners",
-                    f"{bound} listens everywhere, and clients cannot be told to connect to {bound.host}",
-                    f"set advertised.listeners={bound.name}://the-host's-name:{bound.port}",
-                )
-    inter = config.inter_broker_listener_name
-    if config.advertised and all(one.name != inter for one in config.advertised):
-        refuse("advertised.listeners", f"other brokers reach this one by {inter}, which is not there", f"add {inter}")
-
-
-def _check_dirs(config: NodeConfig, refuse: Any) -> None:
-    key = "log.dirs" if config["log.dirs"] else "log.dir"
-    if any(not directory for directory in config.log_dirs):
-        refuse(key, "a directory's name is empty", "name one directory or several, joined by commas")
-    if len(config.log_dirs) != len(dict.fromkeys(directory.rstrip("/") for directory in config.log_dirs)):
-        refuse(key, "a directory is named twice", "name each once")
-
-
-def _check_timeouts(config: NodeConfig, refuse: Any) -> None:
-    def below(small: str, large: str, limit: float, reason: str) -> None:
-        if config[small] > limit:
-            refuse(small, reason, f"lower it to {int(limit)} or less, or raise {large}={config[large]}")
-
-    session = config["broker.session.timeout.ms"]
-    below(
-        "broker.heartbeat.interval.ms",
-        "broker.session.timeout.ms",
-        session / 2,
-        f"one lost heartbeat would fence the broker: it must be at most half of broker.session.timeout.ms={session}",
-    )
-    fetch_timeout = config["controller.quorum.fetch.timeout.ms"]
-    below(
-        "controller.quorum.election.timeout.ms",
-        "controller.quorum.fetch.timeout.ms",
-        fetch_timeout,
-        "an election must end before the followers give up on its winner: at most the fetch timeout "
-        f"controller.quorum.fetch.timeout.ms={fetch_timeout}",
-    )
-    for key in ("controller.quorum.fetch.timeout.ms", "controller.quorum.request.timeout.ms"):
-        if config[key] <= QUORUM_FETCH_WAIT_MS:
-            reason = f"an idle quorum's fetch waits {QUORUM_FETCH_WAIT_MS} ms, and would be taken for a dead leader"
-            refuse(key, reason, f"raise it above {QUORUM_FETCH_WAIT_MS}")
-    lag = config["replica.lag.time.max.ms"]
-    below(
-        "replica.fetch.wait.max.ms",
-        "replica.lag.time.max.ms",
-        lag / 2,
-        f"a follower that waits for records would leave the ISR of a quiet partition: at most half of "
-        f"replica.lag.time.max.ms={lag}",
-    )
-    largest = config["socket.request.max.bytes"]
-    below(
-        "message.max.bytes",
-        "socket.request.max.bytes",
-        largest,
-        f"such a batch does not fit in a request of socket.request.max.bytes={largest}",
-    )
-    if 0 < config["queued.max.request.bytes"] < largest:
-        reason = f"the largest request, of socket.request.max.bytes={largest}, would never be read"
-        refuse("queued.max.request.bytes", reason, f"raise it to {largest} or more, or set it to -1")
-
-
-def relation_warnings(config: NodeConfig) -> list[str]:
-    """Warnings about values that Kafka allows and that are probably a mistake."""
-    warnings: list[str] = []
-    needed, replicas = config["min.insync.replicas"], config["default.replication.factor"]
-    if config.is_broker and needed > replicas:
-        warnings.append(
-            f"min.insync.replicas={needed}: larger than default.replication.factor={replicas}, so topics made "
-            f"with the default have fewer copies of a record than it asks for; set default.replication.factor={needed}"
-        )
-    if config.is_controller and config.voters and len(config.voters) % 2 == 0:
-        warnings.append(
-            f"controller.quorum.voters: {len(config.voters)} voters survive no more failures than "
-            f"{len(config.voters) - 1}; use an odd number"
-        )
-    return warnings + authorizer_warnings(config)

@@ -44,7 +44,8 @@ from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
 from ..node.policies import load_policies
-from .node_config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
+from .node_config import Listener, NodeConfig
+from .relations import QUORUM_FETCH_WAIT_MS
 
 _MINUTE_MS = 60 * 1000
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

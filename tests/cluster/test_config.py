@@ -125,7 +125,10 @@ REFUSED = [
     ({"listeners": "PLAINTEXT://h:70000,CONTROLLER://h:9093"}, "port 70000 of PLAINTEXT is outside 0 to 65535"),
     ({"listeners": "X://h:1,CONTROLLER://h:9093"}, "add X:PLAINTEXT to listener.security.protocol.map"),
     ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "the name PLAINTEXT comes twice"),
-    ({"listeners": "PLAINTEXT://h:9093,CONTROLLER://h:9093"}, "PLAINTEXT and CONTROLLER share port 9093"),
+    (
+        {"listeners": "PLAINTEXT://h:9093,CONTROLLER://h:9093"},
+        "listener CONTROLLER has port 9093, as listener PLAINTEXT has",
+    ),
     ({"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "set advertised.listeners=PLAINTEXT://"),
     ({"listener.security.protocol.map": "PLAINTEXT"}, "'PLAINTEXT' is no NAME:PROTOCOL"),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients cannot connect to 0.0.0.0"),
@@ -165,7 +168,13 @@ def test_a_default_in_a_problem_is_shown_as_such() -> None:
 
 def test_all_problems_at_once() -> None:
     told = problems({"node.id": "x", "num.partitions": "0"})
-    assert [line.partition("=")[0].partition(" ")[0] for line in told] == ["process.roles", "node.id", "num.partitions"]
+    assert [line.partition("=")[0].partition(" ")[0] for line in told] == [
+        "process.roles",
+        "node.id",
+        "num.partitions",
+        "controller.listener.names",
+        "controller.quorum.voters",
+    ]
 
 
 def test_broker_id_is_refused_with_its_new_name() -> None:
@@ -204,7 +213,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-log.retention.hours=168
+num.partitions=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
@@ -312,3 +321,45 @@ def test_one_port_is_not_for_two(changed: dict[str, str], reason: str) -> None:
 def test_a_mistyped_prefix_of_a_listener_gets_a_suggestion() -> None:
     config = NodeConfig.from_properties(COMBINED | {"listner.name.plaintext.ssl.keystore.locaton": "x"})
     assert any("did you mean listener.name.plaintext.ssl.keystore.location?" in one for one in config.warnings)
+
+
+def test_all_mistakes_are_told_at_once_and_those_that_may_follow_from_others_are_not() -> None:
+    wrong = COMBINED | {
+        "listeners": "PLAINTEXT://localhost:9092,CONTROLLER:9093",
+        "num.network.threads": "many",
+        "controller.quorum.voters": "1@localhost",
+        "log.dirs": "/data/a,/data/a",
+        "broker.session.timeout.ms": "soon",
+        "broker.heartbeat.interval.ms": "8000",
+        "socket.request.max.bytes": "2000000",
+        "queued.max.request.bytes": "1000",
+    }
+    told = problems(wrong)
+    assert [one.partition("=")[0] for one in told] == [
+        "broker.session.timeout.ms",
+        "num.network.threads",
+        "listeners",
+        "controller.quorum.voters",
+        "log.dirs",
+        "queued.max.request.bytes",
+    ]
+    bare = problems({"log.dirs": "/data/a,/data/a", "listeners": "PLAINTEXT://localhost:9092"})
+    assert [one.partition(":")[0] for one in bare] == [
+        "process.roles is not set",
+        "node.id is not set",
+        "controller.listener.names is not set",
+        "controller.quorum.voters is not set",
+        "log.dirs=/data/a,/data/a",
+    ]
+
+
+def test_ports_that_clash_are_told_once() -> None:
+    (told,) = problems(COMBINED | {"listeners": "PLAINTEXT://localhost:9093,CONTROLLER://localhost:9093"})
+    assert "listener CONTROLLER has port 9093, as listener PLAINTEXT has" in told
+
+
+def test_misspelt_overrides_do_not_hide_other_mistakes() -> None:
+    text = "".join(f"{name}={value}\n" for name, value in COMBINED.items() if name != "log.dirs")
+    with pytest.raises(ConfigError) as caught:
+        load_config(text, overrides=["log.dir", "num.partition=5", "num.io.threads=none"])
+    assert [one.key for one in caught.value.problems] == ["--override", "num.partition", "num.io.threads"]

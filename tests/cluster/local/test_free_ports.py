@@ -51,7 +51,18 @@ def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path,
 
 def test_a_port_that_is_planned_twice(tmp_path: Path, base: int) -> None:
     told = refusal(tmp_path, ClusterShape(3, port=base, controller_port=base + 2))
-    assert f"port {base + 2} for the broker of node 3: it is port {base + 2} for the controller of node 1, too" in told
+    assert told == (
+        f"port {base + 2} is planned for the controller of node 1 and for the broker of node 3; --port chooses other "
+        "ports (0: free ones)"
+    )
+
+
+def test_a_reason_that_several_ports_share_is_told_once(tmp_path: Path, base: int, taken: int) -> None:
+    told = refusal(tmp_path, ClusterShape(1, port=taken, controller_port=taken))
+    assert told.count(str(taken)) == 2 and told.startswith(f"port {taken} is planned for the broker of node 1 and for")
+    told = refusal(tmp_path, ClusterShape(2, port=base, host="192.0.2.1"))
+    assert told.startswith(f"cannot listen on port {base} for the broker of node 1, port {base + 1} for the broker of ")
+    assert told.count("no such address here") == 1
 
 
 def test_an_address_of_another_machine_is_named(tmp_path: Path, base: int) -> None:
