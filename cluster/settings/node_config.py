@@ -400,7 +400,7 @@ def _may_follow(problem: Problem, wrong: Set[str]) -> bool:
     """Whether a problem between values may be gone when the settings `wrong` are corrected."""
     said = f"{problem.reason} {problem.way_out}"
     of_listeners = problem.key in _BETWEEN_LISTENERS and not wrong.isdisjoint(_OF_LISTENERS)
-    return problem.key in wrong or of_listeners or any(name in said for name in wrong)
+    return problem.key in wrong or of_listeners or any(name in said for name in sorted(wrong))
 
 
 def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[Problem]:
