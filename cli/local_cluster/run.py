@@ -31,6 +31,9 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 @click.option("--separate", is_flag=True, help="Run controllers in separate processes (ids 101...).")
 @click.option(
+    "--secure", is_flag=True, help="Encrypt all links, let only users in who log in, and let ACLs say who may do what."
+)
+@click.option(
     "--output",
     "directory",
     cls=Option,
@@ -41,12 +44,18 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
-    nodes: int, overrides: tuple[str, ...], separate: bool, directory: str | None, command: tuple[str, ...]
+    nodes: int,
+    overrides: tuple[str, ...],
+    separate: bool,
+    secure: bool,
+    directory: str | None,
+    command: tuple[str, ...],
 ) -> NoReturn:
     """Start a cluster on free ports, run COMMAND beside it, and stop the cluster when COMMAND ends.
 
     COMMAND finds the cluster in the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS list its brokers, and
-    RAFTWERK_DIR is its directory, so raftwerk commands within COMMAND use this cluster. Signals reach COMMAND.
+    RAFTWERK_DIR is its directory, so raftwerk commands within COMMAND use this cluster. With --secure clients log in:
+    the files in $RAFTWERK_DIR/security say how, as with raftwerk up --secure. Signals reach COMMAND.
 
     The exit code is that of COMMAND, 128 + N if signal N ended it; 125 if the cluster did not start, 126 or 127 if
     COMMAND could not be run.
@@ -65,13 +74,15 @@ def run(
             raise click.UsageError(str(error)) from None
     with _signals() as relay:
         try:
-            with TestCluster.start(nodes, settings=settings, directory=directory, separate=separate) as cluster:
+            with TestCluster.start(
+                nodes, settings=settings, directory=directory, separate=separate, secure=secure
+            ) as cluster:
                 click.echo(f"raftwerk run: {counted(nodes, 'node')} ready at {cluster.bootstrap_servers}", err=True)
                 try:
                     code = relay.run(command, _environment(cluster))
                 finally:
                     stop_by_pid_files(cluster.plan.directory)  # also those that COMMAND has started
-        except (LocalNodeError, OSError) as error:
+        except (LocalNodeError, OSError, ValueError) as error:
             click.echo(f"raftwerk run: {os_reason(error) if isinstance(error, OSError) else error}", err=True)
             code = _NO_CLUSTER
         except _Stopped as stopped:

@@ -153,13 +153,13 @@ def java_properties(directory: str, bootstrap: str, user: str, mechanism: str, p
     }
 
 
-def librdkafka_settings(directory: str, bootstrap: str, password: str) -> dict[str, str]:
-    """The settings with which a client of librdkafka logs in as the user for applications."""
+def librdkafka_settings(directory: str, bootstrap: str, user: str, password: str) -> dict[str, str]:
+    """The settings with which a client of librdkafka logs in as a user."""
     return {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": SCRAM_SHA_512,
-        "sasl.username": APP,
+        "sasl.username": user,
         "sasl.password": password,
         "ssl.ca.location": os.path.join(directory, SECURITY_DIR, AUTHORITY_FILE),
     }
@@ -169,7 +169,7 @@ def write_client_files(directory: str, bootstrap: str, password: str) -> None:
     """Write all files for applications."""
     where = os.path.join(directory, SECURITY_DIR)
     java = java_properties(directory, bootstrap, APP, SCRAM_SHA_512, password)
-    librdkafka = librdkafka_settings(directory, bootstrap, password)
+    librdkafka = librdkafka_settings(directory, bootstrap, APP, password)
     texts = {
         PASSWORD_FILE: password,
         JAVA_FILE: format_properties(java),

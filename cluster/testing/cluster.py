@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 
 from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
-from ..client.cluster_client import ClusterClient, ClusterView
+from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
+from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ..local.running_up import TEST_PID, running_up, staying_with
+from ..local.secured import is_secured, login_of_admin, password_in
 from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..settings.node_config import load_config
 
@@ -52,11 +54,13 @@ class TestCluster:
         settings: Mapping[str, object] | None = None,
         directory: str | None = None,
         separate: bool = False,
+        secure: bool = False,
     ) -> TestCluster:
         """Start `nodes` brokers, each a controller too unless `separate`; returns when all serve.
 
         `settings` are server.properties of every node; values may be numbers and booleans. Without a `directory` the
-        data is in a temporary one, which is removed with the cluster. Raises `LocalNodeError` with the last line of its
+        data is in a temporary one, which is removed with the cluster. With `secure` all links are SASL_SSL, and access
+        control lists count, as with `raftwerk up --secure`. Raises `LocalNodeError` with the last line of its
         log when a node does not start, `ConfigError` for settings that do not exist or cannot have their value, and
         `ValueError` for an impossible number of nodes.
         """
@@ -71,7 +75,8 @@ class TestCluster:
         try:
             if directory is None:
                 claim.enter_context(staying_with(where, TEST_PID))
-            supervisor = _started(where, ClusterShape(nodes, port=0, separate=separate, overrides=overrides))
+            shape = ClusterShape(nodes, port=0, separate=separate, overrides=overrides, secure=secure)
+            supervisor = _started(where, shape)
         except BaseException:
             claim.close()
             if directory is None:
@@ -96,6 +101,29 @@ class TestCluster:
     def bootstrap_servers(self) -> str:
         """`bootstrap.servers` for any client."""
         return self.plan.bootstrap
+
+    def client_config(self, user: str = APP) -> dict[str, str]:
+        """The settings of a client of librdkafka: the addresses, and how it logs in where the cluster is secured.
+
+        `user` is `app`, who may do everything with topics, groups and transactional ids, or `admin`, a super user.
+        """
+        plan = self.plan
+        if not is_secured(plan.nodes[0]):
+            return {"bootstrap.servers": plan.bootstrap}
+        return librdkafka_settings(plan.directory, plan.bootstrap, user, password_in(self.client_properties(user)))
+
+    def client_properties(self, user: str = APP) -> str:
+        """The file by which Java's clients and commands log in to a secured cluster as that user.
+
+        Raises `LocalNodeError` where the cluster is not secured, and for another user.
+        """
+        __tracebackhide__ = True
+        files = {APP: os.path.join(SECURITY_DIR, JAVA_FILE), ADMIN: ADMIN_PROPERTIES}
+        if user not in files:
+            raise LocalNodeError(f"there is no file for the user {user!r}, only for {' and '.join(files)}")
+        if not is_secured(self.plan.nodes[0]):
+            raise LocalNodeError("the cluster is not secured: start it with secure=True")
+        return os.path.join(self.plan.directory, files[user])
 
     @property
     def node_ids(self) -> list[int]:
@@ -233,6 +261,7 @@ class TestCluster:
         __tracebackhide__ = True
 
         async def run() -> Any:
+            CURRENT_LOGIN.set(login_of_admin(self.plan))
             async with ClusterClient(self.bootstrap_servers) as client:
                 return await question(client)
 

@@ -31,6 +31,15 @@ def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def raftwerk_secure_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
+    """A cluster of the session whose clients log in: `client_config()` has the settings. It has as many nodes."""
+    from .cluster import TestCluster
+
+    with TestCluster.start(_nodes_of(request.config), secure=True) as cluster:
+        yield cluster
+
+
 def _nodes_of(config: pytest.Config) -> int:
     """The nodes of the session's cluster. Raises `pytest.UsageError` for what is no number of nodes."""
     from ..local.layout import NODES_MAX
@@ -45,14 +54,23 @@ def _nodes_of(config: pytest.Config) -> int:
 
 @pytest.fixture
 def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
-    """`raftwerk_factory(nodes=3, settings={...})` starts a cluster for one test, which is stopped at the test's end."""
+    """`raftwerk_factory(nodes=3, settings={...})` starts a cluster for one test, which is stopped at the test's end.
+
+    With `secure=True` its clients log in.
+    """
     from .cluster import TestCluster
 
     running: list[TestCluster] = []
 
-    def make(nodes: int = 3, *, settings: Mapping[str, object] | None = None, separate: bool = False) -> TestCluster:
+    def make(
+        nodes: int = 3,
+        *,
+        settings: Mapping[str, object] | None = None,
+        separate: bool = False,
+        secure: bool = False,
+    ) -> TestCluster:
         __tracebackhide__ = True
-        cluster = TestCluster.start(nodes, settings=settings, separate=separate)
+        cluster = TestCluster.start(nodes, settings=settings, separate=separate, secure=secure)
         running.append(cluster)
         return cluster
 

@@ -17,6 +17,7 @@ from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.cluster.testing.cluster import TestCluster, unique_topic
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "pytest.md").read_text()
 IS_INSTALLED = any(point.name == "raftwerk" for point in entry_points(group="pytest11"))
 PLUGIN = () if IS_INSTALLED else ("-p", "raftwerk.cluster.testing.plugin")
 
@@ -47,9 +48,50 @@ def test_the_plugin_costs_nothing_until_it_is_used(pytester: pytest.Pytester) ->
 
 @pytest.mark.process
 def test_the_documentation_s_test_passes_on_two_workers(pytester: pytest.Pytester) -> None:
-    (source,) = re.findall(r"```python\n(from confluent_kafka.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.S)
+    (source,) = re.findall(r"```python\n(from confluent_kafka import Consumer.*?)```", PAGE, re.S)
     pytester.makepyfile(test_orders=source)
     with_plugin(pytester, "-n", "2").assert_outcomes(passed=2)
+
+
+@pytest.mark.process
+def test_the_documentation_s_test_of_a_secured_cluster_passes(pytester: pytest.Pytester) -> None:
+    (source,) = re.findall(r"```python\n(from confluent_kafka import Producer\n.*?)```", PAGE, re.S)
+    more = """
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from raftwerk.cluster.local.supervisor import LocalNodeError
+
+
+def test_who_may_what(raftwerk_secure_cluster):
+    cluster = raftwerk_secure_cluster
+    assert cluster.describe().topics and cluster.controller() == 1
+    assert "plain" in cluster.create_topic("plain")
+    assert AdminClient(cluster.client_config("admin")).describe_user_scram_credentials().result(20)
+    with pytest.raises(KafkaException):
+        AdminClient(cluster.client_config()).describe_user_scram_credentials().result(20)
+    with pytest.raises(KafkaException):
+        AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=2)
+    assert open(cluster.client_properties("admin")).read()
+    with pytest.raises(LocalNodeError, match="no file for the user 'eve', only for app and admin"):
+        cluster.client_properties("eve")
+
+
+def test_a_plain_cluster_has_addresses(raftwerk_cluster):
+    assert raftwerk_cluster.client_config() == {"bootstrap.servers": raftwerk_cluster.bootstrap_servers}
+    with pytest.raises(LocalNodeError, match="is not secured"):
+        raftwerk_cluster.client_properties()
+
+
+def test_a_node_of_a_secured_cluster_dies(raftwerk_factory):
+    cluster = raftwerk_factory(nodes=3, secure=True)
+    topic = cluster.create_topic(replicas=3)
+    cluster.kill(cluster.leader_of(topic))
+    cluster.heal()
+"""
+    pytester.makepyfile(test_secured=source + more)
+    with_plugin(pytester).assert_outcomes(passed=4)
 
 
 @pytest.mark.process
@@ -132,10 +174,9 @@ def test_wrong_nodes_and_topics_are_told_in_sentences() -> None:
 
 
 def test_the_documentation_has_every_member_with_its_parameters() -> None:
-    page = (ROOT / "docs" / "pytest.md").read_text()
     for name, member in vars(TestCluster).items():
         if not name.startswith("_") and name not in ("start", "plan"):
-            assert re.search(rf"`{name}[(:]", page), name
+            assert re.search(rf"`{name}[(:]", PAGE), name
             names = inspect.signature(member).parameters if inspect.isfunction(member) else ()
             for parameter in list(names)[1:]:
-                assert re.search(rf"`{name}\([^`]*\b{parameter}\b", page), f"{name}: {parameter}"
+                assert re.search(rf"`{name}\([^`]*\b{parameter}\b", PAGE), f"{name}: {parameter}"

@@ -125,3 +125,14 @@ def test_a_signal_while_the_cluster_starts_leaves_nothing(temporary: dict[str, s
         assert process.stdout is not None
         assert process.wait(60) in (128 + signal.SIGTERM, 0)
         assert process.stdout.read() in ("", "never\n")
+
+
+def test_the_command_logs_in_to_a_secured_cluster(temporary: dict[str, str]) -> None:
+    raftwerk = f"{sys.executable} -m raftwerk"
+    script = (
+        f"{raftwerk} topics create t > /dev/null && {raftwerk} users list && "
+        f"{raftwerk} topics list --command-config $RAFTWERK_DIR/security/client.properties"
+    )
+    done = run("--secure", "--", "sh", "-c", script, env=temporary)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["admin", "app", "t"]
