@@ -91,6 +91,7 @@ class TaskProducer:
             from confluent_kafka import KafkaException, Producer
         except ImportError:
             raise PipelineError(f"writing needs confluent-kafka: {how_to_install('spark')}") from None
+        self._refusal = KafkaException
         self._topic = options.topic
         self._bootstrap = options.bootstrap
         self._error: Any = None
@@ -121,6 +122,9 @@ class TaskProducer:
                     break
                 except BufferError:
                     self._producer.poll(0.1)
+                except self._refusal as refusal:  # librdkafka knows already that there is no such partition
+                    self._refuse(topic, refusal.args[0])
+                    self._check()
         self._sent += count
         self._producer.poll(0)
         self._check()
@@ -138,11 +142,14 @@ class TaskProducer:
         return {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
 
     def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is not None and self._error is None:
-            self._error = PipelineError(
-                f"topic {message.topic()} of {self._bootstrap} does not take a record: {error.str()}; what this task "
-                "sent before may be there."
-            )
+        if error is not None:
+            self._refuse(message.topic(), error)
+
+    def _refuse(self, topic: str, error: Any) -> None:
+        self._error = self._error or PipelineError(
+            f"topic {topic} of {self._bootstrap} does not take a record: {error.str()}; what this task sent before may "
+            "be there."
+        )
 
     def _check(self) -> None:
         if self._error is not None:

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.pipeline.queries import load, output, per, rows_written, stream, to_parquet, written
 from support.pipeline.topics import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 
-from raftwerk.pipeline.errors import sentence_of
+from raftwerk.pipeline.errors import PipelineError, sentence_of
+from raftwerk.pipeline.source.options import WriteOptions
+from raftwerk.pipeline.source.writer import TaskProducer
 from raftwerk.wire.records import compute_crc, read_header
 
 
@@ -156,6 +159,17 @@ def test_rows_that_cannot_be_written(
         writer = writer.option("topic", topic)
     assert sentence in refusal(writer.save)
     assert read_back(bootstrap, topic, 1) == []
+
+
+def test_a_partition_that_the_client_knows_is_not_there(cluster: Any, bootstrap: str, topic: str) -> None:
+    """The client refuses the record at once when it has the topic's metadata, and in a report when it has not."""
+    cluster.create_topic(topic, partitions=1)
+    sender = TaskProducer(WriteOptions(bootstrap, topic, {}))
+    first, second = (pa.RecordBatch.from_pylist([{"value": b"v", "partition": number}]) for number in (0, 9))
+    sender.send(first)
+    sender.finish()
+    with pytest.raises(PipelineError, match="does not take a record"):
+        sender.send(second)
 
 
 def test_a_topic_is_not_overwritten(spark: Any, bootstrap: str, topic: str) -> None:
