@@ -34,6 +34,7 @@ _COMMANDS = {
     "env": ("local_cluster.profiles:env", "Print shell exports that select a cluster."),
     "node": ("one_node.node:node", "Run one node from server.properties."),
     "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
+    "certificates": ("one_node.certificates:certificates", "Make certificates for nodes."),
     "settings": ("one_node.node:settings", "List the settings of server.properties."),
     "topics": (
         "administration.topics:topics",

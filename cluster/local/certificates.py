@@ -6,7 +6,8 @@ Keys are of the curve P-256, which makes handshakes quick. Certificates serve bo
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -20,6 +21,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from .client_files import AUTHORITY_FILE, write_secret
+
+AUTHORITY_KEY = "ca.key"
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+"""What each certificate holds for: names of the machine where it is."""
+_RENEW_BEFORE = timedelta(days=30)
 _AUTHORITY_VALID = timedelta(days=3650)
 _NODE_VALID = timedelta(days=730)
 _CLOCKS_DIFFER = timedelta(hours=1)
@@ -73,6 +80,36 @@ class CertificateAuthority:
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         return _key_pem(key) + certificate.public_bytes(Encoding.PEM)
+
+
+def make_certificates(directory: str, authority_name: str, wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    """Make the certificates `wanted`, hosts by name, that are not in the directory; return the paths of what is new.
+
+    `NAME.pem` has the key and the certificate. The authority, `ca.crt` and `ca.key`, is made first if it is not there.
+    A certificate that lacks a host, or that expires within 30 days, is made again. Raises `OSError`, and ValueError
+    when the authority is of another kind.
+    """
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    key_file, certificate_file = (os.path.join(directory, name) for name in (AUTHORITY_KEY, AUTHORITY_FILE))
+    made = []
+    if os.path.exists(certificate_file):
+        authority = CertificateAuthority.load(_bytes_of(key_file), _bytes_of(certificate_file))
+    else:
+        authority = CertificateAuthority.new(authority_name)
+        write_secret(key_file, authority.key_pem)
+        write_secret(certificate_file, authority.certificate_pem)
+        made += [certificate_file, key_file]
+    for name, others in wanted.items():
+        path, hosts = os.path.join(directory, f"{name}.pem"), [*LOCAL_HOSTS, *others]
+        if not os.path.exists(path) or not _still_serves(_bytes_of(path), hosts):
+            write_secret(path, authority.issue(name, hosts))
+            made.append(path)
+    return made
+
+
+def _still_serves(certificate_pem: bytes, hosts: Sequence[str]) -> bool:
+    is_long = end_of(certificate_pem) - datetime.now(UTC) > _RENEW_BEFORE
+    return is_long and hosts_of(certificate_pem).issuperset(hosts)
 
 
 def hosts_of(certificate_pem: bytes) -> set[str]:
@@ -136,3 +173,8 @@ def _key_usage(*, of_authority: bool) -> x509.KeyUsage:
 
 def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -15,7 +15,6 @@ import contextlib
 import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...security.authorizer.acl_binding import (
@@ -49,12 +48,10 @@ if TYPE_CHECKING:
 
 LISTENER = "SASL_SSL"
 """The listener for clients and brokers of a secured cluster."""
-AUTHORITY_KEY = "ca.key"
 _NODE = "node"
 _JAAS_KEY = f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config"
 _CONTROLLER_JAAS_KEY = "listener.name.controller.plain.sasl.jaas.config"
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_RENEW_BEFORE = timedelta(days=30)
 _PASSWORD_BYTES = 24
 _USERS_TIMEOUT_S = 30.0
 _PAUSE_S = 0.02
@@ -108,25 +105,13 @@ def prepare_security(plan: ClusterPlan) -> None:
     missing = missing_modules("cryptography", "scramp")
     if missing:
         raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
-    from .certificates import CertificateAuthority, end_of, hosts_of
+    from .certificates import make_certificates
 
     where = os.path.join(plan.directory, SECURITY_DIR)
-    os.makedirs(where, mode=0o700, exist_ok=True)
+    make_certificates(
+        where, f"Raftwerk cluster {plan.cluster_id}", {f"{_NODE}-{node.node_id}": _hosts(node) for node in nodes}
+    )
     os.chmod(where, 0o700)
-    key_file, certificate_file = (os.path.join(where, name) for name in (AUTHORITY_KEY, AUTHORITY_FILE))
-    if os.path.exists(certificate_file):
-        authority = CertificateAuthority.load(_bytes_of(key_file), _bytes_of(certificate_file))
-    else:
-        authority = CertificateAuthority.new(f"Raftwerk cluster {plan.cluster_id}")
-        write_secret(key_file, authority.key_pem)
-        write_secret(certificate_file, authority.certificate_pem)
-    for node in nodes:
-        path, hosts = _certificate_file(plan.directory, node.node_id), _hosts(node)
-        if os.path.exists(path):
-            there = _bytes_of(path)
-            if hosts_of(there).issuperset(hosts) and end_of(there) - datetime.now(UTC) > _RENEW_BEFORE:
-                continue
-        write_secret(path, authority.issue(f"{_NODE}-{node.node_id}", hosts))
     admin_file = os.path.join(plan.directory, ADMIN_PROPERTIES)
     if os.path.exists(admin_file):
         _write_for_clients(plan, password_in(admin_file), _bytes_of(os.path.join(where, PASSWORD_FILE)).decode())
@@ -236,7 +221,7 @@ def _hosts(node: NodePlan) -> list[str]:
     listed = ",".join(node.properties.get(name, "") for name in ("listeners", "advertised.listeners"))
     found = [entry.partition("://")[2].rpartition(":")[0].strip("[] ") for entry in listed.split(",")]
     named = [host for host in found if host not in _ANY_HOST]
-    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", *named]))
+    return list(dict.fromkeys(named))
 
 
 def _bytes_of(path: str) -> bytes:
