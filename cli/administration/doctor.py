@@ -7,6 +7,7 @@ import os
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.text_table import folded
 from ..options import Command, json_option, print_json, run_client
 
 _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("FAIL", "red")}
@@ -52,7 +53,7 @@ def doctor(
     names = (bootstrap_server, cluster_name, cluster_dir)
     if not files or any(name is not None for name in names):
         address = choose_address(*names)
-        found += run_client(examine_cluster(address.bootstrap, address.advice))
+        found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers))
         if address.directory is not None:
             found += examine_local_logs(address.directory)
     for one in found:
@@ -60,9 +61,9 @@ def doctor(
             print_json({"level": one.level, "what": one.what, "way_out": one.way_out})
         else:
             mark, colour = _MARKS[one.level]
-            click.echo(f"{click.style(mark, fg=colour)}  {one.what}")
+            click.echo(folded(f"{mark}  {one.what}", 6).replace(mark, click.style(mark, fg=colour), 1))
             if one.way_out:
-                click.echo(f"      -> {one.way_out}")
+                click.echo(folded(f"      -> {one.way_out}", 9))
     if not all(os.access(file, os.R_OK) for file in files):
         ctx.exit(2)
     ctx.exit(1 if any(one.level == FAILURE for one in found) else 0)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.text_table import folded
 from ..options import Group, WrongConfiguration, json_option, print_json, run_client
 
 if TYPE_CHECKING:
-    from ...cluster.client.quorum_client import QuorumClient
+    from ...cluster.client.quorum_client import QuorumClient, QuorumReplica, QuorumView
     from ...cluster.command_line.cluster_address import ClusterAddress
+
+_LEADS, _FOLLOWS = "leader", "follows"
+_DESCRIBE_TIMEOUT_S = 3.0
+"""A quorum that is well elects a leader in less."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,13 +40,15 @@ def _where(function: F) -> F:
     return cluster_options(straight(with_address))  # type: ignore[return-value]
 
 
-def _run(address: ClusterAddress, act: Callable[[QuorumClient], Any]) -> Any:
+def _run(address: ClusterAddress, act: Callable[[QuorumClient], Any], timeout_s: float = 10.0) -> Any:
     async def run() -> Any:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.quorum_client import QuorumClient
 
-        async with ClusterClient(address.bootstrap) as client:
-            return await act(QuorumClient(client, at_controllers=address.at_controllers))
+        async with ClusterClient(address.bootstrap, timeout_s=timeout_s) as client:
+            return await act(
+                QuorumClient(client, at_controllers=address.at_controllers, controllers=address.controllers)
+            )
 
     return run_client(run())
 
@@ -80,7 +87,11 @@ def describe(address: ClusterAddress, as_json: bool) -> None:
 def _describe(address: ClusterAddress, as_json: bool) -> None:
     from ...log.state.checkpoints import encode_uuid
 
-    found = _run(address, lambda client: client.describe())
+    async def ask(client: QuorumClient) -> tuple[QuorumView, Mapping[int, str]]:
+        view = await client.describe()
+        return view, await client.down_voters(view)
+
+    found, down = _run(address, ask, _DESCRIBE_TIMEOUT_S)
     end_offset = max((one.log_end_offset for one in found.replicas), default=0)
     rows = [
         {
@@ -89,6 +100,7 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
             "log_end_offset": one.log_end_offset,
             "lag": end_offset - one.log_end_offset,
             "directory_id": encode_uuid(one.directory_id),
+            "state": _state(one, found, down),
         }
         for one in found.replicas
     ]
@@ -97,8 +109,30 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
         print_json(head | {"replicas": rows})
         return
     click.echo("leader {leader}  epoch {epoch}  high watermark {high_watermark}".format(**head))
+    click.echo(f"{'node':>6}  {'role':<8}  {'log end':>9}  {'lag':>7}  {'directory':<22}  state")
     for row in rows:
-        click.echo("{node:>6}  {role:<8}  log end {log_end_offset}  lag {lag}  directory {directory_id}".format(**row))
+        line = "{node:>6}  {role:<8}  {log_end_offset:>9}  {lag:>7}  {directory_id:<22}  ".format(**row)
+        is_well = row["state"] in (_LEADS, _FOLLOWS)
+        click.echo(line + (row["state"] if is_well else click.style(row["state"], fg="red")))
+    for reason in down.values():
+        click.echo(folded(f"Voter {reason}."))
+    if 2 * len(down) >= len(found.voters):
+        few = "Too few voters are left: the quorum loses its leader, and topics and leaders cannot change then."
+        click.echo(folded(few))
+
+
+def _state(one: QuorumReplica, view: QuorumView, down: Mapping[int, str]) -> str:
+    """What a replica of the quorum does, as its leader knows. An observer that is gone stays listed for 5 minutes."""
+    from ...cluster.client.quorum_client import SILENT_VOTER_MS
+
+    if one.node_id == view.leader_id:
+        return _LEADS
+    if one.is_voter and one.node_id in down:
+        return "no answer"
+    silent_ms = view.silent_ms(one)
+    if silent_ms is None:
+        return "never here"
+    return _FOLLOWS if silent_ms < SILENT_VOTER_MS else f"silent {silent_ms / 1000:.0f} s"
 
 
 @quorum.command("add-controller")

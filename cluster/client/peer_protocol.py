@@ -1,7 +1,8 @@
 """Finds out what a peer speaks that takes connections and does not answer Kafka's requests.
 
-A web server waits for the end of a line that never comes, and a server with TLS closes the connection without a word.
-So the peer is asked in these protocols too, on connections of their own.
+A web server waits for the end of a line that never comes. So the peer gets a request of Kafka's that has lines: a web
+server refuses them, and a broker answers as always, with nothing to note in its log. A server with TLS closes the
+connection without a word; only then the greeting of TLS is tried.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from ...security.client_login import HANDSHAKE_VERSION, AuthenticationFailedErro
 from ...wire.api_keys import ApiKey
 from ...wire.client import connect
 from ...wire.errors import ErrorCode, WireFormatError
-from ...wire.frames import other_protocol
+from ...wire.frames import RequestHeader, encode_request, other_protocol
 from .client_errors import Address, NotLoggedInError, UnreachableError
 
 _START_BYTES = 4
-_HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+_CORRELATION_ID = 0x01010101
+"""Without bytes that are blanks or the ends of lines in text."""
+_LINES = "x / HTTP/1.0\r\n\r\n"
+"""The client's name in a request that a web server takes for a request with an unknown method."""
 _TIMEOUT_S = 2.0
 WAYS_OUT = {
     "HTTP": "name the port of a broker, not that of a web server or of a node's metrics",
@@ -34,9 +38,11 @@ def speaks(protocol: str) -> str:
 
 async def spoken_protocol(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> str | None:
     """HTTP, TLS or SSH, if the peer answers in it within `timeout_s` for each; None otherwise."""
-    requests = (_HTTP_REQUEST, tls_greeting())
-    answers = await asyncio.gather(*(_first_bytes(host, port, request, timeout_s) for request in requests))
-    return next((protocol for answer in answers if (protocol := other_protocol(answer)) is not None), None)
+    request = b"".join(encode_request(RequestHeader(ApiKey.API_VERSIONS, 0, _CORRELATION_ID, _LINES), []))
+    answer = await _first_bytes(host, port, request, timeout_s)
+    if answer == b"":  # it was closed without a word
+        answer = await _first_bytes(host, port, tls_greeting(), timeout_s)
+    return None if answer is None else other_protocol(answer)
 
 
 async def explained(
@@ -101,7 +107,8 @@ async def _offered_mechanisms(address: Address, login: ClientLogin | None) -> li
     return list(answer.mechanisms) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
 
 
-async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -> bytes:
+async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -> bytes | None:
+    """How the answer to a request begins; None if none comes in time."""
     loop = asyncio.get_running_loop()
     transport = None
     try:
@@ -110,7 +117,9 @@ async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -
             transport.write(request)
             await start.done
             return bytes(start.data)
-    except OSError:  # a time-out is one, too
+    except TimeoutError:
+        return None
+    except OSError:
         return b""
     finally:
         if transport is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
-from .client_errors import ClientError, RefusedError, UnreachableError
+from .client_errors import Address, ClientError, RefusedError, UnreachableError
 from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason, silence_of
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
@@ -24,6 +25,8 @@ _PAUSE_S = 0.1
 SILENT_VOTER_MS = 3_000
 """A voter fetches at least twice a second; one that has not for this long is down or cut off."""
 _LOOK_AGAIN_S = 1.0
+_PROBED_MS = 1_000
+"""A voter that has not fetched for this long is asked whether it is there."""
 _NO_DIRECTORY = UUID(int=0)
 
 
@@ -47,12 +50,16 @@ class QuorumView:
     leader_epoch: int
     high_watermark: int
     replicas: tuple[QuorumReplica, ...]
-    endpoints: Mapping[int, tuple[str, int]]
+    endpoints: Mapping[int, Address]
 
     @property
     def voters(self) -> list[QuorumReplica]:
         """The replicas that vote."""
         return [replica for replica in self.replicas if replica.is_voter]
+
+    def silent_ms(self, one: QuorumReplica) -> int | None:
+        """For how long a replica has not fetched, by the leader's clock; None if it never has."""
+        return None if one.last_fetch_ms < 0 else _now_ms(self) - one.last_fetch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +77,39 @@ class SilentVoter:
         return f"has not fetched from the quorum's leader for {self.silent_ms / 1000:.0f} s"
 
 
+class NoLeaderError(ClientError):
+    """No leader of the quorum answers. `silent` has the voters that do not answer, each with its address and why."""
+
+    def __init__(self, text: str, silent: Mapping[int, str]) -> None:
+        super().__init__(text)
+        self.silent = silent
+
+
 class QuorumClient:
     """Asks the quorum through brokers; with `at_controllers` it asks the controllers, and finds the leader among them.
 
+    `controllers` are the addresses of voters that are known anyhow; they are asked where brokers know of no leader.
     Every method raises `ClientError` with the reason.
     """
 
-    def __init__(self, client: ClusterClient, *, at_controllers: bool = False) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        *,
+        at_controllers: bool = False,
+        controllers: Mapping[int, Address] = MappingProxyType({}),
+    ) -> None:
         self._client = client
         self._at_controllers = at_controllers
+        self._controllers = controllers
 
     async def describe(self) -> QuorumView:
-        """The quorum, as its leader describes it."""
-        answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+        """The quorum, as its leader describes it. `NoLeaderError` when none answers within the client's time-out."""
+        try:
+            async with asyncio.timeout(self._client.timeout_s + _PAUSE_S):
+                answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+        except TimeoutError:  # several brokers were asked, one after the other
+            raise await self.no_leader() from None
         _raise_if_refused(answer, "the quorum")
         row = answer.topics[0].partitions[0]
         replicas = [
@@ -114,6 +141,28 @@ class QuorumClient:
             await asyncio.sleep(_LOOK_AGAIN_S)
             found = silent_in(await self.describe())
         return found
+
+    async def down_voters(self, view: QuorumView) -> dict[int, str]:
+        """The voters that have not fetched of late and do not answer: their addresses, and why."""
+        late = {
+            one.node_id: view.endpoints[one.node_id]
+            for one in view.voters
+            if one.node_id != view.leader_id
+            and one.node_id in view.endpoints
+            and ((silent_ms := view.silent_ms(one)) is None or silent_ms >= _PROBED_MS)
+        }
+        _, silent = await _asked(late)
+        return silent
+
+    async def no_leader(self) -> NoLeaderError:
+        """What to say where brokers know of no leader, after its known voters were asked."""
+        if self._controllers:
+            return await _no_leader(self._controllers)
+        return NoLeaderError(
+            "the quorum has no leader that the brokers reach: a majority of the controllers must run and reach each "
+            "other; raftwerk quorum --bootstrap-controller HOST:PORT says which of them answer",
+            {},
+        )
 
     async def add_voter(self, voter: Voter, cluster_id: str | None = None) -> None:
         """Make a controller that follows the quorum a voter; returns when the change is committed."""
@@ -153,7 +202,7 @@ class QuorumClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
         while True:
-            voters: Mapping[int, tuple[str, int]] = {}
+            voters: Mapping[int, Address] = {}
             try:
                 if self._at_controllers:
                     answer = await self._ask_leader(api, version, fields)
@@ -178,10 +227,7 @@ class QuorumClient:
         waiting = () if self._at_controllers else error.silent
         if all([await silence_of(*at) is not None for at in waiting]):
             return error
-        return ClientError(
-            "the quorum has no leader that the brokers reach: a majority of the controllers must run and reach each "
-            "other; raftwerk quorum --bootstrap-controller HOST:PORT says which of them answer"
-        )
+        return await self.no_leader()
 
     async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
@@ -195,13 +241,17 @@ class QuorumClient:
 
 def silent_in(view: QuorumView) -> list[SilentVoter]:
     """The voters that do not fetch, by one answer of the leader, which reports its own time for itself."""
-    now_ms = max((one.last_fetch_ms for one in view.voters if one.node_id == view.leader_id), default=-1)
     found = []
     for one in view.voters:
-        silent_ms = None if one.last_fetch_ms < 0 else now_ms - one.last_fetch_ms
+        silent_ms = view.silent_ms(one)
         if one.node_id != view.leader_id and (silent_ms is None or silent_ms >= SILENT_VOTER_MS):
             found.append(SilentVoter(one.node_id, silent_ms))
     return found
+
+
+def _now_ms(view: QuorumView) -> int:
+    """The leader's time, which it reports as that of its own last fetch."""
+    return max((one.last_fetch_ms for one in view.replicas if one.node_id == view.leader_id), default=-1)
 
 
 def _knows_no_leader(answer: Struct) -> bool:
@@ -209,18 +259,28 @@ def _knows_no_leader(answer: Struct) -> bool:
     return bool(topics) and topics[0].partitions[0].leader_id < 0
 
 
-async def _no_leader(voters: Mapping[int, tuple[str, int]]) -> ClientError:
+async def _no_leader(voters: Mapping[int, Address]) -> NoLeaderError:
     """What to say where no leader is known: which of the voters answer, and why the others do not."""
-    reasons = await asyncio.gather(*(silence_of(*at) for at in voters.values()))
-    told = {one: f"{one} ({at[0]}:{at[1]})" for one, at in voters.items()}
-    answering = [told[one] for one, reason in zip(voters, reasons, strict=True) if reason is None]
-    silent = [f"{told[one]} {reason}" for one, reason in zip(voters, reasons, strict=True) if reason is not None]
-    of = f"of its voters {', '.join(answering) or 'none'} answer{'s' if len(answering) == 1 else ''}"
+    answering, silent = await _asked(voters)
+    of = f"of its voters {', '.join(answering.values()) or 'none'} answer{'s' if len(answering) == 1 else ''}"
     way_out = "a majority of the voters must run and reach each other"
-    return ClientError(f"the quorum has no leader: {'; '.join([of, *silent])}; {way_out}")
+    return NoLeaderError(f"the quorum has no leader: {'; '.join([of, *silent.values()])}; {way_out}", silent)
 
 
-def _endpoints(answer: Struct) -> dict[int, tuple[str, int]]:
+async def _asked(voters: Mapping[int, Address]) -> tuple[dict[int, str], dict[int, str]]:
+    """The voters that answer, with their addresses, and those that do not, with their addresses and why."""
+    reasons = await asyncio.gather(*(silence_of(*at) for at in voters.values()))
+    answering, silent = {}, {}
+    for (node_id, (host, port)), reason in zip(voters.items(), reasons, strict=True):
+        name = f"{node_id} ({host}:{port})"
+        if reason is None:
+            answering[node_id] = name
+        else:
+            silent[node_id] = f"{name} {reason}"
+    return answering, silent
+
+
+def _endpoints(answer: Struct) -> dict[int, Address]:
     return {node.node_id: (node.listeners[0].host, node.listeners[0].port) for node in answer.nodes if node.listeners}
 
 

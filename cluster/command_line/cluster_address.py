@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from .profiles import ProfilesError, load_profiles
 
@@ -40,6 +41,8 @@ class ClusterAddress:
     is_explicit: bool = False
     at_controllers: bool = False
     """Whether these are the listeners of controllers."""
+    controllers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """The controllers of a local cluster, by their node ids."""
 
     @property
     def advice(self) -> str:
@@ -154,7 +157,7 @@ def _local(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress:
 
 
 def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress | None:
-    from ..local.layout import load_plan
+    from ..local.layout import controller_endpoints, load_plan
 
     try:
         plan = load_plan(directory)
@@ -167,7 +170,8 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
     except ValueError as error:
         raise AddressError(f"{error} (from {origin})") from None
     way_out = f"{_START}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
-    return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit)
+    controllers = controller_endpoints(plan)
+    return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit, controllers=controllers)
 
 
 def _directory_of(bootstrap: str) -> str | None:

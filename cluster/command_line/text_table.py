@@ -1,7 +1,10 @@
-"""Tables of text with lines around their cells, for terminals."""
+"""Text for terminals: tables with lines around their cells, and sentences folded at the terminal's width."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,6 +23,18 @@ class Cell:
 
     text: str
     colour: str | None = None
+
+
+def folded(text: str, indent: int = 0) -> str:
+    """The text in lines no longer than the terminal is wide; those after the first are indented.
+
+    It stays one line where standard output is no terminal, so that programs can search it.
+    """
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    folder = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return folder.fill(text)
 
 
 def boxed(

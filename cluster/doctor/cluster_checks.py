@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TypeAlias
 
 from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
-from ..client.client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError
+from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
 from ..client.cluster_client import (
     CURRENT_LOGIN,
     NO_ANSWER,
@@ -22,7 +24,7 @@ from ..client.cluster_client import (
     parse_bootstrap,
 )
 from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from ..client.quorum_client import SILENT_VOTER_MS, QuorumClient, SilentVoter
+from ..client.quorum_client import SILENT_VOTER_MS, NoLeaderError, QuorumClient, SilentVoter
 from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
@@ -55,42 +57,91 @@ class LeaderlessPartition:
     offline: tuple[int, ...]
 
 
-async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with raftwerk up") -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What was found at an address: how it went on, after the address, and the APIs that are served there, if any."""
+
+    told: str
+    level: str = FAILURE
+    way_out: str = ""
+    apis: Apis | None = None
+
+
+async def examine_cluster(
+    bootstrap: str,
+    way_out: str = "start the cluster with raftwerk up",
+    controllers: Mapping[int, Address] = MappingProxyType({}),
+) -> list[Finding]:
     """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
-    `way_out` is the remedy when no broker answers.
+    `way_out` is the remedy when no broker answers. `controllers` are those that are known without asking.
     """
-    found = [(await _reach(host, port, "bootstrap address"))[0] for host, port in parse_bootstrap(bootstrap)]
+    asked = parse_bootstrap(bootstrap)
+    reached = dict(zip(asked, await asyncio.gather(*(_reach(*at) for at in asked)), strict=True))
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
             view = await client.metadata()
         except ClientError as error:
-            if isinstance(error, UnreachableError):
-                error = await explained(error, CURRENT_LOGIN.get())
-            if isinstance(error, NotLoggedInError):
-                told = {finding.way_out for finding in found}
-                return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
-            is_explained = all(finding.way_out in WAYS_OUT.values() for finding in found)  # no broker is there at all
-            return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
-        served: dict[int, Apis] = {}
-        for one in view.brokers:
-            finding, apis = await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as")
-            found.append(finding)
-            if apis is not None:
-                served[one.node_id] = apis
-        found += [*_versions(served), *await _controller(client), *await _controller_listeners(client)]
-        found += [*_leaderless(await _leaderless_partitions(client, view), served), *_partitions(view)]
+            return await _unreachable([*_bootstrap_addresses(reached)], error, way_out)
+        addresses = {one.node_id: (one.host, one.port) for one in view.brokers}
+        others = [at for at in addresses.values() if at not in reached]
+        reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
+        not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
+        found = [*_bootstrap_addresses(not_brokers)]
+        found += _advertised({(one, at): reached[at] for one, at in addresses.items()})
+        apis = {one: reached[at].apis for one, at in addresses.items()}
+        served = {one: answer for one, answer in apis.items() if answer is not None}
+        silent = [one for one in addresses if one not in served]
+        found += _versions(served)
+        is_led, of_quorum = await _controller(bootstrap, controllers)
+        found += of_quorum
+        found += await _controller_listeners(client) if is_led else [_stale()]
+        found += [*_unled(view, silent), *_leaderless(await _leaderless_partitions(client, view), served)]
+        seen = _in_sync_without(view, silent)
+        found += _partitions(seen, silent)
         try:
-            found += _min_isr(view, await _min_isr_by_topic(client, view))
+            found += _min_isr(seen, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
-        found += [await _hanging_transactions(client, view), *await _long_transactions(client)]
+        if silent:
+            who = f"broker {silent[0]} does" if len(silent) == 1 else f"brokers {ids(silent)} do"
+            found.append(Finding(WARNING, f"whether transactions hang cannot be seen while {who} not answer"))
+        else:
+            found += [await _hanging_transactions(client, view), *await _long_transactions(client)]
     return found
 
 
-async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]:
+async def _unreachable(found: list[Finding], error: ClientError, way_out: str) -> list[Finding]:
+    """What is told where no broker answers."""
+    if isinstance(error, UnreachableError):
+        error = await explained(error, CURRENT_LOGIN.get())
+    if isinstance(error, NotLoggedInError):
+        told = {finding.way_out for finding in found}
+        return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
+    is_explained = all(finding.way_out in WAYS_OUT.values() for finding in found)  # no broker is there at all
+    return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
+
+
+def _bootstrap_addresses(reached: Mapping[Address, Reached]) -> Iterator[Finding]:
+    for (host, port), one in reached.items():
+        yield Finding(one.level, f"bootstrap address {host}:{port}: {one.told}", one.way_out)
+
+
+def _advertised(reached: Mapping[tuple[int, Address], Reached]) -> Iterator[Finding]:
+    """What was found where brokers say that they are; brokers of which the same is to be said have one line."""
+    alike: dict[tuple[str, str, str], list[tuple[int, Address]]] = {}
+    for broker, one in reached.items():
+        alike.setdefault((one.level, one.told, one.way_out), []).append(broker)
+    for (level, told, way_out), brokers in alike.items():
+        at = ", ".join(f"{host}:{port}" for _, (host, port) in brokers)
+        who = f"broker {brokers[0][0]} advertises itself as {at}"
+        if len(brokers) > 1:
+            who = f"brokers {ids(one for one, _ in brokers)} advertise themselves as {at}"
+        yield Finding(level, f"{who}: {told}", way_out)
+
+
+async def _reach(host: str, port: int) -> Reached:
     """Whether a broker answers there, and the APIs that it serves, if it does."""
-    name = f"{what} {host}:{port}"
     try:
         connection = await connect(
             host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S, login=CURRENT_LOGIN.get()
@@ -99,38 +150,37 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         way_out = (
             "use a name that resolves here; for brokers in containers add a listener that is advertised to the host"
         )
-        return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out), None
+        return Reached(f"the name {host} does not resolve on this machine", way_out=way_out)
     except ConnectionRefusedError:
         way_out = "start the node; if it is running, its port is not published here, or advertised.listeners is wrong"
-        return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
+        return Reached("nothing listens there, as seen from this machine", way_out=way_out)
     except OSError as error:
         in_login = login_way_out(error)
         if in_login is not None:
-            return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", in_login), None
+            return Reached(no_answer_reason(error), way_out=in_login)
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
-        return Finding(FAILURE, f"{name}: cannot be reached from here ({no_answer_reason(error)})", way_out), None
+        return Reached(f"cannot be reached from here ({no_answer_reason(error)})", way_out=way_out)
     try:
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
     except NO_ANSWER as error:
-        return await _no_answer(host, port, name, error), None
+        return await _no_answer(host, port, error)
     finally:
         connection.close()
-    return Finding(OK, f"{name}: reached"), frozenset(
-        (row.api_key, row.min_version, row.max_version) for row in answer.api_keys
-    )
+    apis = frozenset((row.api_key, row.min_version, row.max_version) for row in answer.api_keys)
+    return Reached("reached", OK, apis=apis)
 
 
-async def _no_answer(host: str, port: int, name: str, error: Exception) -> Finding:
+async def _no_answer(host: str, port: int, error: Exception) -> Reached:
     protocol = await spoken_protocol(host, port)
     if protocol is not None:
-        return Finding(FAILURE, f"{name}: speaks {protocol} instead of Kafka's protocol", WAYS_OUT[protocol])
+        return Reached(f"speaks {protocol} instead of Kafka's protocol", way_out=WAYS_OUT[protocol])
     if isinstance(error, RequestTimedOutError):
         way_out = (
             "the process is paused, hangs or is overloaded: raftwerk status shows the first, raftwerk kill N --signal "
             "CONT ends it; its log shows the others"
         )
-        return Finding(FAILURE, f"{name}: accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out)
-    return Finding(FAILURE, f"{name}: {no_answer_reason(error)}", "does the port belong to another service?")
+        return Reached(f"accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out=way_out)
+    return Reached(no_answer_reason(error), way_out="does the port belong to another service?")
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
@@ -146,29 +196,60 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
         yield Finding(OK, f"Kafka's APIs have the same versions on {counted(len(served), 'broker')}")
 
 
-async def _controller(client: ClusterClient) -> list[Finding]:
-    """Check that there is an active controller, and that its clock agrees with this machine's."""
+async def _controller(bootstrap: str, controllers: Mapping[int, Address]) -> tuple[bool, list[Finding]]:
+    """Whether a controller is active that a majority follows, and whether its clock agrees with this machine's.
+
+    The connections are not those of other requests, which would wait behind one that no controller answers.
+    """
+    async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
+        return await _controller_by(client, controllers)
+
+
+async def _controller_by(client: ClusterClient, controllers: Mapping[int, Address]) -> tuple[bool, list[Finding]]:
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    quorum = QuorumClient(client, controllers=controllers)
     clock = SystemClock()
     asked_ms = clock.wall_ms()
     try:
-        answer = await client.request(ApiKey.DESCRIBE_QUORUM, 1, {"topics": topics})
+        async with asyncio.timeout(_TIMEOUT_S):
+            answer = await client.request(ApiKey.DESCRIBE_QUORUM, 1, {"topics": topics})
     except (ClientError, *NO_ANSWER):
         answer = None
     answered_ms = clock.wall_ms()
     row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
     if row is None or row.error_code or row.leader_id < 0:
-        way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
-        return [Finding(FAILURE, "no controller is active: topics and leaders cannot change", way_out)]
+        return False, [_no_controller((await quorum.no_leader()).silent)]
     replicas = (*row.current_voters, *row.observers)
     reported_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
     found = [Finding(OK, f"node {row.leader_id} is the active controller")]
     if reported_ms >= 0:
         found.append(_clock(row.leader_id, reported_ms, asked_ms, answered_ms))
     try:
-        return [*found, *_voters(len(row.current_voters), await QuorumClient(client).silent_voters())]
+        view = await quorum.describe()
+        down = await quorum.down_voters(view)
+        if 2 * len(down) >= len(view.voters):
+            return False, [_no_controller(down)]
+        return True, [*found, *_voters(len(row.current_voters), await quorum.silent_voters())]
+    except NoLeaderError as error:
+        return False, [_no_controller(error.silent)]
     except (ClientError, *NO_ANSWER):
-        return found
+        return True, found
+
+
+def _no_controller(silent: Mapping[int, str]) -> Finding:
+    """There is no majority, or there soon will be none: a leader gives up when no majority has fetched for a while."""
+    what = "no controller is active: topics and leaders cannot change"
+    if not silent:
+        way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
+        return Finding(FAILURE, what, way_out)
+    way_out = f"start the nodes {ids(silent)}" if len(silent) > 1 else f"start node {ids(silent)}"
+    down = ", ".join(f"voter {one}" for one in silent.values())
+    return Finding(FAILURE, f"{what}; {down}", f"{way_out}: a majority of the voters must run")
+
+
+def _stale() -> Finding:
+    """Without a controller nobody notes which brokers are down."""
+    return Finding(WARNING, "what follows is the last known metadata: only an active controller changes it")
 
 
 def _voters(count: int, silent: Sequence[SilentVoter]) -> Iterator[Finding]:
@@ -198,8 +279,7 @@ async def _controller_listeners(client: ClusterClient) -> list[Finding]:
         for one in node.listeners:
             if is_loopback(one.host):
                 continue
-            reached, _ = await _reach(one.host, one.port, "")
-            if reached.level == OK:
+            if (await _reach(one.host, one.port)).level == OK:
                 found.append(exposed(f"the listener {one.host}:{one.port} of controller {node.node_id} answers here"))
     return found
 
@@ -212,6 +292,38 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     ahead = "ahead of" if off_ms > 0 else "behind"
     what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
+
+
+def _unled(view: ClusterView, silent: Collection[int]) -> Iterator[Finding]:
+    """Report partitions that metadata gives to leaders that do not answer."""
+    found = [
+        (f"{topic.name}-{one.partition} (broker {one.leader})", one.leader)
+        for topic in view.topics
+        for one in topic.partitions
+        if one.leader in silent
+    ]
+    if found:
+        are = "is" if len(found) == 1 else "are"
+        what = f"{counted(len(found), 'partition')} {are} offline, since the leader does not answer"
+        leaders = sorted({leader for _, leader in found})
+        who = f"broker {leaders[0]}" if len(leaders) == 1 else f"brokers {ids(leaders)}"
+        way_out = f"make {who} answer; an active controller lets other replicas lead that are in sync"
+        yield Finding(FAILURE, f"{what}: {some([name for name, _ in found])}", way_out)
+
+
+def _in_sync_without(view: ClusterView, silent: Collection[int]) -> ClusterView:
+    """The view with only those brokers in sync that answer."""
+    topics = [
+        replace(
+            topic,
+            partitions=tuple(
+                replace(one, isr=tuple(broker for broker in one.isr if broker not in silent))
+                for one in topic.partitions
+            ),
+        )
+        for topic in view.topics
+    ]
+    return replace(view, topics=tuple(topics))
 
 
 async def _leaderless_partitions(client: ClusterClient, view: ClusterView) -> list[LeaderlessPartition]:
@@ -291,8 +403,9 @@ def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
     return f"as the last resort, {command} makes a live replica the leader: acked records that it lacks are lost"
 
 
-def _partitions(view: ClusterView) -> Iterator[Finding]:
+def _partitions(view: ClusterView, silent: Collection[int] = ()) -> Iterator[Finding]:
     behind = []
+    missing: set[int] = set()
     count = 0
     has_leaders = True
     for topic in view.topics:
@@ -301,13 +414,16 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
             if one.leader < 0:
                 has_leaders = False
             elif len(one.isr) < len(one.replicas):
-                missing = [replica for replica in one.replicas if replica not in one.isr]
-                behind.append(f"{topic.name}-{one.partition} (without {ids(missing)})")
+                without = [replica for replica in one.replicas if replica not in one.isr]
+                missing.update(without)
+                behind.append(f"{topic.name}-{one.partition} (without {ids(without)})")
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
             "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
+        if missing.issubset(silent):
+            way_out = f"start broker{'s' * (len(missing) > 1)} {ids(sorted(missing))}"
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
         yield Finding(WARNING, f"{what}: {some(behind)}", way_out)
     if has_leaders and not behind:

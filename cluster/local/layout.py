@@ -265,6 +265,12 @@ def controllers_of(plan: ClusterPlan) -> dict[int, str]:
     return {node.node_id: node.controller_address for node in plan.nodes if node.controller_address is not None}
 
 
+def controller_endpoints(plan: ClusterPlan) -> dict[int, tuple[str, int]]:
+    """The host and port of each controller, for connections."""
+    pairs = {node_id: at.rpartition(":") for node_id, at in controllers_of(plan).items()}
+    return {node_id: (host.strip("[]"), int(port)) for node_id, (host, _, port) in pairs.items()}
+
+
 def shape_of(plan: ClusterPlan) -> ClusterShape:
     """The shape from which an existing cluster was planned, with the settings that it was given."""
     first = plan.brokers[0]
