@@ -64,6 +64,11 @@ class HostedPartitions:
         topic = self.image.topics_by_name.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
+    def elr_of(self, topic_partition: TopicPartition) -> tuple[int, ...]:
+        """The eligible leader replicas of the partition by the metadata (KIP-966)."""
+        registration = self.registration(topic_partition)
+        return () if registration is None else registration.elr
+
     def leader_hint(self, topic_partition: TopicPartition, error_code: int) -> LeaderIdAndEpoch | None:
         """The leader by the metadata, for the errors whose answer names it (KIP-951); None for other errors."""
         if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):

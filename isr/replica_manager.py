@@ -66,7 +66,7 @@ class ReplicaManager:
         hosted = self._hosted = HostedPartitions(config.node_id, ports.broker_epoch)
         self.throttles = Throttles(config)
         tracker = DirtyPartitionTracker(self._is_throttled)
-        operations = self._operations = DelayedOperations(hosted, self._timers, tracker)
+        operations = self._operations = DelayedOperations(hosted, self._timers, tracker, now_ms)
         errors = self._errors = StorageErrors(hosted, operations, ports.on_storage_error, ports.on_no_space)
         self._alter_partition = AlterPartitionManager(ports.alter_partition, config.alter_partition_backoff_ms)
         proposals = self._isr_proposals = IsrProposals(hosted, operations, self._alter_partition.submit, now_ms)
@@ -133,6 +133,7 @@ class ReplicaManager:
         for replica in list(self._hosted.replicas.values()):
             self._operations.on_role_lost(replica)
         self.purgatory.close()
+        self._operations.reads.close()
         self._timers.close()
         self._logs.write_high_watermarks(run_at_once(self._high_watermarks()))
         self._hosted.replicas.clear()
@@ -185,6 +186,20 @@ class ReplicaManager:
         It is false after `timeout_ms`, or when this broker does not lead the partition.
         """
         self._operations.when_committed(topic_partition, offset, timeout_ms, done)
+
+    def confirm_leadership(
+        self, topic_partition: TopicPartition, leader_epoch: int, timeout_ms: int, done: Callable[[bool], None]
+    ) -> None:
+        """Call `done` once: with true when no other broker had taken over the partition when this was called.
+
+        It is false after `timeout_ms`, or when this broker does not lead the partition in that epoch. What this broker
+        answers from memory after a true contains all that was acknowledged before (see `leader/read_confirmations.py`).
+        """
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is None:
+            done(False)
+        else:
+            self._operations.reads.confirm(replica, leader_epoch, timeout_ms, done)
 
     @property
     def verifies_transactions(self) -> bool:

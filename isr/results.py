@@ -32,6 +32,8 @@ class FetchParams:
     """A consumer may read from a replica that is not the leader (KIP-392)."""
     slice_bytes_min: int | None = None
     """Committed records of at least so many bytes may be answered by a slice of their file (sendfile); None: never."""
+    connection: object = None
+    """Where the request came from: a follower has one fetch under way on a connection."""
     may_read: Callable[[str], bool] | None = None
     """Whether the fetcher may read a topic; None: all topics."""
 

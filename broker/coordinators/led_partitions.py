@@ -211,6 +211,20 @@ class LedPartitions(Generic[S]):
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shards
 
+    # ---------------------------------------------------------------- reads
+
+    def confirm(self, shard: S, timeout_ms: int, done: Callable[[bool], None]) -> None:
+        """Call `done` once: with true when the shard had, when this was called, all that was acknowledged to clients.
+
+        It is false when the shard is dropped, or the other replicas do not confirm within `timeout_ms` that this
+        broker leads its partition (`ReplicaManager.confirm_leadership`).
+        """
+        if self.is_current(shard):
+            topic_partition = TopicPartition(self._topic.name, shard.partition)
+            self._replicas.confirm_leadership(topic_partition, shard.leader_epoch, timeout_ms, done)
+        else:
+            done(False)
+
     # ---------------------------------------------------------------- writes
 
     def append(

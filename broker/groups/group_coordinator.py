@@ -187,6 +187,10 @@ class GroupCoordinator:
         self.carry_out(shard, group)
         self.append(shard, group.tombstones(), lambda _: None)
 
+    def confirm(self, shard: GroupCoordinatorShard, done: Callable[[bool], None]) -> None:
+        """See `LedPartitions.confirm`; within the time-out of a commit."""
+        self.partitions.confirm(shard, self.config.offsets.commit_timeout_ms, done)
+
     # ---------------------------------------------------------------- events and effects
 
     def now_ms(self) -> int:

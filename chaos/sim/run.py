@@ -246,6 +246,9 @@ class Run:
             "transactions of changing versions": lambda: TransactionalWriters(transactions, changing_style),
             "transaction versions": lambda: TransactionVersionChanges(context("transaction versions")),
             "read-process-write": lambda: ReadProcessWrite(effects, processor, any_style),
+            "read-process-write by any broker": lambda: ReadProcessWrite(
+                effects, processor, lambda: ClientStyle(versions.choice((1, 2)), asks_any_broker=True)
+            ),
             "two-phase commits": lambda: TwoPhaseWriters(context("two-phase commits", "prepared", History())),
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),

@@ -415,6 +415,17 @@ SCENARIOS = {
             properties={**TRANSACTION_SETTINGS, **GROUP_SETTINGS},
         ),
         Scenario(
+            "cut-off-coordinators",
+            "clients still reach a coordinator of groups that no other node reaches, while another one takes over",
+            kinds=(FaultKind.ISOLATE,),
+            targets=("coordinator",),
+            faults_s=14.0,
+            mean_duration_s=3.5,
+            one_at_a_time=True,
+            workloads=("read-process-write by any broker",),
+            properties={**TRANSACTION_SETTINGS, **_SHORT_TIMES, "offsets.topic.num.partitions": "1"},
+        ),
+        Scenario(
             "two-phase",
             "transactions that an outside coordinator ends; their producers die before and after it has decided",
             kinds=(

@@ -51,6 +51,7 @@ class FetchRequests:
         self._sessions = sessions
         self._reader = reader
         self._expected = expected
+        self._reads = operations.reads
         self._operations = operations
         self._throttle = throttle
         self._observer = observer
@@ -71,6 +72,10 @@ class FetchRequests:
         if context.error_code:
             done(FetchResponse(context.error_code))
             return None
+        reads = self._reads
+        is_asked = reads.is_waiting and params.replica_id >= 0
+        if is_asked and reads.on_fetch(params.replica_id, params.connection, context):
+            params.max_wait_ms = 0
         dirty = context.dirty
         if dirty is not None:
             dirty.on_fetch(now_ms)
@@ -291,6 +296,7 @@ class FetchRequests:
         done: FetchDone,
     ) -> None:
         """Send what was found. Partitions that gave records are looked at after those that did not."""
+        self._note_answer(params)
         if context.dirty is not None:
             for with_records in (False, True):
                 for one, row, is_clean in zip(wanted, found.rows, found.clean, strict=True):
@@ -309,6 +315,7 @@ class FetchRequests:
         found: FetchReading,
         done: FetchDone,
     ) -> Work[None]:
+        self._note_answer(params)
         error_code, session_id = context.close()
         topics: list[FetchTopicResponse] = []
         for start in range(0, len(wanted), ITEMS_PER_STEP):
@@ -330,6 +337,10 @@ class FetchRequests:
             self._reader.read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
             yield PLAIN_STEP
         yield from self._answer_many(params, context, wanted, found, done)
+
+    def _note_answer(self, params: FetchParams) -> None:
+        if self._reads.is_waiting and params.replica_id >= 0:
+            self._reads.on_answer(params.replica_id, params.connection)
 
     def _put(
         self,

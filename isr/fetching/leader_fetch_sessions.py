@@ -130,6 +130,10 @@ class SessionlessFetchContext:
         """The partitions to read now."""
         return self._rows
 
+    def leader_epoch_of(self, key: FetchKey) -> int | None:
+        """The leader epoch with which the partition is asked for; None when it is not asked for."""
+        return _epoch_in(self._rows, key)
+
     def close(self) -> tuple[int, int]:
         """Everything is read: the error code of the response, and the session id in it."""
         return 0, 0
@@ -164,6 +168,10 @@ class FullFetchContext:
     def take(self) -> Rows:
         """See `SessionlessFetchContext.take`."""
         return self._rows
+
+    def leader_epoch_of(self, key: FetchKey) -> int | None:
+        """See `SessionlessFetchContext.leader_epoch_of`."""
+        return _epoch_in(self._rows, key)
 
     def close(self) -> tuple[int, int]:
         """See `SessionlessFetchContext.close`."""
@@ -205,6 +213,11 @@ class IncrementalFetchContext:
         if self.dirty is None:
             return [(key, cached.request) for key, cached in partitions.items()]
         return [(key, partitions[key].request) for key in self.dirty.take() if key in partitions]
+
+    def leader_epoch_of(self, key: FetchKey) -> int | None:
+        """See `SessionlessFetchContext.leader_epoch_of`. A partition that the request does not name counts, too."""
+        cached = self._session.partitions.get(key)
+        return None if cached is None else cached.request.current_leader_epoch
 
     def is_news(self, key: FetchKey, answer: FetchPartitionResponse) -> bool:
         """Whether the fetcher has not been told what `answer` says."""
@@ -359,6 +372,10 @@ def request_rows(request: FetchRequest) -> Rows:
         for topic in request.topics
         for wanted in topic.partitions
     ]
+
+
+def _epoch_in(rows: Rows, key: FetchKey) -> int | None:
+    return next((wanted.current_leader_epoch for one, wanted in rows if one == key), None)
 
 
 def _parts(request: FetchRequest) -> Iterator[tuple[FetchRequest, int]]:

@@ -1,9 +1,13 @@
 """The follower's side of an incremental fetch session (KIP-227).
 
 The leader remembers what was asked for. A request names only the partitions whose parameters changed or that are not
-fetched any more, and at most 500 of them. A session begins with a full request (epoch 0); every answered request
-increments the epoch. After an error of the session or a lost connection, neither side knows what the other one knows:
-the next request is a full one again, which also closes the old session.
+fetched any more, and at most 500 of them. A partition that is followed in a new leader epoch, but cannot be named yet,
+is forgotten until it is: what the leader remembers tells it that this broker still follows in that epoch
+(`leader/read_confirmations.py`).
+
+A session begins with a full request (epoch 0); every answered request increments the epoch. After an error of the
+session or a lost connection, neither side knows what the other one knows: the next request is a full one again, which
+also closes the old session.
 """
 
 from __future__ import annotations
@@ -36,10 +40,12 @@ class FetchSession:
 
     def want(self, key: PartitionKey, partition: FetchPartition) -> None:
         """Fetch the partition with these parameters from now on."""
-        if self.wanted.get(key) != partition:
+        former = self.wanted.get(key)
+        if former != partition:
+            if former is not None and former.current_leader_epoch != partition.current_leader_epoch:
+                self._forgotten[key] = None
             self.wanted[key] = partition
             self._changed[key] = None
-            self._forgotten.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
         """Stop fetching the partition."""
@@ -60,6 +66,7 @@ class FetchSession:
         topics: dict[UUID, FetchTopic] = {}
         for key in list(islice(self._changed, None if self._is_refused else NAMED_AT_ONCE)):
             del self._changed[key]
+            self._forgotten.pop(key, None)
             topic = topics.get(key[0])
             if topic is None:
                 topic = topics[key[0]] = FetchTopic(name=None, topic_id=key[0], partitions=[])

@@ -10,6 +10,7 @@ from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
 from ..fetching.dirty_partitions import DirtyPartitionTracker
 from ..hosted_partitions import HostedPartitions
+from ..leader.read_confirmations import ReadConfirmations
 from ..replica import Replica
 from ..results import AppendDone
 from .purgatory import DelayedProduce, Purgatory, Timers, UncommittedAppend
@@ -25,9 +26,12 @@ class DelayedOperations:
     once, except between `defer` and `complete`: a request over many partitions completes nothing half-way through.
     """
 
-    def __init__(self, hosted: HostedPartitions, timers: Timers, tracker: DirtyPartitionTracker) -> None:
+    def __init__(
+        self, hosted: HostedPartitions, timers: Timers, tracker: DirtyPartitionTracker, now_ms: Callable[[], int]
+    ) -> None:
         self._hosted = hosted
         self.purgatory = Purgatory(timers)
+        self.reads = ReadConfirmations(timers, now_ms, hosted.elr_of, self.purgatory.finish_fetches_of)
         self._tracker = tracker
         self._is_deferring = False
         self._advanced: list[Replica] = []
@@ -100,6 +104,7 @@ class DelayedOperations:
     def on_changed(self, replica: Replica) -> None:
         """The ISR, the leader epoch or the start of the log changed: followers learn it with their next fetch."""
         self._tracker.on_changed(replica)
+        self.reads.on_changed(replica)
 
     def on_role_lost(self, replica: Replica, error_code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica does not lead any more, or is gone: answer all that wait for it, produces with `error_code`."""
@@ -107,3 +112,4 @@ class DelayedOperations:
         hint = self._hosted.leader_hint(topic_partition, error_code)
         self.purgatory.on_role_lost(topic_partition, error_code, hint)
         self._tracker.on_role_lost(replica)
+        self.reads.on_role_lost(replica)

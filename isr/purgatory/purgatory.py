@@ -251,6 +251,11 @@ class Purgatory:
             for operation in list(lists.get(key, {}).values()):
                 operation.finish()
 
+    def finish_fetches_of(self, replica_id: int) -> None:
+        """Answer the parked fetches of a follower."""
+        for operation in list(self._of_followers.get(replica_id, {}).values()):
+            operation.finish()
+
     def close(self) -> None:
         """Answer everything now, since the node stops."""
         for key in list(self._produces):
@@ -258,9 +263,8 @@ class Purgatory:
         for lists in (self._follower_fetches, self._consumer_fetches):
             for key in list(lists):
                 self.finish_fetches(key)
-        for waiting in list(self._of_followers.values()):
-            for operation in list(waiting.values()):
-                operation.finish()
+        for replica_id in list(self._of_followers):
+            self.finish_fetches_of(replica_id)
 
     # ---------------------------------------------------------------- bookkeeping
 

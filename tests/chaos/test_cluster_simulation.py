@@ -65,6 +65,7 @@ SEEDS = {
     "leaderless": 8,
     "exactly-once": 14,
     "exactly-once-group": 10,
+    "cut-off-coordinators": 8,
     "two-phase": 12,
     "transaction-versions": 10,
     "storm": 16,

@@ -1,8 +1,18 @@
-"""OffsetFetch: the committed offsets of a group; of several groups from version 8 on (KIP-709)."""
+"""OffsetFetch: the committed offsets of a group; of several groups from version 8 on (KIP-709).
+
+An application that reads, processes and writes in transactions starts again from the offsets that it gets here. Were
+they older than what another coordinator has acknowledged, it would process records twice. So stable offsets
+(`require_stable`, KIP-447), which such an application asks for, are answered only when the replicas of the group's
+partition have confirmed that this broker still leads it (`isr/leader/read_confirmations.py`). If they do not, the
+answer is NOT_COORDINATOR: the client looks for the coordinator again, and clients before Kafka 3.9 would not repeat the
+request after any other code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +24,7 @@ from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....wire.codec import Rows, Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Fields
+from ...api import Fields, Result
 from ...groups.group_coordinator_shard import GroupCoordinatorShard
 from ...groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 from ...network.request import Request
@@ -45,12 +55,69 @@ class _Commits:
         return _row(_NO_OFFSET if is_of_another else value, ErrorCode.NONE, index)
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Work[Fields]:
+def handle(services: BrokerServices, request: Request, message: Struct) -> Result:
     """The committed offsets of the partitions asked for; of all partitions where none is named."""
-    must_be_stable, pace = message.get("require_stable", False), Pace()
+    if message.get("require_stable", False):
+        return _read_stable(services, request, message)
+    return _read(services, request, message, None)
+
+
+def _read_stable(services: BrokerServices, request: Request, message: Struct) -> Work[Result]:
+    """Read when the shards of all groups that are asked for are confirmed, or known not to be."""
+    shards = yield from _shards(services, request, message)
+    confirmed: list[GroupCoordinatorShard] = []
+    left = len(shards)
+    all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_answer(shard: GroupCoordinatorShard, is_confirmed: bool) -> None:
+        nonlocal left
+        left -= 1
+        if is_confirmed:
+            confirmed.append(shard)
+        if not left and not all_answered.done():
+            all_answered.set_result(None)
+
+    for shard in shards:
+        services.groups.confirm(shard, partial(on_answer, shard))
+    if not left:
+        return _read(services, request, message, confirmed)
+    return _read_later(services, request, message, confirmed, all_answered)
+
+
+def _shards(services: BrokerServices, request: Request, message: Struct) -> Work[list[GroupCoordinatorShard]]:
+    """The shards of the groups that can be answered, each once; what refuses the others is found again."""
+    rights, pace = services.authorization, Pace()
+    shards: dict[int, GroupCoordinatorShard] = {}
+    for asked in message.groups if request.api_version >= FIRST_BATCHED_VERSION else (message,):
+        group_id = asked.group_id
+        if rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id, logs_denial=False):
+            with suppress(ProtocolError):
+                shard = services.groups.shard_of(check_group_id(group_id))
+                shards[shard.partition] = shard
+        if pace.ends_step():
+            yield PLAIN_STEP
+    return list(shards.values())
+
+
+async def _read_later(
+    services: BrokerServices,
+    request: Request,
+    message: Struct,
+    confirmed: Sequence[GroupCoordinatorShard],
+    all_answered: Awaitable[None],
+) -> Result:
+    await all_answered
+    return _read(services, request, message, confirmed)
+
+
+def _read(
+    services: BrokerServices, request: Request, message: Struct, confirmed: Sequence[GroupCoordinatorShard] | None
+) -> Work[Fields]:
+    """The answer: with stable offsets of the `confirmed` shards, or with the offsets as they are (None)."""
+    pace = Pace()
     if request.api_version < FIRST_BATCHED_VERSION:
         try:
-            topics = yield from _topics(services, request, message, must_be_stable, pace)
+            topics = yield from _topics(services, request, message, confirmed, pace)
         except ProtocolError as refused:
             if request.api_version < TOP_LEVEL_ERROR_SINCE:
                 raise
@@ -58,34 +125,44 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
         return {"error_code": 0, "topics": topics}
     rows = []
     for group in message.groups:
-        rows.append((yield from _group_row(services, request, group, must_be_stable, pace)))
+        rows.append((yield from _group_row(services, request, group, confirmed, pace)))
         if pace.ends_step():
             yield PLAIN_STEP
     return {"groups": rows}
 
 
 def _group_row(
-    services: BrokerServices, request: Request, group: Struct, must_be_stable: bool, pace: Pace
+    services: BrokerServices,
+    request: Request,
+    group: Struct,
+    confirmed: Sequence[GroupCoordinatorShard] | None,
+    pace: Pace,
 ) -> Work[dict[str, Any]]:
     try:
-        topics = yield from _topics(services, request, group, must_be_stable, pace)
+        topics = yield from _topics(services, request, group, confirmed, pace)
     except ProtocolError as refused:
         return {"group_id": group.group_id, "error_code": int(refused.code), "topics": []}
     return {"group_id": group.group_id, "error_code": 0, "topics": topics}
 
 
 def _topics(
-    services: BrokerServices, request: Request, asked: Struct, must_be_stable: bool, pace: Pace
+    services: BrokerServices,
+    request: Request,
+    asked: Struct,
+    confirmed: Sequence[GroupCoordinatorShard] | None,
+    pace: Pace,
 ) -> Work[list[dict[str, Any]]]:
     rights = services.authorization
     rights.check(request, AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id)
     shard = services.groups.shard_of(check_group_id(asked.group_id))
+    if confirmed is not None and shard not in confirmed:
+        raise ProtocolError(ErrorCode.NOT_COORDINATOR)
     group = shard.groups.get(asked.group_id)
     if group is not None:
         code = group.check_fetch(asked.get("member_id"), asked.get("member_epoch", -1))
         if code:
             raise ProtocolError(code)
-    commits = _Commits(shard, asked.group_id, must_be_stable)
+    commits = _Commits(shard, asked.group_id, confirmed is not None)
     image = services.metadata.image
     if asked.topics is None:
         may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=False)

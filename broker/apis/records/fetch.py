@@ -65,6 +65,7 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
         uses_topic_ids=request.api_version >= FIRST_VERSION_BY_ID,
         from_follower_allowed=request.api_version >= FIRST_VERSION_FROM_FOLLOWERS,
         slice_bytes_min=sendfile_min_bytes if sendfile_min_bytes >= 0 and request.sink.sends_files else None,
+        connection=request.sink,
         may_read=may_read,
     )
 

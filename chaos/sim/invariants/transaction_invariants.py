@@ -73,6 +73,28 @@ class TransactionHistory:
                 raise InvariantBroken("a transaction is read as a whole or not at all", f"{name}: {missing} missing")
 
 
+class ReportedOffsets:
+    """The offsets of a group's transactions whose commit was reported, by partition of the input. They only grow."""
+
+    def __init__(self) -> None:
+        self._reported: dict[int, int] = {}
+
+    def on_reported(self, partition: int, offset: int) -> None:
+        """A processor was told that a transaction with this offset is committed."""
+        self._reported[partition] = max(offset, self._reported.get(partition, 0))
+
+    def by_now(self) -> Mapping[int, int]:
+        """What was reported by now."""
+        return dict(self._reported)
+
+    def check(self, reported: Mapping[int, int], answer: Mapping[int, int]) -> None:
+        """Stable offsets were answered to who asked when these were `reported`. Raises `InvariantBroken`."""
+        for partition, offset in answer.items():
+            if offset < reported.get(partition, 0):
+                detail = f"partition {partition}: {offset} after {reported[partition]} was reported"
+                raise InvariantBroken("stable offsets miss no commit that was reported before", detail)
+
+
 class EffectHistory:
     """The effects of input records, as a reader at read_committed sees them: one for each, exactly once."""
 

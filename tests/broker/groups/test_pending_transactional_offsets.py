@@ -1,7 +1,8 @@
-"""Commits within transactions, and commits for deleted topics."""
+"""Commits within transactions, stable reads of them, and commits for deleted topics."""
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
 from hypothesis import given
@@ -15,6 +16,7 @@ from raftwerk.broker.groups.pending_transactional_offsets import PendingTransact
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record
 from raftwerk.wire.types import TopicPartition
@@ -79,6 +81,69 @@ async def test_an_offset_is_unstable_while_its_transaction_is_open(harness: Grou
     other = await loaded(harness)
     assert await fetched(other, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert await fetched(other, stable=False) == (5, 0)
+
+
+async def read_groups(harness: GroupHarness, *groups: str, version: int = 9, stable: bool = True) -> Struct:
+    topics = [{"name": TOPIC, "partition_indexes": [0]}]
+    rows = [{"group_id": one, "member_id": None, "member_epoch": -1, "topics": topics} for one in groups]
+    return await harness.call(ApiKey.OFFSET_FETCH, version, {**rows[0], "groups": rows, "require_stable": stable})
+
+
+@played
+async def test_stable_offsets_wait_until_the_leadership_is_confirmed(harness: GroupHarness) -> None:
+    await harness.commit("g")
+    harness.holds_reads = True
+    assert (await read_groups(harness, "g", stable=False)).groups[0].error_code == 0
+    reading = asyncio.ensure_future(read_groups(harness, "g"))
+    await settle()
+    assert not reading.done()
+    assert await harness.commit("g", offset=43) == 0
+    (done,) = harness.held_reads.pop(KEY)
+    done(True)
+    assert (await reading).groups[0].topics[0].partitions[0].committed_offset == 43
+
+
+@played
+async def test_a_coordinator_that_is_not_confirmed_says_so(harness: GroupHarness) -> None:
+    await harness.commit("g")
+    harness.holds_reads = True
+    for version in (7, 8, 9):
+        reading = asyncio.ensure_future(read_groups(harness, "g", version=version))
+        await settle()
+        harness.held_reads.pop(KEY)[0](False)
+        answer = await reading
+        found = answer if version < 8 else answer.groups[0]
+        assert found.error_code == ErrorCode.NOT_COORDINATOR
+        assert not found.topics
+
+
+@played
+async def test_each_group_is_answered_by_the_confirmation_of_its_own_partition(harness: GroupHarness) -> None:
+    other = next(name for name in "hijklm" if partition_for(name, 3) != KEY.partition)
+    same = next(name for name in "hijklmnop" if partition_for(name, 3) == KEY.partition)
+    await harness.commit(other)
+    harness.holds_reads = True
+    reading = asyncio.ensure_future(read_groups(harness, "g", other, same, ""))
+    await settle()
+    assert [len(waiting) for waiting in harness.held_reads.values()] == [1, 1]
+    harness.held_reads.pop(KEY)[0](False)
+    await settle()
+    assert not reading.done()
+    harness.held_reads.popitem()[1][0](True)
+    found = [(one.group_id, one.error_code) for one in (await reading).groups]
+    refused = int(ErrorCode.NOT_COORDINATOR)
+    assert found == [("g", refused), (other, 0), (same, refused), ("", int(ErrorCode.INVALID_GROUP_ID))]
+
+
+@played
+async def test_a_coordinator_that_is_replaced_while_it_waits_answers_nothing(harness: GroupHarness) -> None:
+    await harness.commit("g")
+    harness.holds_reads = True
+    reading = asyncio.ensure_future(read_groups(harness, "g"))
+    await settle()
+    harness.lead(2)
+    harness.held_reads.pop(KEY)[0](True)
+    assert (await reading).groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
 @played

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.isr.follower.follower_fetch_session import FetchSession
+from raftwerk.isr.follower.follower_fetch_session import NAMED_AT_ONCE, FetchSession
 from raftwerk.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 KEYS = st.tuples(st.sampled_from([UUID(int=1), UUID(int=2)]), st.integers(0, 2))
@@ -104,6 +104,29 @@ def test_forgotten_and_wanted_again_before_a_request() -> None:
     session.want(key, FetchPartition(0))
     topics, forgotten = session.next_request()
     assert len(topics) == 1 and not forgotten
+
+
+def test_a_partition_in_a_new_epoch_that_cannot_be_named_yet_is_forgotten() -> None:
+    """The leader would take it that this broker still follows in the former epoch."""
+    session, topic = FetchSession(), UUID(int=1)
+    for index in range(NAMED_AT_ONCE + 2):
+        session.want((topic, index), FetchPartition(index, current_leader_epoch=1))
+    for _ in range(2):
+        session.next_request()
+        session.on_answer(9)
+    for index in range(NAMED_AT_ONCE):
+        session.want((topic, index), FetchPartition(index, current_leader_epoch=1, fetch_offset=5))
+    by_epoch, removed = (topic, NAMED_AT_ONCE), (topic, NAMED_AT_ONCE + 1)
+    session.want(by_epoch, FetchPartition(by_epoch[1], current_leader_epoch=2))
+    session.forget(removed)
+    session.want(removed, FetchPartition(removed[1], current_leader_epoch=1))
+    topics, forgotten = session.next_request()
+    assert len(topics[0].partitions) == NAMED_AT_ONCE
+    assert forgotten[0].partitions == [by_epoch[1], removed[1]]
+    session.on_answer(9)
+    topics, forgotten = session.next_request()
+    assert [one.partition for one in topics[0].partitions] == [by_epoch[1], removed[1]]
+    assert not forgotten
 
 
 def test_epoch_wraps_to_one() -> None:

@@ -170,6 +170,7 @@ class FakeReplicas:
     partitions: dict[Any, Any] = field(default_factory=dict)
     verifies_transactions: bool = True
     write_markers: Any = None
+    confirm_leadership: Any = None
     image: MetadataImage = field(default_factory=MetadataImage)
     reported: list[Damage] = field(default_factory=list)
     is_mending: bool = False
@@ -179,7 +180,7 @@ class FakeReplicas:
         hosted.image = self.image
         nothing: Any = SimpleNamespace(add=None)
         tracker = DirtyPartitionTracker()
-        operations = DelayedOperations(hosted, nothing, tracker)
+        operations = DelayedOperations(hosted, nothing, tracker, lambda: 0)
         sessions = FetchSessionCache(2, random.Random(1), tracker)
         throttle = Throttles(ReplicaManagerConfig(1)).leader
         expected = ExpectedFetches(operations.purgatory)

@@ -122,6 +122,9 @@ class GroupHarness(Harness):
         self.replicas.append = self.append  # type: ignore[method-assign]
         self.replicas.write_markers = self.write_markers
         self.replicas.when_committed = self.when_committed  # type: ignore[method-assign]
+        self.replicas.confirm_leadership = self.confirm_leadership
+        self.held_reads: dict[TopicPartition, list[Callable[[bool], None]]] = {}
+        self.holds_reads = False
         self.groups.start()
 
     def replay(self, record: Any) -> MetadataDelta:
@@ -184,6 +187,18 @@ class GroupHarness(Harness):
         """Batches whose append has timed out are committed by `release_commits`."""
         if self.append_error == ErrorCode.REQUEST_TIMED_OUT:
             self.held_commits.append(lambda: done(True))
+        else:
+            done(True)
+
+    def confirm_leadership(
+        self, key: TopicPartition, leader_epoch: int, timeout_ms: int, done: Callable[[bool], None]
+    ) -> None:
+        """Stable reads are confirmed at once, or wait for the test while `holds_reads`."""
+        registration = self.groups.metadata.image.topics_by_name[key.topic].partitions[key.partition]
+        assert leader_epoch == registration.leader_epoch
+        assert timeout_ms == self.groups.config.offsets.commit_timeout_ms
+        if self.holds_reads:
+            self.held_reads.setdefault(key, []).append(done)
         else:
             done(True)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.chaos.late_marker import late_marker
 from support.chaos.mutants import MUTANTS, Mutant, replacing
+from support.isr.late_fetch import late_fetch
 
 from raftwerk.broker.coordinators.led_partitions import LedPartitions
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
@@ -19,6 +20,7 @@ from raftwerk.broker.transactions.transaction_coordinator_shard import Transacti
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
 from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from raftwerk.chaos.sim.workloads.transactions.transactional_producer import ClientStyle
+from raftwerk.isr.leader.read_confirmations import FetchedEpochs, ReadConfirmations
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.state.producer_state import ProducerStateManager
@@ -34,7 +36,20 @@ ORIGINAL_END_PENDING = PendingTransactionalOffsets.end
 ORIGINAL_REPLAY = GroupCoordinatorShard.replay
 ORIGINAL_LOAD_SNAPSHOT = ProducerStateManager.load_snapshot
 ORIGINAL_FINISH = TransactionMarkerSender._finish
+ORIGINAL_ON_FETCH = ReadConfirmations.on_fetch
 ORIGINAL_ON_MARKED = TransactionCoordinatorShard.on_marked
+
+
+def believe_in_leading(
+    self: ReadConfirmations, replica: Replica, leader_epoch: int, timeout_ms: int, done: Callable[[bool], None]
+) -> None:
+    done(replica.is_leader)
+
+
+def take_any_fetch(self: ReadConfirmations, replica_id: int, connection: object, asked: FetchedEpochs) -> bool:
+    """As if the fetch followed an answer of now."""
+    self.on_answer(replica_id, connection)
+    return ORIGINAL_ON_FETCH(self, replica_id, connection, asked)
 
 
 def markers_at_once(self: TransactionCoordinatorShard, values: Any, token: Any = None, answer: Any = None) -> None:
@@ -238,6 +253,17 @@ TRANSACTION_MUTANTS = (
         "pending offsets are shown after a load",
         replacing(GroupCoordinatorShard, "replay", show_pending_offsets),
         ("exactly-once",),
+    ),
+    Mutant(
+        "stable offsets are answered without a confirmation",
+        replacing(ReadConfirmations, "confirm", believe_in_leading),
+        ("cut-off-coordinators",),
+        known=1,
+    ),
+    Mutant(
+        "a fetch that was under way confirms a stable read",
+        replacing(ReadConfirmations, "on_fetch", take_any_fetch),
+        interleaving=late_fetch,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -69,6 +69,10 @@ class Link:
         return future
 
     def _serve(self, number: int, version: int, data: bytes) -> None:
+        held = self.cluster.held.get((self.source, self.target))
+        if held is not None:
+            held.append(lambda: self._serve(number, version, data))
+            return
         request = decode_fetch_request(version, data)
         self.cluster.fetches.append((self.source, self.target, request))
         manager = self.cluster.managers.get(self.target)
@@ -87,6 +91,7 @@ class Link:
             request.max_bytes,
             uses_topic_ids=self.cluster.reads_dirty_only,
             from_follower_allowed=request.replica_id < 0,
+            connection=self,
         )
         Caller().fetch(manager, params, request, answer)
 
@@ -132,6 +137,8 @@ class Cluster:
         self.links: list[Link] = []
         self.fetches: list[tuple[int, int, Any]] = []
         self.mute: dict[tuple[int, int], None] = {}
+        self.held: dict[tuple[int, int], list[Callable[[], None]]] = {}
+        """By source and target: requests that are under way until `release`."""
         self.alterations: list[AlterPartitionItem] = []
         self.alter_error: int | None = None
         self.connects = 0
@@ -182,6 +189,11 @@ class Cluster:
         self.run(stop())
         del self.managers[node]
         self.disks[node].crash(power_loss=False)
+
+    def release(self, source: int, target: int) -> None:
+        """The requests that are held arrive now."""
+        for arrive in self.held.pop((source, target)):
+            self.on_loop(arrive)
 
     def kill_links(self, node: int) -> None:
         for link in self.links:

@@ -157,7 +157,7 @@ class Node:
             return self.model.now_ms
 
         tracker = DirtyPartitionTracker()
-        self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker)
+        self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker, lambda: 0)
         errors = self.errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
         self.hosted = hosted
         self.proposals = IsrProposals(hosted, operations, self.submit, now)

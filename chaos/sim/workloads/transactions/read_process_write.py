@@ -11,7 +11,7 @@ from uuid import UUID
 
 from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.cluster_client import NO_ANSWER
-from ...invariants.transaction_invariants import EffectHistory
+from ...invariants.transaction_invariants import EffectHistory, ReportedOffsets
 from ..clients import ClientContext, TopicConsumer
 from ..workload import create_topic_until_done
 from .committed_reader import CommittedReader
@@ -36,6 +36,7 @@ class ReadProcessWrite:
     def __init__(self, context: ClientContext, main: ClientContext, style: Callable[[], ClientStyle]) -> None:
         """`context.topic` gets the effects of the records of `main.topic`."""
         self.effects = EffectHistory()
+        self.offsets = ReportedOffsets()
         self.stopping = False
         self.style = style
         self.context = context
@@ -114,7 +115,10 @@ class _Processor:
         partitions = [each.partition for each in self.input.client.partitions]
         try:
             if self._must_fetch_offsets:
-                for index, offset in (await self._producer.fetch_offsets(_GROUP, topic, partitions)).items():
+                reported = self._load.offsets.by_now()
+                offsets = await self._producer.fetch_offsets(_GROUP, topic, partitions)
+                self._load.offsets.check(reported, offsets)
+                for index, offset in offsets.items():
                     self.input.start_at(index, offset)
                 self._must_fetch_offsets = False
             partition = rng.choice(partitions)
@@ -152,3 +156,5 @@ class _Processor:
         is_committed = load.stopping or rng.random() >= _ABORT_PROBABILITY
         self._must_fetch_offsets = not is_committed
         await self._producer.end(commit=is_committed)
+        if is_committed:
+            load.offsets.on_reported(partition, offsets.stop)

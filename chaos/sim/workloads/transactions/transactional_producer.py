@@ -74,12 +74,14 @@ class ClientStyle(NamedTuple):
 
     Without a version it goes by the level that the cluster has finalized. An impatient one waits for answers only for a
     short time, repeats the request on another connection, and now and then gives up a batch and aborts. What it sent
-    may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests.
+    may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests. One
+    that asks any broker may be told of a former coordinator, by a broker that is cut off from all others.
     """
 
     version: int | None
     is_impatient: bool = False
     is_impatient_with_leaders: bool = False
+    asks_any_broker: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -106,13 +108,14 @@ class TransactionalProducer:
         self._learns_version = style.version is None
         self._features_epoch = -1
         self._is_impatient = style.is_impatient
+        self._asks_any_broker = style.asks_any_broker
         self._gives_up_batches = style.is_impatient or style.is_impatient_with_leaders
         self.producer = (-1, -1)
         """Its id and epoch."""
         self._context = context
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
         self._added: dict[tuple[str, int] | str, None] = {}
         """What the transaction contains by the coordinator's answers: partitions, and ids of groups."""
@@ -332,11 +335,11 @@ class TransactionalProducer:
         cluster = self._topic(self._context.topic).cluster
         while True:
             try:
-                node = self._coordinators.get(key)
-                if node is None:
-                    node = self._coordinators[key] = await self._find_coordinator(key)
+                address = self._coordinators.get(key)
+                if address is None:
+                    address = self._coordinators[key] = await self._find_coordinator(key)
                 cluster.timeout_s = self._patience_s(self._is_impatient)
-                answer = await cluster.request_node(node, api, version, fields)
+                answer = await cluster.request_at(address, api, version, fields)
                 code = ErrorCode(code_of(answer))
             except (ClientError, *NO_ANSWER):
                 code = ErrorCode.NETWORK_EXCEPTION
@@ -351,14 +354,18 @@ class TransactionalProducer:
     def _patience_s(self, is_impatient: bool) -> float:
         return self._context.rng.choice(_SHORT_TIMEOUTS_S) if is_impatient else _TIMEOUT_S
 
-    async def _find_coordinator(self, key: tuple[int, str]) -> int:
+    async def _find_coordinator(self, key: tuple[int, str]) -> tuple[str, int]:
         cluster = self._topic(self._context.topic).cluster
-        await cluster.metadata([self._context.topic])
         fields = {"key_type": key[0], "coordinator_keys": [key[1]]}
-        row = (await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)).coordinators[0]
+        if self._asks_any_broker:
+            address = self._context.rng.choice(cluster.bootstrap)
+            answer = await cluster.request_at(address, ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)
+        else:
+            answer = await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)
+        row = answer.coordinators[0]
         if row.error_code:
             raise ClientError(f"no coordinator: {row.error_code}")
-        return int(row.node_id)
+        return row.host, row.port
 
     def _judge(self, code: ErrorCode, what: str) -> None:
         """Return for an error that a repetition may mend; raise otherwise."""
