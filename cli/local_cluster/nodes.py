@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,15 +129,19 @@ def _show_partitions(view: ClusterView, as_json: bool) -> bool:
     return not behind and not leaderless
 
 
-no_progress_option = click.option(
-    "--timeout",
-    "limit_s",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a node may make no progress in stopping before it is killed.",
-)
+def _timeout_option(text: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    return click.option(
+        "--timeout",
+        "limit_s",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
+no_progress_option = _timeout_option("How long a node may make no progress in stopping before it is killed.")
 """`--timeout` of commands that stop nodes."""
 
 
@@ -247,15 +251,7 @@ def _sent(directory: str, node_ids: tuple[int, ...], name: str) -> Iterator[tupl
 
 @click.command(cls=Command)
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
-@click.option(
-    "--timeout",
-    "limit_s",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for nodes that make no progress; they go on starting then.",
-)
+@_timeout_option("How long to wait for nodes that make no progress; they go on starting then.")
 @directory_option
 def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
     """Start nodes of a local cluster (default: all that are down), and wait until they serve.

@@ -25,7 +25,7 @@ from ..options import (
     run_client,
     topic_argument,
 )
-from .decoding import DECODERS, RAW, as_json, decode, line_of
+from .decoding import DECODERS, RAW, as_json, base64, decode, is_text, line_of
 from .formats import FormatError, Formatter, key_and_value, parse
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ _OTHER_TOOLS = {
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
 @click.option("--latest", is_flag=True, help="Only records that arrive from now on; default: from the beginning.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of each partition.")
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Begin N records before the end of each partition.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Begin at the last N records of each partition.")
 @click.option("--since", metavar="TIME", help="Begin at a time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds.")
 @click.option("--until", metavar="TIME", help="Leave out records with later timestamps, and stop at the present end.")
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
@@ -168,6 +168,9 @@ def consume(**options: Any) -> None:
 
     With --isolation read_committed, records of aborted transactions are left out, and a partition ends at the first
     record of a transaction that is open: --exit-at-end stops there, and without it the command waits there.
+
+    With --json, keys, values and headers that are not UTF-8 are there once more in key_base64, value_base64 and
+    headers_base64.
 
     \b
     Fields of --format: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp (ms),
@@ -268,10 +271,7 @@ async def _start(consumer: Consumer, request: _Request) -> None:
     if request.since is not None:
         await consumer.start_at_time(milliseconds(request.since, "--since"), request.partitions)
     elif request.last is not None:
-        await consumer.start(request.partitions, at=LATEST)
-        firsts = await consumer.offsets(EARLIEST, consumer.positions)
-        for partition, end in consumer.positions.items():
-            consumer.positions[partition] = max(firsts[partition], end - request.last)
+        await consumer.start_at_last(request.last, request.partitions)
     elif request.offset is not None:
         outside = await consumer.start_at_offset(request.offset, request.partitions)
         for partition, bounds in outside.items():
@@ -338,4 +338,9 @@ class _Printer:
             "value": decode(record.value, self._how),
             "headers": [[name, decode(value, "string")] for name, value in record.headers],
         }
+        for name, data in (("key", record.key), ("value", record.value)):
+            if self._how == "string" and not is_text(data):
+                row[f"{name}_base64"] = base64(data)
+        if not all(is_text(value) for _, value in record.headers):
+            row["headers_base64"] = [[name, base64(value)] for name, value in record.headers]
         return as_json(row).encode() + b"\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -40,6 +41,19 @@ def decode(data: bytes | None, how: str) -> object:
         return DECODERS[how](data)
     except (ValueError, TypeError, UnicodeDecodeError):
         return _as_text(data)
+
+
+def is_text(data: bytes | None) -> bool:
+    """Whether it is UTF-8, or null."""
+    try:
+        return data is None or data.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def base64(data: bytes | None) -> str | None:
+    """The bytes in base 64 (RFC 4648); null stays null."""
+    return None if data is None else b64encode(data).decode()
 
 
 def line_of(data: bytes | None, how: str) -> bytes:

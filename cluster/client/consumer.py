@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ _LIST_OFFSETS_VERSION = 7
 _FETCH_VERSION = 12
 _RETRY_PAUSE_S = 0.1
 _MAX_BYTES = 8 * 1024 * 1024
+_FURTHER_BACK = 4
+"""By how much more of a partition is read when it has not as many records as are looked for."""
 
 
 def partition_range(topic: str, partition: int, first: int, end: int) -> str:
@@ -85,6 +88,35 @@ class Consumer:
         await self.start(partitions, at=LATEST)
         found = await self.offsets(timestamp_ms, self.positions)
         self.positions.update({partition: offset for partition, offset in found.items() if offset >= 0})
+
+    async def start_at_last(self, count: int, partitions: Iterable[int] = ()) -> None:
+        """Assign partitions, and begin each at the last so many records that are read in it, or at its first.
+
+        It reads from further and further back, since not every offset has such a record: markers of transactions take
+        offsets, too, and compaction leaves gaps.
+        """
+        await self.start(partitions, at=LATEST)
+        ends = dict(self.positions)
+        firsts = await self.offsets(EARLIEST, ends)
+        starts: dict[int, int] = {}
+        back = count
+        while left := [one for one in ends if one not in starts]:
+            self.positions = {one: max(firsts[one], ends[one] - back) for one in left}
+            begun = dict(self.positions)
+            found = await self._last_offsets(count, {one: ends[one] for one in left})
+            for one, offsets in found.items():
+                if len(offsets) == count or begun[one] == firsts[one]:
+                    starts[one] = offsets[0] if len(offsets) == count else firsts[one]
+            back *= _FURTHER_BACK
+        self.positions = {one: starts[one] for one in ends}
+
+    async def _last_offsets(self, count: int, ends: dict[int, int]) -> dict[int, deque[int]]:
+        """The offsets of the last records, at most `count`, between the positions and the ends."""
+        found: dict[int, deque[int]] = {one: deque(maxlen=count) for one in ends}
+        async for consumed in self.records(end_offsets=ends):
+            if consumed.record.offset < ends[consumed.partition]:
+                found[consumed.partition].append(consumed.record.offset)
+        return found
 
     async def learn(self, partitions: Iterable[int]) -> None:
         """Ask for metadata until it has these partitions, which may be new."""

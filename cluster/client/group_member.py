@@ -65,13 +65,18 @@ class GroupMember:
     async def __aenter__(self) -> GroupMember:
         await self._consumer.start(at=0)
         self._consumer.positions = {}
-        await self._heartbeat()
+        try:
+            await self._heartbeat()
+        except BaseException:  # the coordinator may have taken the member in already
+            await self._leave()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(ClientError):  # of a topic that is deleted nothing can be committed
-            await self.commit()
-        with contextlib.suppress(ClientError):  # the group finds out by its session time-out
+        try:
+            with contextlib.suppress(ClientError):  # of a topic that is deleted nothing can be committed
+                await self.commit()
+        finally:
             await self._leave()
 
     @property
@@ -158,7 +163,8 @@ class GroupMember:
     async def _leave(self) -> None:
         """Leave the group. The topic may be deleted by now."""
         fields = {"group_id": self._group_id, "member_id": self._member_id, "member_epoch": _LEAVE_EPOCH}
-        await self._group.ask(self._group_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT_VERSION, fields)
+        with contextlib.suppress(ClientError):  # the group finds out by its session time-out
+            await self._group.ask(self._group_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT_VERSION, fields)
 
     async def _beat(self, epoch: int) -> Any:
         view = (await self._client.metadata([self._topic])).topic(self._topic)

@@ -10,6 +10,7 @@ import time
 import msgpack
 import pytest
 from confluent_kafka import Producer
+from support.e2e import helpers
 
 from raftwerk.cli.records.decoding import line_of
 from raftwerk.cluster.local.supervisor import Supervisor
@@ -118,3 +119,21 @@ def test_what_cannot_be_decoded_is_text() -> None:
     assert line_of(b"\xc1", "msgpack") == rb"\xc1"
     assert line_of(b"\xff", "raw") == b"\xff"
     assert line_of(None, "json") == b""
+
+
+def test_json_tells_bytes_from_text(bootstrap: str, topic: str) -> None:
+    """What is not UTF-8 is there in base 64, too, as its text could be the text of other bytes."""
+    helpers.create_topic(bootstrap, topic)
+    writer = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
+    writer.produce(topic, b"\xff", b"\xfe", headers=[("text", b"a"), ("bytes", b"\xfd"), ("null", None)])
+    writer.produce(topic, rb"\xff", rb"\xfe", headers=[("text", b"a")])
+    writer.produce(topic, None)
+    assert writer.flush(30) == 0
+    rows = [json.loads(line) for line in consume(bootstrap, topic, "-e", "--json")]
+    first, second, null = rows
+    for name in ("key", "value"):
+        assert first[name] == second[name]
+        assert null[name] is None
+    assert (first["key_base64"], first["value_base64"]) == ("/g==", "/w==")
+    assert first["headers_base64"] == [["text", "YQ=="], ["bytes", "/Q=="], ["null", None]]
+    assert not any(name.endswith("_base64") for row in (second, null) for name in row)

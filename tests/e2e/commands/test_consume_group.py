@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import subprocess
@@ -16,7 +17,13 @@ from support.e2e.clusters import start_cluster
 from support.e2e.command import fails_usage, ok, raftwerk
 from support.e2e.consumers import COUNT, PARTITIONS, confluent, coordinator_of, fill, read
 
+from raftwerk.cluster.client.client_errors import RefusedError
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.group_client import GroupClient
+from raftwerk.cluster.client.group_member import GroupMember
 from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import TopicPartition
 
 OFTEN = {f"group.consumer.{key}": "200" for key in ("heartbeat.interval.ms", "min.heartbeat.interval.ms")} | {
     f"group.consumer.{key}": "2000" for key in ("session.timeout.ms", "min.session.timeout.ms")
@@ -184,6 +191,25 @@ def test_a_member_leaves_when_its_topic_is_deleted(
     ok("topics", "delete", topic, "-b", bootstrap)
     assert member.process.wait(30) == 1
     assert members(bootstrap, topic) == 0, "it has left, and is not missed only after its session"
+
+
+def test_a_member_that_cannot_begin_leaves(attentive: Supervisor, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has joined by then, and the others would wait for it until its session ends."""
+    bootstrap = attentive.plan.bootstrap
+    helpers.create_topic(bootstrap, topic)
+
+    async def refuse(*_: object) -> dict[TopicPartition, int]:
+        assert await asyncio.to_thread(members, bootstrap, topic) == 1
+        raise RefusedError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"group {topic}")
+
+    async def run() -> None:
+        async with ClusterClient(bootstrap) as client, GroupMember(client, topic, topic, member_id="one"):
+            raise AssertionError("it has joined")
+
+    monkeypatch.setattr(GroupClient, "committed", refuse)
+    with pytest.raises(RefusedError):
+        asyncio.run(run())
+    assert members(bootstrap, topic) == 0
 
 
 def test_options_that_a_group_cannot_have(bootstrap: str) -> None:
