@@ -54,6 +54,8 @@ class Consumer:
         self.isolation_level = isolation_level
         self.positions: dict[int, int] = {}
         self._view: TopicView | None = None
+        self._damage: ClientError | None = None
+        """What is wrong with a batch that was met."""
 
     async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
         """Assign partitions (default: all) and begin at `EARLIEST`, `LATEST` or an offset."""
@@ -154,12 +156,19 @@ class Consumer:
         raise ClientError(f"topic {self.topic}: no leader reports the offsets of partitions {missing}")
 
     async def poll(self) -> list[Consumed]:
-        """The records that are there, or that arrive within `max_wait_ms`; the list may be empty."""
+        """The records that are there, or that arrive within `max_wait_ms`; the list may be empty.
+
+        Raises `ClientError` for a damaged batch, once all records that were got with it are returned.
+        """
+        if self._damage is not None:
+            raise self._damage
         groups = self._by_leader(self.positions)
         answers = await asyncio.gather(*(self._fetch(leader, group) for leader, group in groups.items()))
         result = [consumed for answer in answers for consumed in answer]
         if not groups:
             await self._pause_and_refresh(0)
+        if self._damage is not None and not result:
+            raise self._damage
         return result
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
@@ -271,9 +280,10 @@ class Consumer:
                 if not aborted.hide(batch, header):
                     result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
                 self.positions[partition] = header.next_offset
+            if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
+                raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
-            if not result:  # else the records before it are given out first, and the next fetch begins with it
-                raise self._damaged(partition, error) from error
+            self._damage = self._damaged(partition, error)
 
     def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
         return ClientError(

@@ -136,6 +136,16 @@ def test_a_damaged_batch_is_told_after_the_records_before_it() -> None:
         consumed(cluster, READ_UNCOMMITTED, offset=1)
 
 
+def test_a_batch_that_is_longer_than_its_bytes_is_damaged() -> None:
+    """A client that waited for the rest of it would wait for ever."""
+    longer = bytearray(batch(1, b"value"))
+    longer[9] ^= 1
+    cluster = _OnePartition([batch(0, b"sound"), bytes(longer)])
+    assert consumed(cluster, READ_UNCOMMITTED) == ([b"sound"], 1)
+    with pytest.raises(ClientError, match="t-0: the batch at offset 1 is damaged: it is longer than"):
+        consumed(cluster, READ_UNCOMMITTED, offset=1)
+
+
 def test_an_offset_up_to_the_end_is_there() -> None:
     consumer = Consumer(_OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
     for offset in (3, 5, 6):
