@@ -101,6 +101,7 @@ class ClusterClient:
 
     A broker that is asked first has `probe_timeout_s` to answer to ApiVersions; after that the next one is asked, and
     the silent one has the whole `timeout_s` only if no other answers. With None nothing is sent before the request.
+    Without a `login` connections log in as the running command does.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class ClusterClient:
         client_id: str = CLIENT_ID,
         timeout_s: float = 10.0,
         probe_timeout_s: float | None = PROBE_TIMEOUT_S,
+        login: ClientLogin | None = None,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._probe_timeout_s = probe_timeout_s
+        self._login = login
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
         self._has_told = False
@@ -222,7 +225,7 @@ class ClusterClient:
         if connection is None or connection.is_closed:
             self._connections.pop((host, port), None)
             limit_s = self.timeout_s if timeout_s is None else timeout_s
-            login = CURRENT_LOGIN.get()
+            login = self._login or CURRENT_LOGIN.get()
             connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s, login=login)
             self._connections[host, port] = connection
         return connection

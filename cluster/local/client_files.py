@@ -109,6 +109,7 @@ asyncio.run(main())
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 example_spark.py kafka
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -126,6 +127,7 @@ OPTIONS = {
     "kafka.ssl.truststore.location": str(HERE / "ca.crt"),
 }
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 source = sys.argv[1] if len(sys.argv) > 1 else "raftwerk"
 spark = SparkSession.builder.getOrCreate()
 if source == "raftwerk":

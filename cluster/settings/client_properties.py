@@ -51,13 +51,43 @@ def load_properties(path: str, runtime: Runtime) -> ClientProperties:
     try:
         properties = parse_properties(runtime.disk.read_bytes(path).decode())
         warnings = [f"{path}: {sentence}" for sentence in suspicious_lines(properties)]
-        return ClientProperties(_login(_Values(properties), runtime), warnings)
+        return ClientProperties(login_of(properties, runtime), warnings)
     except OSError as error:
         raise ClientPropertiesError(f"cannot read {path}: {os_words(error)}") from None
     except UnicodeDecodeError:
         raise ClientPropertiesError(f"{path} is not a text file") from None
-    except (ClientPropertiesError, ValueError, TlsError, ConfigError) as error:
+    except ClientPropertiesError as error:
         raise ClientPropertiesError(f"{path}: {error}") from None
+
+
+def login_of(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | None:
+    """How a client with these properties logs in; None for PLAINTEXT. Raises `ClientPropertiesError`."""
+    try:
+        return _login(_Values(properties), runtime)
+    except (ValueError, TlsError, ConfigError) as error:
+        raise ClientPropertiesError(str(error)) from None
+
+
+def librdkafka_login(properties: Mapping[str, str], runtime: Runtime) -> dict[str, str]:
+    """The settings by which librdkafka logs in as a client with these properties does; empty for PLAINTEXT.
+
+    Certificates and keys are in the values, so the files are needed only here. Raises `ClientPropertiesError`.
+    """
+    login_of(properties, runtime)  # it checks all values
+    values = _Values(properties)
+    protocol = values["security.protocol"]
+    found = {} if protocol == "PLAINTEXT" else {"security.protocol": protocol}
+    if uses_tls(protocol):
+        material = tls_material(values, runtime.disk)
+        pem = {"ssl.ca.pem": material.authorities, "ssl.certificate.pem": material.chain, "ssl.key.pem": material.key}
+        found |= {name: data.decode("ascii") for name, data in pem.items() if data}
+        found |= {"ssl.key.password": material.key_password} if material.key_password else {}
+        found |= {} if tls_options(values).checks_host else {"ssl.endpoint.identification.algorithm": "none"}
+    if uses_sasl(protocol):
+        options = parse_jaas(values["sasl.jaas.config"]).options
+        found |= {"sasl.mechanism": values["sasl.mechanism"]}
+        found |= {"sasl.username": options.get("username", ""), "sasl.password": options.get("password", "")}
+    return found
 
 
 def _parsed(key: ConfigKey, text: str) -> Any:

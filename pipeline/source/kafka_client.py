@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from ...cluster.client.client_errors import ClientError, RefusedError, is_retriable
+from ...cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, is_retriable
 from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
 from ...cluster.client.group_client import GroupClient
 from ...wire.api_keys import ApiKey
@@ -27,6 +27,7 @@ from ...wire.fetch import (
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
 from .arrow_columns import OffsetRange, decode, next_offset
+from .login import login_of_options
 from .offset_planning import data_loss_error
 from .options import EARLIEST, LATEST, ClientOptions, ConsumerStrategy, StrategyKind
 
@@ -53,9 +54,10 @@ class KafkaClient:
             raise PipelineError(
                 f"kafka.bootstrap.servers {options.bootstrap!r} is not host:port, with commas between several."
             ) from None
+        login = login_of_options(options.security)
         self._loop = asyncio.new_event_loop()
         timeout_s = min(_ANSWER_TIMEOUT_S, options.timeout_ms / 1000)
-        self._client = ClusterClient(options.bootstrap, client_id=options.client_id, timeout_s=timeout_s)
+        self._client = ClusterClient(options.bootstrap, client_id=options.client_id, timeout_s=timeout_s, login=login)
         self._groups = GroupClient(self._client)
         self._view: ClusterView | None = None
 
@@ -128,6 +130,8 @@ class KafkaClient:
             return self._loop.run_until_complete(work)
         except RefusedError as error:
             raise PipelineError(f"the cluster at {self.options.bootstrap} refused: {error}.") from None
+        except NotLoggedInError as error:
+            raise PipelineError(f"{error}; {error.way_out} in the kafka.* options.") from None
         except ClientError as error:
             raise PipelineError(
                 f"kafka.bootstrap.servers {self.options.bootstrap}: {error}; is the cluster up?"
@@ -145,7 +149,7 @@ class KafkaClient:
             try:
                 self._view = await self._client.metadata(topics)
                 return self._view
-            except RefusedError:
+            except (RefusedError, NotLoggedInError):
                 raise
             except ClientError:
                 if self._loop.time() > deadline:

@@ -10,12 +10,13 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
+from .login import check_security, is_of_security, producer_login
 
 T = TypeVar("T")
 
@@ -111,6 +112,8 @@ class ClientOptions:
     fetch_max_bytes: int = 8 * 1024 * 1024
     fetch_max_wait_ms: int = 500
     poll_timeout_ms: int = 120_000
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The Java client's properties that say how it logs in, with secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All options of a writer. `producer` is librdkafka's configuration."""
+    """All options of a writer. `producer` is librdkafka's configuration, which may have secrets."""
 
     bootstrap: str
     topic: str | None
-    producer: Mapping[str, str]
+    producer: Mapping[str, str] = field(repr=False)
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -186,9 +189,12 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     producer = {
         name.removeprefix("kafka."): value
         for name, value in given.items()
-        if name.startswith("kafka.") and name != "kafka.bootstrap.servers"
+        if name.startswith("kafka.")
+        and name != "kafka.bootstrap.servers"
+        and not is_of_security(name.removeprefix("kafka."))
     }
-    return WriteOptions(_client(given).bootstrap, given.get("topic"), producer)
+    client = _client(given)
+    return WriteOptions(client.bootstrap, given.get("topic"), {**producer, **producer_login(client.security)})
 
 
 # -- one option
@@ -202,7 +208,7 @@ class _OptionMap:
         names = {name.lower(): name for name in (*READ_OPTIONS, *WRITE_OPTIONS, *_IGNORED, *_SPARK_OPTIONS)}
         for name in self._values:
             if name.startswith("kafka."):
-                _check_client_option(name.removeprefix("kafka."), self._values[name])
+                _check_client_option(name.removeprefix("kafka."))
             elif name not in names:
                 close = difflib.get_close_matches(name, [one.lower() for one in known], 1)
                 hint = f"; did you mean {names[close[0]]}?" if close else f"; known are {', '.join(known)} and kafka.*."
@@ -229,15 +235,9 @@ class _OptionMap:
         return default if value is None else value
 
 
-def _check_client_option(name: str, value: str) -> None:
+def _check_client_option(name: str) -> None:
     if name in _REFUSED:
         raise PipelineError(f"kafka.{name} cannot be set: {_REFUSED[name]}.")
-    secure = name.startswith(("ssl.", "sasl.")) or (name == "security.protocol" and value.upper() != "PLAINTEXT")
-    if secure:
-        raise PipelineError(
-            f"kafka.{name} cannot be set: this data source speaks PLAINTEXT only; read through a PLAINTEXT listener, "
-            "or with format kafka."
-        )
 
 
 def _positive(text: str) -> int:
@@ -274,6 +274,9 @@ def _client(given: _OptionMap) -> ClientOptions:
     if not bootstrap:
         raise PipelineError("kafka.bootstrap.servers is missing: say which brokers to ask first, as host:port.")
     default = ClientOptions(bootstrap)
+    properties = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    security = {name: value for name, value in properties.items() if is_of_security(name)}
+    check_security(security)
     return ClientOptions(
         bootstrap,
         given.get("kafka.client.id") or default.client_id,
@@ -282,6 +285,7 @@ def _client(given: _OptionMap) -> ClientOptions:
         given.parse("kafka.fetch.max.bytes", _positive) or default.fetch_max_bytes,
         given.parse("kafka.fetch.max.wait.ms", _positive) or default.fetch_max_wait_ms,
         given.parse("kafkaConsumer.pollTimeoutMs", _positive) or default.poll_timeout_ms,
+        security,
     )
 
 

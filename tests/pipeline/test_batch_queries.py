@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,9 @@ from support.pipeline.topics import (
     values_by_partition,
 )
 from support.pipeline.transactional_writer import TransactionalWriter
+
+from raftwerk.cluster.settings.properties import parse_properties
+from raftwerk.cluster.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
@@ -217,3 +221,27 @@ def test_written_keys_go_where_every_client_puts_them(
     send(bootstrap, theirs, [Sent(-1, b"%d" % n, None) for n in range(200)], partitioner="murmur2_random")
     assert here == {one.key(): one.partition() for one in read_back(bootstrap, theirs, 5)}
     assert len(here) == 200
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[TestCluster]:
+    with TestCluster.start(secure=True) as running:
+        yield running
+
+
+def test_a_secured_cluster_by_the_options_of_the_java_client(
+    spark: Any, secured: TestCluster, topic: str, form: str
+) -> None:
+    secured.create_topic(topic)
+    with open(secured.client_properties(), encoding="utf-8") as file:
+        options = {f"kafka.{name}": value for name, value in parse_properties(file.read()).items()}
+    frame = spark.range(50).selectExpr("cast(id as string) as value")
+    frame.write.format(form).options(**options).option("topic", topic).mode("append").save()
+    records = spark.read.format(form).options(**options).option("subscribe", topic).load()
+    assert sorted(int(row.text) for row in records.selectExpr("cast(value as string) as text").collect()) == [
+        *range(50)
+    ]
+    wrong = options["kafka.sasl.jaas.config"].replace('password="', 'password="x')
+    refused = spark.read.format(form).options(**{**options, "kafka.sasl.jaas.config": wrong})
+    with pytest.raises(Exception, match=r"[Aa]uthentication"):
+        refused.option("subscribe", topic).load().count()

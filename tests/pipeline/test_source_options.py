@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from raftwerk.cluster.local.certificates import CertificateAuthority
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.source.options import EARLIEST, LATEST, StrategyKind, parse_read, parse_write
+from raftwerk.security.tls.key_stores import certificates_in, key_in
 from raftwerk.wire.types import TopicPartition
 
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
@@ -74,7 +78,11 @@ def test_the_groups_name() -> None:
         ({"maxTriggerDelay": "soon"}, "a time such as 500ms, 30s or 15m"),
         ({"kafka.isolation.level": "serializable"}, "must be read_uncommitted or read_committed"),
         ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset cannot be set: say startingOffsets instead"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "this data source speaks PLAINTEXT only"),
+        (
+            {"kafka.ssl.ca.location": "x"},
+            "kafka.ssl.ca.location is a setting of librdkafka and has no effect",
+        ),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.security.protocol is not set, so it is PLAINTEXT"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
     ],
 )
@@ -88,6 +96,42 @@ def test_what_is_wrong_is_one_sentence(options: dict[str, Any], sentence: str) -
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(PipelineError, match="endingOffsets is for batch reads"):
         read(streaming=True, endingOffsets="latest")
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def test_the_login_of_a_writer_is_that_of_the_java_client(tmp_path: Path) -> None:
+    authority = CertificateAuthority.new("test")
+    node, trusted = tmp_path / "node.pem", tmp_path / "ca.crt"
+    node.write_bytes(authority.issue("client", ["localhost"]))
+    trusted.write_bytes(authority.certificate_pem)
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{SCRAM} username="alice" password="wonder";',
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(trusted),
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": str(node),
+        "kafka.ssl.endpoint.identification.algorithm": "",
+    }
+    options = parse_write(given)
+    assert options.producer == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": "wonder",
+        "ssl.ca.pem": trusted.read_text(),
+        "ssl.certificate.pem": certificates_in(node.read_bytes()).decode(),
+        "ssl.key.pem": key_in(node.read_bytes()).decode(),
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    Producer(dict(options.producer))
+    assert "wonder" not in repr(options) + repr(parse_read({**given, "subscribe": "t"}, streaming=False))
+    with pytest.raises(PipelineError, match="config is not set"):
+        parse_write({name: value for name, value in given.items() if "jaas" not in name})
 
 
 def test_what_a_writer_is_told_goes_to_the_producer() -> None:

@@ -1,0 +1,44 @@
+"""How the data source logs in: by the properties of Kafka's Java client, as Spark's own connector does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...cluster.settings.client_configs import suspicious_lines
+from ...cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, login_of
+from ...runtime.loop import real_runtime
+from ...security.client_login import ClientLogin
+from ..errors import PipelineError
+
+_SECURITY = ("security.", "ssl.", "sasl.")
+
+
+def is_of_security(name: str) -> bool:
+    """Whether a property of the client says how it logs in."""
+    return name.startswith(_SECURITY)
+
+
+def check_security(properties: Mapping[str, str]) -> None:
+    """Raise `PipelineError` for a property that would do nothing, such as one of librdkafka."""
+    for sentence in suspicious_lines(properties):
+        raise PipelineError(f"kafka.{sentence}.")
+
+
+def login_of_options(properties: Mapping[str, str]) -> ClientLogin | None:
+    """How connections of the reader log in; None for PLAINTEXT. Raises `PipelineError`."""
+    try:
+        return login_of(properties, real_runtime())
+    except ClientPropertiesError as error:
+        raise _refusal(error) from None
+
+
+def producer_login(properties: Mapping[str, str]) -> dict[str, str]:
+    """How the writer's librdkafka logs in; empty for PLAINTEXT. Raises `PipelineError`."""
+    try:
+        return librdkafka_login(properties, real_runtime())
+    except ClientPropertiesError as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: ClientPropertiesError) -> PipelineError:
+    return PipelineError(f"the kafka.* options of the login are refused: {error}.")
