@@ -203,7 +203,25 @@ class TransactionCoordinator:
         event(shard, waiter)
         self._carry_out(shard)
         self._watch()
+        if waiter.done() and not waiter.result().error:
+            return self._confirmed(shard, waiter.result())
         return waiter
+
+    def _confirmed(self, shard: TransactionCoordinatorShard, answer: Answer) -> Waiter:
+        """The answer, if no other broker coordinates the id by now; else NOT_COORDINATOR.
+
+        A success that nothing was written for is told from memory: the partitions belong to the transaction already, or
+        it has ended. With `transaction.version` 0 and 1 transactions have the same epoch, so what a former coordinator
+        remembers may be the end of an earlier one. A refusal needs no confirmation, since it changes nothing.
+        """
+        confirmed: Waiter = asyncio.get_running_loop().create_future()
+
+        def done(is_confirmed: bool) -> None:
+            if not confirmed.done():
+                confirmed.set_result(answer if is_confirmed else Answer(ErrorCode.NOT_COORDINATOR))
+
+        self.partitions.confirm(shard, _WRITE_TIMEOUT_MS, done)
+        return confirmed
 
     # ---------------------------------------------------------------- effects
 

@@ -42,6 +42,36 @@ async def end_later(harness: TransactionHarness, producer: tuple[int, int]) -> C
     return answer
 
 
+# -- answers from memory
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_what_is_told_from_memory_is_confirmed_first(version: int, is_confirmed: bool) -> None:
+    """Another coordinator may have ended this transaction, and a client with version 1 may be in the next one."""
+
+    expected = 0 if is_confirmed else NOT_COORDINATOR
+
+    async def code_from_memory(harness: TransactionHarness, request: Awaitable[Any]) -> int:
+        harness.holds_reads = True
+        answer = asyncio.ensure_future(request)
+        await settle()
+        assert not answer.done()
+        (done,) = harness.held_reads.pop(KEY)
+        done(is_confirmed)
+        harness.holds_reads = False
+        return int((await answer)[0])
+
+    async def ask_again(harness: TransactionHarness) -> None:
+        producer, end_version = await open_transaction(harness, A), 5 if version == 2 else 3
+        assert await code_from_memory(harness, harness.add(producer, A)) == expected
+        assert (await harness.end(producer, version=end_version))[0] == 0
+        await settle()
+        assert await code_from_memory(harness, harness.end(producer, version=end_version)) == expected
+
+    play(ask_again, version)
+
+
 # -- durable before visible
 
 
