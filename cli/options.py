@@ -102,7 +102,7 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
-        raise click.ClickException(_told(error)) from None
+        raise click.ClickException(sentence_of(error)[0]) from None
     except KeyboardInterrupt:
         if on_interrupt is not None:
             on_interrupt()
@@ -135,19 +135,19 @@ def is_reader_gone() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
-def _told(error: ClientError | OSError) -> str:
-    """The error as a sentence. A peer that takes connections and does not answer is asked what it wants."""
+def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
+    """The error as a sentence, and what it was found to be: silent peers that take connections are asked."""
     from ..cluster.client.client_errors import UnreachableError
     from ..cluster.client.cluster_client import CURRENT_LOGIN
     from ..cluster.client.peer_protocol import explained
 
     if isinstance(error, OSError):
-        return os_reason(error)
+        return os_reason(error), error
     if isinstance(error, UnreachableError) and (error.closing or error.silent):
         address = chosen_address()
         is_local = address is not None and address.directory is not None
         error = asyncio.run(explained(error, CURRENT_LOGIN.get(), is_paused_likely=is_local))
-    return f"{error}{_where_asked(error)}"
+    return f"{error}{_where_asked(error)}", error
 
 
 def _where_asked(error: Exception) -> str:

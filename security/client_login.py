@@ -82,7 +82,7 @@ async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
             ) from error
         if answer.error_code:
             reason = f"refuses the login by {exchange.name}: {answer.error_message or error_name(answer.error_code)}"
-            raise AuthenticationFailedError(connection, reason, _CREDENTIALS)
+            raise AuthenticationFailedError(connection, reason, _correction(exchange.name))
         lifetime_ms = answer.session_lifetime
         try:
             token = exchange.evaluate(bytes(answer.auth_bytes))
@@ -90,3 +90,10 @@ async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
             reason = f"fails in the login by {exchange.name}: {error}"
             raise AuthenticationFailedError(connection, reason, _CREDENTIALS) from None
     return lifetime_ms
+
+
+def _correction(mechanism: str) -> str:
+    """What to correct after a refusal: the passwords for SCRAM are kept apart from those for PLAIN."""
+    if not mechanism.startswith("SCRAM"):
+        return _CREDENTIALS
+    return f"set sasl.mechanism=PLAIN if the user has no password for {mechanism}, or {_CREDENTIALS}"

@@ -114,6 +114,8 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
         line = "{node:>6}  {role:<8}  {log_end_offset:>9}  {lag:>7}  {directory_id:<22}  ".format(**row)
         is_well = row["state"] in (_LEADS, _FOLLOWS)
         click.echo(line + (row["state"] if is_well else click.style(row["state"], fg="red")))
+    if any(row["role"] == "observer" and row["state"].startswith("silent") for row in rows):
+        click.echo(folded("An observer that is silent may be gone: it is listed for 5 minutes."))
     for reason in down.values():
         click.echo(folded(f"Voter {reason}."))
     if 2 * len(down) >= len(found.voters):

@@ -12,7 +12,17 @@ import click
 
 from ...cluster.command_line.cluster_address import missing_cluster, state_dir
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import Command, WrongConfiguration, counted, directory_option, json_option, print_json, run_client
+from ...cluster.command_line.text_table import folded
+from ..options import (
+    Command,
+    WrongConfiguration,
+    counted,
+    directory_option,
+    json_option,
+    print_json,
+    run_client,
+    sentence_of,
+)
 
 if TYPE_CHECKING:
     from ...cluster.client.admin_client import BrokerState
@@ -55,7 +65,7 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
-    view, controller = _ask(plan)
+    view, controller, why = _ask(plan)
     rows = [_row(node, view, controller) for node in plan.nodes]
     for row in rows:
         if as_json:
@@ -64,20 +74,20 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
         _print_table(rows)
         click.echo(f"bootstrap.servers={plan.bootstrap}  cluster id {plan.cluster_id}")
         if view is None:
-            click.echo(_no_broker_answers(rows))
+            click.echo(folded(_no_broker_answers(rows, why)))
         elif controller is None:
-            click.echo(f"{_NO_LEADER}{_missing_majority(plan)}")
+            click.echo(folded(f"{_NO_LEADER}{_missing_majority(plan)}."))
             click.echo("Who leads and is in sync is what the brokers heard last.")
     is_in_sync = view is not None and _show_partitions(view, as_json)
     return is_in_sync and controller is not None and all(row["state"] == "up" for row in rows)
 
 
-def _no_broker_answers(rows: list[dict[str, Any]]) -> str:
+def _no_broker_answers(rows: list[dict[str, Any]], why: str) -> str:
     """What to do when the nodes of a local cluster give no answer."""
     up = [str(row["node"]) for row in rows if row["state"] == "up"]
     if not up:
         return "No broker answers: raftwerk up starts the cluster, raftwerk start N one node."
-    return f"No broker answers, although {', '.join(up)} of the nodes run: raftwerk logs shows what they do."
+    return f"No broker answers, although {', '.join(up)} of the nodes run: {why}."
 
 
 def _show_brokers(bootstrap: str, as_json: bool) -> bool:
@@ -360,10 +370,11 @@ def find_node(directory: str, node_id: int) -> NodePlan:
         raise WrongConfiguration(f"there is no node {node_id}; the cluster in {plan.directory} has {known}") from None
 
 
-def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
+def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None, str]:
+    """The cluster as clients see it, its active controller, and why there is no answer if there is none."""
     import asyncio
 
-    from ...cluster.client.client_errors import ClientError
+    from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
 
     async def ask() -> tuple[ClusterView, int | None]:
@@ -371,9 +382,12 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
             return await _view_of(client)
 
     try:
-        return asyncio.run(ask())
-    except (ClientError, OSError):
-        return None, None
+        return (*asyncio.run(ask()), "")
+    except (ClientError, OSError) as error:
+        told, explained = sentence_of(error)
+        is_login = isinstance(explained, NotLoggedInError)
+        is_clear = is_login or (isinstance(explained, UnreachableError) and explained.is_explained)
+        return None, None, told.removeprefix("no broker answers: ") if is_clear else "raftwerk logs shows what they do"
 
 
 async def _cluster_of(

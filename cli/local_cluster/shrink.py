@@ -29,7 +29,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
       raftwerk shrink -n 3
       raftwerk shrink -n 1 --yes --name orders
     """
-    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, plan_shrink
+    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink
     from ...cluster.local.shrinking import shrink as shrink_cluster
     from ...cluster.local.supervisor import LocalNodeError
 
@@ -54,6 +54,9 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         more = len(planned.fewer) - _NAMED
         names = ", ".join(planned.fewer[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         click.echo(f"Fewer replicas, since fewer brokers stay, will be left of {names}.")
+    lost = lost_tolerance(planned.former, planned.smaller)
+    if lost:
+        click.echo(lost)
     if not yes and not click.confirm("Go on?"):
         click.echo("Nothing was changed.")
         ctx.exit(1)

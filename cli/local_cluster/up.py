@@ -27,7 +27,15 @@ from ...cluster.local.client_files import (
 )
 from ...cluster.local.cluster_directory import check_not_foreign, make_directory
 from ...cluster.local.free_ports import PortTakenError, check_ports
-from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
+from ...cluster.local.layout import (
+    ClusterPlan,
+    ClusterShape,
+    controllers_of,
+    existing_cluster_id,
+    load_plan,
+    plan_cluster,
+    shape_of,
+)
 from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence
 from ...cluster.local.running_up import AnotherUpError, running_up, staying_with
 from ...cluster.local.secured import is_secured
@@ -50,6 +58,7 @@ from .nodes import find_plan, no_progress_option, tell
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
 _RESTART_PAUSE_S = 1.0
+_FRAGILE_VOTERS = 2
 _UP_ENDS_S = 10.0
 """How long `raftwerk up` may take to end when its nodes have."""
 
@@ -298,6 +307,8 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     if metrics:
         click.echo(f"metrics: {' '.join(metrics)}")
     click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
+    if len(controllers_of(plan)) == _FRAGILE_VOTERS:
+        click.echo("Note: the quorum has two voters and needs both; with three it survives the loss of one.", err=True)
     sys.stdout.flush()
 
 

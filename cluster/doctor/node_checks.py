@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ...log.errors import LogDirError
@@ -19,6 +20,8 @@ from ...runtime.files.real_disk import RealDisk
 from ...runtime.loop import real_runtime
 from ...runtime.os_errors import os_words
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ...wire.types import TopicPartition
+from ..command_line.plural import counted
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
 from ..settings.format_advice import format_advice
@@ -134,8 +137,9 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
 
 
 def examine_local_logs(directory: str) -> list[Finding]:
-    """Report damaged logs of the nodes of a local cluster, running or not."""
+    """Report damaged logs of the nodes of a local cluster, running or not, and which nodes have sound replicas."""
     found: list[Finding] = []
+    directories: dict[int, tuple[str, ...]] = {}
     for node in load_plan(directory).nodes:
         try:
             with open(node.properties_file, encoding="utf-8") as file:
@@ -144,16 +148,37 @@ def examine_local_logs(directory: str) -> list[Finding]:
             reason = os_words(error) if isinstance(error, OSError) else error
             found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))
         else:
-            found += [one for path in config.all_dirs for one in _damage(path)]
+            directories[node.node_id] = config.all_dirs
+    for node_id, paths in directories.items():
+        others = {other: there for other, there in directories.items() if other != node_id}
+        found += [one for path in paths for one in _damage(path, others)]
     return found
 
 
-def _damage(path: str) -> Iterator[Finding]:
-    """Report logs that a node has found damaged, by its file in the log directory."""
+def _sound_at(tp: TopicPartition, others: Mapping[int, Sequence[str]]) -> str:
+    """Which of the other nodes of this machine have a replica that is not known to be damaged."""
+    sound = [
+        node_id
+        for node_id, paths in others.items()
+        if any(os.path.isdir(os.path.join(path, str(tp))) and tp not in _damaged(path) for path in paths)
+    ]
+    return f"sound on node {' and '.join(map(str, sound))}" if sound else "no other replica is sound"
+
+
+def _damaged(path: str) -> dict[TopicPartition, int]:
+    """The first damaged offset of the logs in a directory that its node has found damaged."""
     try:
-        found = read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE))
+        return dict(read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE)))
     except (OSError, LogDirError):
-        return
+        return {}
+
+
+def _damage(path: str, others: Mapping[int, Sequence[str]] = MappingProxyType({})) -> Iterator[Finding]:
+    """Report logs that a node has found damaged, by its file in the log directory.
+
+    `others` are the directories of other nodes on this machine.
+    """
+    found = _damaged(path)
     metadata_from = found.pop(METADATA_LOG, None)
     if metadata_from is not None:
         way_out = (
@@ -162,9 +187,10 @@ def _damage(path: str) -> Iterator[Finding]:
         )
         yield Finding(FAILURE, f"{path}: the metadata log is damaged from offset {metadata_from} on", way_out)
     if found:
-        names = some([f"{tp} from offset {offset} on" for tp, offset in found.items()])
+        where = {tp: f" ({_sound_at(tp, others)})" if others else "" for tp in found}
+        names = some([f"{tp} from offset {offset} on{where[tp]}" for tp, offset in found.items()])
         way_out = (
             "the node mends them from other replicas; where there is none, restore a copy, or remove the damaged"
             " segments (raftwerk log verify, raftwerk log repair); replace the disk if it happens again"
         )
-        yield Finding(FAILURE, f"{path}: {len(found)} logs are damaged on the disk: {names}", way_out)
+        yield Finding(FAILURE, f"{path}: {counted(len(found), 'log')} damaged on the disk: {names}", way_out)

@@ -27,6 +27,7 @@ from .layout import (
     STATIC_VOTERS_KEY,
     ClusterPlan,
     NodePlan,
+    controllers_of,
     plan_cluster,
     shape_of,
     write_node_properties,
@@ -78,6 +79,17 @@ async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
                 name = f"{topic.name}-{one.partition}"
                 raise CannotShrinkError(f"{name} has no leader, and cannot move: raftwerk doctor says what to do")
     return Shrink(former, smaller, *moves_to(view, staying))
+
+
+def lost_tolerance(former: ClusterPlan, smaller: ClusterPlan) -> str:
+    """What to say of the quorum where it will survive the loss of fewer voters than now; otherwise empty."""
+    before, after = len(controllers_of(former)), len(controllers_of(smaller))
+    if (after - 1) // 2 >= (before - 1) // 2:
+        return ""
+    spare, former_spare = (after - 1) // 2 or "none", (before - 1) // 2
+    voters = counted(after, "voter")
+    what = f"The quorum will have {voters} instead of {before}"
+    return f"{what}, and survive the loss of {spare} instead of {former_spare}."
 
 
 def moves_to(view: ClusterView, staying: Collection[int]) -> tuple[tuple[Move, ...], tuple[str, ...]]:

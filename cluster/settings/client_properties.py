@@ -14,7 +14,15 @@ from ...security.client_login import ClientLogin
 from ...security.jaas import parse_jaas
 from ...wire.config_def import ConfigKey, InvalidValue, shown
 from .client_configs import CLIENT_CONFIGS, suspicious_lines
-from .listener_security import check_mechanism, client_exchange, tls_material, tls_options, uses_sasl, uses_tls
+from .listener_security import (
+    SERVER_MECHANISMS,
+    check_mechanism,
+    client_exchange,
+    tls_material,
+    tls_options,
+    uses_sasl,
+    uses_tls,
+)
 from .node_config import ConfigError
 from .properties import parse_properties
 
@@ -48,16 +56,18 @@ class _Values:
 
 def load_properties(path: str, runtime: Runtime) -> ClientProperties:
     """Read the file. Raises `ClientPropertiesError`, also for values of settings that do nothing here."""
+    warnings: list[str] = []
     try:
         properties = parse_properties(runtime.disk.read_bytes(path).decode())
-        warnings = [f"{path}: {sentence}" for sentence in suspicious_lines(properties)]
-        return ClientProperties(login_of(properties, runtime), warnings)
+        warnings = list(suspicious_lines(properties))
+        return ClientProperties(login_of(properties, runtime), [f"{path}: {sentence}" for sentence in warnings])
     except OSError as error:
         raise ClientPropertiesError(f"cannot read {path}: {os_words(error)}") from None
     except UnicodeDecodeError:
         raise ClientPropertiesError(f"{path} is not a text file") from None
-    except ClientPropertiesError as error:
-        raise ClientPropertiesError(f"{path}: {error}") from None
+    except (ClientPropertiesError, ValueError) as error:
+        causes = "".join(f"{sentence}; " for sentence in warnings)  # such a line is often why another is wrong
+        raise ClientPropertiesError(f"{path}: {causes}{error}") from None
 
 
 def login_of(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | None:
@@ -105,7 +115,10 @@ def _login(values: _Values, runtime: Runtime) -> ClientLogin | None:
     tls = client_context(tls_material(values, runtime.disk), tls_options(values)) if uses_tls(protocol) else None
     if not uses_sasl(protocol):
         return ClientLogin(tls)
-    mechanism = values["sasl.mechanism"] or "GSSAPI"
+    mechanism = values["sasl.mechanism"]
+    if mechanism is None:
+        offered = ", ".join(SERVER_MECHANISMS)
+        raise ClientPropertiesError(f"sasl.mechanism is not set, and its default GSSAPI is not served; set {offered}")
     check_mechanism("sasl.mechanism", mechanism)
     jaas = values["sasl.jaas.config"]
     if jaas is None:

@@ -65,6 +65,12 @@ def test_a_login_without_a_protocol_is_told() -> None:
         ("request.timeout.ms=soon", "request.timeout.ms=soon: it is no whole number"),
         ("enable.auto.commit=yes", "enable.auto.commit=yes: it is neither true nor false"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "GSSAPI is not served; choose among PLAIN"),
+        ("security.protocol=SASL_SSL", "client.properties: sasl.mechanism is not set, and its default GSSAPI is not"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechansim=PLAIN",
+            "client.properties: sasl.mechansim is not a setting of Kafka's clients and has no effect; did you mean "
+            "sasl.mechanism?; sasl.mechanism is not set",
+        ),
         (f"{LOGIN}sasl.jaas.config=alice wonder", "sasl.jaas.config: a login module is: class, required"),
         ("security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/none", "cannot read /none: no such"),
     ],

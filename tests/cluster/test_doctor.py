@@ -247,7 +247,7 @@ def test_damaged_logs_are_named(tmp_path: Path) -> None:
     file = tmp_path / "node-1" / "damaged-offset-checkpoint"
     for content, damaged in (("0\n0\n", []), ("rot", []), ("0\n1\nt 3 17\n", ["t-3 from offset 17 on"])):
         file.write_text(content)
-        found = [one for one in examine_config(plan.nodes[0].properties_file) if "are damaged on" in one.what]
+        found = [one for one in examine_config(plan.nodes[0].properties_file) if "damaged on the disk" in one.what]
         assert [(one.level, one.what.rpartition(": ")[2]) for one in found] == [(FAILURE, text) for text in damaged]
 
 
@@ -262,7 +262,13 @@ def test_damaged_logs_of_a_local_cluster_are_named(tmp_path: Path) -> None:
     for number, content in ((1, "t 3 17\n"), (2, "__cluster_metadata 0 40\n")):
         (tmp_path / f"node-{number}" / "damaged-offset-checkpoint").write_text(f"0\n1\n{content}")
     logs, metadata = examine_local_logs(str(tmp_path))
-    assert logs.what.endswith("1 logs are damaged on the disk: t-3 from offset 17 on")
+    assert logs.what.endswith("1 log damaged on the disk: t-3 from offset 17 on (no other replica is sound)")
+    (tmp_path / "node-2" / "t-3").mkdir()
+    logs, _ = examine_local_logs(str(tmp_path))
+    assert logs.what.endswith("t-3 from offset 17 on (sound on node 2)")
+    (tmp_path / "node-2" / "damaged-offset-checkpoint").write_text("0\n1\nt 3 5\n")
+    assert all("no other replica is sound" in one.what for one in examine_local_logs(str(tmp_path)))
+    (tmp_path / "node-2" / "damaged-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 40\n")
     assert metadata.what.endswith("node-2: the metadata log is damaged from offset 40 on")
     assert "format it again" in metadata.way_out
 

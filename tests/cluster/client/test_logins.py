@@ -17,7 +17,7 @@ from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableE
 from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient
 from raftwerk.cluster.client.peer_protocol import explained
 from raftwerk.runtime.tls_contexts import TlsMaterial, TlsOptions, client_context, server_context
-from raftwerk.security.client_login import ClientLogin
+from raftwerk.security.client_login import ClientLogin, _correction
 from raftwerk.security.sasl.mechanism import ClientMechanism
 from raftwerk.security.sasl.plain import PLAIN, PlainClient, PlainServer
 
@@ -87,6 +87,12 @@ def test_a_wrong_password(authority: Authority) -> None:
     reason, way_out = told(refusal(listener(authority), login(authority, wrong_password)))
     assert reason == "refuses the login by PLAIN: Authentication failed: Invalid username or password"
     assert way_out == "correct the user name or the password in sasl.jaas.config"
+
+
+def test_a_refusal_of_scram_names_the_mechanism_and_says_that_users_of_others_are_not_its_own() -> None:
+    way_out = _correction(SCRAM)
+    assert way_out.startswith("set sasl.mechanism=PLAIN if the user has no password for SCRAM-SHA-512, or correct the ")
+    assert _correction(PLAIN) == "correct the user name or the password in sasl.jaas.config"
 
 
 def test_a_mechanism_that_is_not_offered() -> None:

@@ -12,7 +12,7 @@ from support.e2e.terminal import CTRL_C, Terminal
 
 from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster
-from raftwerk.cluster.local.shrinking import moves_to
+from raftwerk.cluster.local.shrinking import lost_tolerance, moves_to
 
 
 @given(st.lists(st.permutations(range(1, 6)), max_size=12), st.integers(1, 5), st.integers(1, 5))
@@ -49,6 +49,17 @@ def test_a_broker_is_not_left_out_by_a_smaller_plan(tmp_path: Path) -> None:
     ]
 
 
+def test_a_quorum_that_survives_less_is_told(tmp_path: Path) -> None:
+    def told(before: int, after: int, *, separate: bool = False) -> str:
+        shapes = [ClusterShape(one, port=21000, separate=separate) for one in (before, after)]
+        return lost_tolerance(*(plan_cluster(str(tmp_path), shape) for shape in shapes))
+
+    assert told(3, 2) == "The quorum will have 2 voters instead of 3, and survive the loss of none instead of 1."
+    assert told(5, 3) == "The quorum will have 3 voters instead of 5, and survive the loss of 1 instead of 2."
+    assert told(4, 3) == told(2, 1) == told(5, 4, separate=True) == ""
+    assert told(3, 2, separate=True) == told(3, 2)
+
+
 @pytest.mark.process
 def test_a_cluster_shrinks_to_one_node_while_up_stays_with_it(tmp_path: Path) -> None:
     directory = str(tmp_path / "c")
@@ -59,11 +70,12 @@ def test_a_cluster_shrinks_to_one_node_while_up_stays_with_it(tmp_path: Path) ->
         assert "--yes takes nodes out" in fails_usage("shrink", "-n", "1", "-d", directory)
         assert "-n is less" in fails(1, "shrink", "-n", "4", "--yes", "-d", directory)
         told = ok("shrink", "-n", "1", "--yes", "-d", directory)
+        assert "The quorum will have 1 voter instead of 3, and survive the loss of none instead of 1." in told
         assert "go: nodes 2, 3. 4 partitions will move." in told and "replicas, since fewer brokers stay, will" in told
         assert "take default.replication.factor=1, offsets.topic.replication.factor=1, " in told
         assert told.splitlines()[-1].startswith("The cluster has 1 node now: bootstrap.servers=")
         assert "0 under-replicated, 0 without a leader" in ok("status", "-d", directory)
-        assert [line.split()[:2] for line in ok("quorum", "-d", directory).splitlines()[1:2]] == [["1", "voter"]]
+        assert [line.split()[:2] for line in ok("quorum", "-d", directory).splitlines()[2:3]] == [["1", "voter"]]
         assert ok("consume", "t", "-n", "1", "-d", directory) == "one\n"
         terminal.press(CTRL_C)
         assert terminal.wait() == 0
