@@ -451,7 +451,7 @@ def _counts(node_id: int, view: ClusterView | None) -> dict[str, int]:
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
     click.echo(
-        f"{'node':>4}  {'roles':17}  {'port':>5}  {'pid':>7}  {'memory':>7}  {'leads':>5}  {'in sync':>9}  state"
+        f"{'node':>4}  {'roles':17}  {'port':>5}  {'pid':>5}  {'memory':>6}  {'leads':>5}  {'in sync':>7}  state"
     )
     for row in rows:
         memory = f"{row['memory_bytes'] / 1e6:.0f} MB" if row["memory_bytes"] else "-"
@@ -459,6 +459,6 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         colour = {"down": "red", "paused": "yellow"}.get(row["state"], "green" if row["controller"] else None)
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(
-            f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>7}  {memory:>7}  "
-            f"{row['leads']:>5}  {in_sync:>9}  {click.style(state, fg=colour)}"
+            f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>5}  {memory:>6}  "
+            f"{row['leads']:>5}  {in_sync:>7}  {click.style(state, fg=colour)}"
         )
