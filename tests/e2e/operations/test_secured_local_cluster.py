@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.e2e.command import ok, raftwerk
+from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.certificates import hosts_of
 from raftwerk.cluster.local.client_files import EXAMPLES
@@ -91,6 +92,17 @@ def test_the_examples_run(told: str, directory: str, name: str) -> None:
     command = [sys.executable, os.path.join(directory, "security", name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+
+
+@pytest.mark.java
+def test_kafkas_tools_log_in_by_the_files(told: str, directory: str, java_tools: JavaTools) -> None:
+    at = ("--bootstrap-server", load_plan(directory).bootstrap, "--command-config")
+    app, admin = (*at, f"{directory}/security/client.properties"), (*at, f"{directory}/security/admin.properties")
+    assert "Created topic by-java." in java_tools.run("TopicCommand", *app, "--create", "--topic", "by-java")
+    users = java_tools.run("kafka.admin.ConfigCommand", *admin, "--describe", "--entity-type", "users")
+    assert "'app' are SCRAM-SHA-512=iterations=4096" in users
+    assert "User:app" in java_tools.run("AclCommand", *admin, "--list")
+    assert "LeaderId" in java_tools.run("MetadataQuorumCommand", *admin, "describe", "--status")
 
 
 def test_a_killed_node_comes_back(told: str, directory: str) -> None:
