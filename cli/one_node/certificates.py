@@ -22,8 +22,8 @@ def certificates(directory: str, hosts: tuple[str, ...], also: tuple[str, ...]) 
 
     An authority signs them, which is made first if DIRECTORY has none: ca.crt is for ssl.truststore.location of nodes
     and clients, and who has ca.key can sign certificates. Those that are there stay, unless they expire within 30 days
-    or lack a name. Each is valid for localhost too. Only you may read the files. A local cluster needs none of this:
-    raftwerk up --secure.
+    or lack a name. Each is valid for localhost too. Only you may read the files. A local cluster makes its own: see
+    the option --secure of raftwerk up.
 
     \b
     Examples:
