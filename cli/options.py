@@ -9,7 +9,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -110,19 +110,30 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
 
 
 @contextmanager
-def near_names_told(resource_type: int, names: Iterable[str]) -> Iterator[None]:
-    """Add to a refusal the names that were probably meant by settings that do not exist."""
-    from ..cluster.client.client_errors import ClientError, RefusedError
+def way_out_told(way_out: Callable[[], str | None]) -> Iterator[None]:
+    """Tell this way out of a refusal of names or values instead of the usual one, unless it is None."""
+    from ..cluster.client.client_errors import RefusedError
+    from ..wire.errors import ErrorCode
 
     try:
         yield
     except RefusedError as error:
-        from ..cluster.settings.setting_names import near_names
-
-        near = near_names(resource_type, names)
-        if not near:
+        is_of_names = error.code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
+        told = way_out() if is_of_names else None
+        if told is None:
             raise
-        raise ClientError(f"{error}; did you mean {' and '.join(near)}?") from None
+        raise error.with_way_out(told) from None
+
+
+def setting_names_told(resource_type: int, names: Iterable[str]) -> AbstractContextManager[None]:
+    """Tell which settings were probably meant by names that resources of this type do not have."""
+
+    def way_out() -> str | None:
+        from ..cluster.settings.setting_names import way_out_of_names
+
+        return way_out_of_names(resource_type, names)
+
+    return way_out_told(way_out)
 
 
 def is_reader_gone() -> bool:

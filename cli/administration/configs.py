@@ -11,10 +11,10 @@ from ..options import (
     bootstrap_option,
     counted,
     json_option,
-    near_names_told,
     parse_pairs,
     print_json,
     run_client,
+    setting_names_told,
 )
 
 _SOURCES = {
@@ -143,7 +143,7 @@ def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            with near_names_told(resource[0], (*values, *deleted)):
+            with setting_names_told(resource[0], (*values, *deleted)):
                 await AdminClient(client).alter_configs(*resource, values, deleted)
 
     run_client(run())

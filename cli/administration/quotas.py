@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, way_out_told
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
@@ -40,6 +40,15 @@ def _named_entity(given: Mapping[str, Any]) -> dict[str, str | None]:
     if not entity:
         raise click.UsageError("say whose quotas: --user, --client-id, both, --ip, or a --default-... of them")
     return entity
+
+
+def _way_out(entity: Mapping[str, str | None], names: Iterable[str]) -> str | None:
+    """What to do about quotas that such an entity does not have; None if it has them all."""
+    from ...cluster.settings.setting_names import way_out_of_quotas
+
+    if "ip" in entity and len(entity) > 1:
+        return "give --ip alone, or leave it out"
+    return way_out_of_quotas(entity, names)
 
 
 def _shown(entity: Mapping[str, str | None]) -> str:
@@ -90,7 +99,8 @@ def set_quotas(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            await AdminClient(client).alter_quotas(entity, values)
+            with way_out_told(lambda: _way_out(entity, values)):
+                await AdminClient(client).alter_quotas(entity, values)
 
     run_client(run())
     click.echo(f"Set for {_shown(entity)}.")
@@ -155,4 +165,7 @@ def remove_quotas(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
             return wanted
 
     removed = run_client(run())
+    way_out = None if removed else _way_out(entity, keys)
+    if way_out is not None:
+        raise click.ClickException(f"{_shown(entity)} has no quota {' and '.join(keys)}; {way_out}")
     click.echo(f"Removed {', '.join(removed)}." if removed else f"{_shown(entity)} has no such quota.")

@@ -10,10 +10,10 @@ from ..options import (
     bootstrap_option,
     counted,
     json_option,
-    near_names_told,
     parse_pairs,
     print_json,
     run_client,
+    setting_names_told,
     topic_argument,
 )
 from .topic_offsets import delete_records, offsets
@@ -78,7 +78,7 @@ def create(
 
         async with ClusterClient(bootstrap) as client:
             try:
-                with near_names_told(TOPIC, pairs):
+                with setting_names_told(TOPIC, pairs):
                     await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
             except RefusedError as error:
                 if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -206,7 +206,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
         async with ClusterClient(bootstrap) as client:
             admin = AdminClient(client)
             if pairs or unset:
-                with near_names_told(TOPIC, (*pairs, *unset)):
+                with setting_names_told(TOPIC, (*pairs, *unset)):
                     await admin.alter_configs(TOPIC, name, pairs, unset)
             if partitions is not None:
                 await admin.create_partitions(name, partitions)

@@ -31,6 +31,7 @@ _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
+_RESOURCE_NOUNS = {TOPIC: "topic", 16: "client metrics", 32: "group"}
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
 """The config sources (DescribeConfigs) of values that were set at run time, by type of resource."""
 
@@ -424,7 +425,7 @@ class AdminClient:
 def _resource_name(resource_type: int, name: str) -> str:
     if resource_type in (BROKER, BROKER_LOGGER):
         return f"broker {name}" if name else "all brokers"
-    return f"{'topic' if resource_type == TOPIC else 'group'} {name}"
+    return f"{_RESOURCE_NOUNS[resource_type]} {name}"
 
 
 def _has_leaders(view: ClusterView, name: str) -> bool:

@@ -79,11 +79,20 @@ class NotLoggedInError(UnreachableError):
 
 
 class RefusedError(ClientError):
-    """The cluster answered with an error code. The text says what it means and what to do."""
+    """The cluster answered with an error code. The text says what it means and what to do.
 
-    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+    A `way_out` is told instead of that of the code.
+    """
+
+    def __init__(self, code: int, what: str, message: str | None = None, way_out: str | None = None) -> None:
         self.code = code
-        super().__init__(f"{what}: {error_sentence(code, message)}")
+        self._what = what
+        self._message = message
+        super().__init__(f"{what}: {error_sentence(code, message, way_out)}")
+
+    def with_way_out(self, way_out: str) -> RefusedError:
+        """The same refusal with another way out."""
+        return RefusedError(self.code, self._what, self._message, way_out)
 
 
 def is_retriable(code: int) -> bool:

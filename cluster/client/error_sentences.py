@@ -330,11 +330,11 @@ SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for 
 """The meaning and the way out of every error code but NONE."""
 
 
-def error_sentence(code: int, message: str | None = None) -> str:
-    """The broker's message or the code's meaning, the code's name, and the way out."""
+def error_sentence(code: int, message: str | None = None, way_out: str | None = None) -> str:
+    """The broker's message or the code's meaning, the code's name, and the way out: the given one, or the code's."""
     if code not in SENTENCES:
         return (
             f"{message or 'the broker refuses'} (error {code}); look up the code in the protocol guide of Apache Kafka"
         )
-    meaning, way_out = SENTENCES[code]
-    return f"{(message or meaning).rstrip('.')} ({error_name(code)}); {way_out}"
+    meaning, usual_way_out = SENTENCES[code]
+    return f"{(message or meaning).rstrip('.')} ({error_name(code)}); {way_out or usual_way_out}"

@@ -8,16 +8,19 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
+from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient, NewTopic
-from ..client.client_errors import ClientError
+from ..client.client_errors import ClientError, RefusedError
 from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
+from ..command_line.plural import counted
 from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ..local.running_up import TEST_PID, running_up, staying_with
@@ -145,14 +148,24 @@ class TestCluster:
         replicas: int = -1,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one."""
-        chosen = name or unique_topic()
+        """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one.
+
+        Raises `RefusedError` for a topic that is there already, and for what the cluster cannot do.
+        """
+        __tracebackhide__ = True
+        chosen = unique_topic() if name is None else name
         topic = NewTopic(chosen, partitions, replicas, _texts(config or {}))
-        self._ask(lambda client: AdminClient(client).create_topic(topic))
+        try:
+            self._ask(lambda client: AdminClient(client).create_topic(topic))
+        except RefusedError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            raise error.with_way_out("create_topic() without a name makes a unique one") from None
         return chosen
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic. Raises `RefusedError` when there is none of this name."""
+        __tracebackhide__ = True
         self._ask(lambda client: AdminClient(client).delete_topic(name))
 
     def describe(self) -> ClusterView:
@@ -165,7 +178,10 @@ class TestCluster:
         __tracebackhide__ = True
         partitions = self.describe().topic(topic).partitions
         if not 0 <= partition < len(partitions):
-            raise ClientError(f"topic {topic} has partitions 0 to {len(partitions) - 1}, not {partition}")
+            numbers = "0" if len(partitions) == 1 else f"0 to {len(partitions) - 1}"
+            raise ClientError(
+                f"topic {topic} has no partition {partition}; it has {counted(len(partitions), 'partition')}: {numbers}"
+            )
         return partitions[partition].leader
 
     def controller(self) -> int | None:
@@ -177,20 +193,31 @@ class TestCluster:
 
     def kill(self, node_id: int) -> None:
         """Crash a node with SIGKILL; returns when its process is gone."""
+        __tracebackhide__ = True
         self._signal(node_id, signal.SIGKILL)
 
     def stop_node(self, node_id: int) -> None:
-        """Stop a node with SIGTERM: it hands its leaderships over, then ends. Returns when its process is gone."""
-        child = self._child(node_id)
+        """Stop a node with SIGTERM: it hands its leaderships over, then ends. Returns when its process is gone.
+
+        A pause ends before.
+        """
+        __tracebackhide__ = True
         self._signal(node_id, signal.SIGTERM)
-        child.process.wait(START_TIMEOUT_S)
+        self._supervisor.kill(node_id, signal.SIGCONT)
+        try:
+            self._child(node_id).process.wait(START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            told = f"node {node_id} has not stopped in {START_TIMEOUT_S:g} s"
+            raise LocalNodeError(f"{told}; log_of({node_id}) has its log, kill({node_id}) ends it") from None
 
     def pause(self, node_id: int) -> None:
         """Pause a node with SIGSTOP: its process exists but does nothing, as in a long garbage collection."""
+        __tracebackhide__ = True
         self._signal(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
         """End a pause."""
+        __tracebackhide__ = True
         self._signal(node_id, signal.SIGCONT)
 
     def partition(self, *sides: int | Iterable[int]) -> None:
@@ -211,12 +238,18 @@ class TestCluster:
                     self._supervisor.cut(node_id, [other for other in self.node_ids if other not in side])
 
     def start_node(self, node_id: int) -> None:
-        """Start a node that was killed or stopped; returns when it serves."""
-        self._child(node_id)
+        """Start a node that was killed or stopped; returns when it serves.
+
+        Raises `LocalNodeError` for one that runs, and with the last line of its log for one that does not start.
+        """
+        __tracebackhide__ = True
+        if self._child(node_id).alive:
+            raise LocalNodeError(f"node {node_id} runs already; restart({node_id}) stops it and starts it again")
         self._supervisor.restart_node(node_id, START_TIMEOUT_S)
 
     def restart(self, node_id: int) -> None:
         """Stop cleanly and start again."""
+        __tracebackhide__ = True
         self.stop_node(node_id)
         self.start_node(node_id)
 
@@ -228,7 +261,7 @@ class TestCluster:
         """End every pause and partition, start every dead node, return when all serve."""
         for node_id, child in list(self._supervisor.children.items()):
             if child.alive:
-                self.resume(node_id)
+                self._supervisor.kill(node_id, signal.SIGCONT)
                 self._supervisor.cut(node_id, [])
             else:
                 self.start_node(node_id)
@@ -237,7 +270,7 @@ class TestCluster:
         """Stop all nodes, and remove a temporary directory."""
         for node_id, child in self._supervisor.children.items():
             if child.alive:
-                self.resume(node_id)
+                self._supervisor.kill(node_id, signal.SIGCONT)
         self._supervisor.stop()
         self._claim.close()
         if self._throw_away:
@@ -253,8 +286,10 @@ class TestCluster:
         return child
 
     def _signal(self, node_id: int, sent: signal.Signals) -> None:
+        """Send a signal. Raises `LocalNodeError` for a node that does not run: a fault without effect tests nothing."""
         __tracebackhide__ = True
-        self._child(node_id)
+        if not self._child(node_id).alive:
+            raise LocalNodeError(f"node {node_id} does not run; start_node({node_id}) starts it")
         self._supervisor.kill(node_id, sent)
 
     def _ask(self, question: Any) -> Any:

@@ -68,8 +68,12 @@ def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
         settings: Mapping[str, object] | None = None,
         separate: bool = False,
         secure: bool = False,
+        **unknown: object,
     ) -> TestCluster:
         __tracebackhide__ = True
+        if unknown:
+            wrong = " and ".join(unknown)
+            raise TypeError(f"raftwerk_factory has no parameter {wrong}; it has nodes, settings, separate and secure")
         cluster = TestCluster.start(nodes, settings=settings, separate=separate, secure=secure)
         running.append(cluster)
         return cluster

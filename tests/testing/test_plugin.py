@@ -142,6 +142,12 @@ def test_an_impossible_number_of_nodes_is_refused(nodes: Any, told: str) -> None
         TestCluster.start(nodes)
 
 
+def test_a_misspelt_parameter_of_the_factory_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(raftwerk_factory): raftwerk_factory(node=3)")
+    told = "*TypeError: raftwerk_factory has no parameter node; it has nodes, settings, separate and secure"
+    with_plugin(pytester).stdout.fnmatch_lines([told])
+
+
 @pytest.mark.parametrize("option", ["--raftwerk-nodes=0", "--override-ini=raftwerk_nodes=many"])
 def test_an_impossible_number_of_nodes_of_the_session_is_refused(pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile("def test_it(raftwerk_bootstrap_servers): pass")
@@ -169,8 +175,23 @@ def test_wrong_nodes_and_topics_are_told_in_sentences() -> None:
         with pytest.raises(RefusedError, match="topic nope: there is no such topic"):
             cluster.leader_of("nope")
         topic = cluster.create_topic(config={"retention.ms": 5000})
-        with pytest.raises(ClientError, match=f"topic {topic} has partitions 0 to 0, not 3"):
+        with pytest.raises(ClientError, match=f"topic {topic} has no partition 3; it has 1 partition: 0$"):
             cluster.leader_of(topic, 3)
+        two = cluster.create_topic(partitions=2)
+        with pytest.raises(ClientError, match=f"topic {two} has no partition -1; it has 2 partitions: 0 to 1$"):
+            cluster.leader_of(two, -1)
+        with pytest.raises(
+            RefusedError, match=r"already exists .*; create_topic\(\) without a name makes a unique one$"
+        ):
+            cluster.create_topic(two)
+        with pytest.raises(LocalNodeError, match=r"node 1 runs already; restart\(1\) stops it and starts it again$"):
+            cluster.start_node(1)
+        cluster.pause(1)
+        cluster.stop_node(1)
+        faults: tuple[Callable[[int], None], ...] = (cluster.kill, cluster.stop_node, cluster.pause, cluster.resume)
+        for fault in faults:
+            with pytest.raises(LocalNodeError, match=r"node 1 does not run; start_node\(1\) starts it$"):
+                fault(1)
 
 
 def test_the_documentation_has_every_member_with_its_parameters() -> None:

@@ -55,6 +55,22 @@ def test_configs(bootstrap: str, topic: str) -> None:
     misspelt = fails(1, "topics", "create", f"{topic}-x", "-c", "retention.mss=1", *at)
     assert misspelt.endswith("; did you mean retention.ms?")
     assert "does not exist" in fails(1, "configs", "set", "--loggers", "1", "nobody=INFO", *at)
+    metrics = fails(1, "configs", "set", "--client-metrics", topic, "metric=x", *at)
+    assert f"client metrics {topic}: " in metrics and metrics.endswith("; did you mean metrics?")
+
+
+def test_mistakes_in_quotas_have_a_way_out(bootstrap: str) -> None:
+    at = ("-b", bootstrap)
+    for entity, wrong, told in (
+        (("--user", "zoe"), "producr_byte_rate", "; did you mean producer_byte_rate?"),
+        (("--user", "zoe"), "connection_creation_rate", "; connection_creation_rate is for addresses (--ip)"),
+        (("--ip", "192.0.2.1"), "producer_byte_rate", " is for users and client ids (--user, --client-id)"),
+    ):
+        assert fails(1, "quotas", "set", *entity, f"{wrong}=1", *at).endswith(told)
+        assert fails(1, "quotas", "remove", *entity, wrong, *at).endswith(told)
+    both = fails(1, "quotas", "set", "--user", "zoe", "--ip", "192.0.2.1", "producer_byte_rate=1", *at)
+    assert both.endswith("; give --ip alone, or leave it out")
+    assert "has no such quota" in ok("quotas", "remove", "--user", "zoe", "producer_byte_rate", *at)
 
 
 def test_partitions(bootstrap: str, topic: str) -> None:
