@@ -55,7 +55,7 @@ def run(
 
     COMMAND finds the cluster in the environment: RAFTWERK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS list its brokers, and
     RAFTWERK_DIR is its directory, so raftwerk commands within COMMAND use this cluster. With --secure clients log in:
-    the files in $RAFTWERK_DIR/security say how, as with raftwerk up --secure. Signals reach COMMAND.
+    the files in $RAFTWERK_DIR/security say how, as for a cluster of up --secure. Signals reach COMMAND.
 
     The exit code is that of COMMAND, 128 + N if signal N ended it; 125 if the cluster did not start, 126 or 127 if
     COMMAND could not be run.
