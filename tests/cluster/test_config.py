@@ -199,6 +199,13 @@ def test_warnings() -> None:
     assert insync.startswith("min.insync.replicas=2: larger than default.replication.factor=1")
 
 
+@pytest.mark.parametrize("family", ["log.retention", "group.share", "sasl.kerberos", "transaction.state"])
+def test_a_misspelt_setting_is_not_taken_for_one_of_kafka(family: str) -> None:
+    (warning,) = NodeConfig.from_properties(COMBINED | {f"{family}.hour": "1"}).warnings
+    assert warning.startswith(f"{family}.hour=1: unknown, and has no effect")
+    assert ("log.retention.hours" in warning) == (family == "log.retention")
+
+
 def test_the_shipped_settings_of_kafka_load_without_unknown_keys() -> None:
     shipped = """
 num.network.threads=3
