@@ -144,6 +144,16 @@ def cli() -> None:
     """
 
 
+def _show(error: click.ClickException) -> None:
+    if isinstance(error, click.UsageError):
+        error.show()
+        return
+    from ..cluster.command_line.text_table import folded
+
+    for line in f"Error: {error.format_message()}".split("\n"):
+        click.echo(folded(line, to=sys.stderr), err=True)
+
+
 def main() -> None:
     """Run the command. An error that the user can repair is printed as one sentence, without a traceback."""
     try:
@@ -151,7 +161,7 @@ def main() -> None:
     except click.exceptions.Exit as exit_asked:
         code = exit_asked.exit_code
     except click.ClickException as error:
-        error.show()
+        _show(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted.", err=True)

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import click
 
@@ -25,12 +25,12 @@ class Cell:
     colour: str | None = None
 
 
-def folded(text: str, indent: int = 0) -> str:
+def folded(text: str, indent: int = 0, *, to: TextIO | None = None) -> str:
     """The text in lines no longer than the terminal is wide; those after the first are indented.
 
-    It stays one line where standard output is no terminal, so that programs can search it.
+    It stays one line where `to`, by default standard output, is no terminal, so that programs can search it.
     """
-    if not sys.stdout.isatty():
+    if not (to or sys.stdout).isatty():
         return text
     width = shutil.get_terminal_size().columns
     folder = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -188,3 +189,18 @@ def test_a_reader_that_reads_only_the_first_lines_is_served(tmp_path: Path) -> N
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_an_error_is_folded_at_words_on_a_terminal() -> None:
+    """Elsewhere it stays one line, so that programs can search it."""
+    command = [sys.executable, "-m", "raftwerk", "topics", "list", "-b", "127.0.0.1:1"]
+    environment = {**os.environ, "COLUMNS": "40"}
+    piped = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as terminal, open(theirs, "wb") as error:
+        assert subprocess.run(command, stderr=error, timeout=60, check=False, env=environment).returncode == 1
+        lines = terminal.read(10_000).decode().splitlines()
+    assert piped.stderr.count("\n") == 1
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == piped.stderr.strip()
