@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ...security.authorizer.acl_binding import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
@@ -139,7 +140,7 @@ def _print(work: Coroutine[Any, Any, list[AclBinding]], nothing: str, *, as_json
         elif row["resource_name"] == CLUSTER_NAME:
             what = "cluster"
         host = "" if row["host"] == WILDCARD else f"  from {row['host']}"
-        click.echo(f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}")
+        click.echo(folded(f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}", 7))
     if not rows and not as_json:
         click.echo(nothing)
     return len(rows)

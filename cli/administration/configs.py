@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ..options import (
     Group,
     bootstrap_option,
@@ -235,17 +236,16 @@ def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
 def _print_log_dir(row: dict[str, Any]) -> None:
     where = f"{row['broker']:>4}  {row['path']}"
     if row["error_code"]:
-        click.echo(f"{where}  FAILED: its replicas are offline; repair or replace the disk, and start the broker again")
+        told = "FAILED: its replicas are offline; repair or replace the disk, and start the broker again"
+        click.echo(folded(f"{where}  {told}", 6))
         return
     replicas = row["replicas"]
     held_bytes = sum(one["size_bytes"] for one in replicas)
     moving = sum(one["moving_here"] for one in replicas)
     note = f", {moving} being moved here" if moving else ""
     free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
-    click.echo(
-        f"{where}  {counted(len(replicas) - moving, 'replica')}, {held_bytes / 2**20:.1f} MB{note}; "
-        f"{free:.1f} of {total:.1f} GB free"
-    )
+    told = f"{where}  {counted(len(replicas) - moving, 'replica')}, {held_bytes / 2**20:.1f} MB{note}; "
+    click.echo(folded(f"{told}{free:.1f} of {total:.1f} GB free", 6))
 
 
 @brokers.command()

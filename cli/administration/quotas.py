@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, way_out_told
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,9 +133,8 @@ def list_quotas(bootstrap: str, as_json: bool, **given: Any) -> None:
         if as_json:
             print_json(row)
         else:
-            click.echo(
-                f"{_shown(row['entity'])}  " + " ".join(f"{key}={row['quotas'][key]:.15g}" for key in row["quotas"])
-            )
+            values = " ".join(f"{key}={row['quotas'][key]:.15g}" for key in row["quotas"])
+            click.echo(folded(f"{_shown(row['entity'])}  {values}", 2))
     if not rows and not as_json:
         click.echo("There are no quotas.")
 

@@ -95,6 +95,12 @@ class RefusedError(ClientError):
         return RefusedError(self.code, self._what, self._message, way_out)
 
 
+def no_such_partition(topic: str, partition: int, count: int) -> ClientError:
+    """The error for a partition that a topic of `count` partitions does not have."""
+    there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
+    return ClientError(f"topic {topic} has no partition {partition}: {there}")
+
+
 def is_retriable(code: int) -> bool:
     """Whether the same request may succeed later."""
     return code in _RETRIABLE

@@ -11,7 +11,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.records import AbortedTransactions, CorruptBatchError, Record, iter_headers, iter_records, verify_crc
-from .client_errors import ClientError, RefusedError, is_retriable
+from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 
 EARLIEST, LATEST = -2, -1
@@ -64,7 +64,7 @@ class Consumer:
         wanted = list(partitions) or known
         for partition in wanted:
             if partition not in known:
-                raise ClientError(f"topic {self.topic} has partitions 0 to {len(known) - 1}, not {partition}")
+                raise no_such_partition(self.topic, partition, len(known))
         self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
 
     async def start_at_offset(self, offset: int, partitions: Iterable[int] = ()) -> dict[int, tuple[int, int]]:

@@ -53,7 +53,7 @@ _SENTENCES = {
     ErrorCode.NOT_COORDINATOR: ("the group has just moved to another coordinator", _AGAIN),
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "the topic's name is invalid, or the topic is internal",
-        "a name has up to 249 letters, digits, dots, dashes and underscores",
+        "a name has up to 249 letters, digits, dots, dashes and underscores; dots and underscores count as the same",
     ),
     ErrorCode.RECORD_LIST_TOO_LARGE: (
         "a record batch is larger than a segment",

@@ -15,7 +15,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
-from .client_errors import ClientError, RefusedError, is_retriable
+from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
 
 _INIT_PRODUCER_ID_VERSION = 4
@@ -110,7 +110,7 @@ class Producer:
         """Raise `ClientError` when the topic has no such partition."""
         count = len(self._topic().partitions)
         if partition >= count:
-            raise ClientError(f"topic {self.topic} has partitions 0 to {count - 1}, not {partition}")
+            raise no_such_partition(self.topic, partition, count)
 
     def _topic(self) -> TopicView:
         if self._view is None or not self._view.partitions:

@@ -197,8 +197,18 @@ def _directory(parameter: str) -> Callable[[F], F]:
         section=WHICH_CLUSTER,
         metavar="DIR",
         type=click.Path(file_okay=False),
+        callback=_check_directory,
         help=f"A local cluster by its directory (environment: {DIR_VARIABLE}); default: ./{DEFAULT_DIR}.",
     )
+
+
+def _check_directory(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Check that `-d` has a directory; a usage error for an option that stands there, as after docker's `-d`."""
+    if value is not None and value.startswith("-"):
+        is_detachable = any(one.name == "detach" for one in context.command.params)
+        detach = ", and --detach leaves the nodes running" if is_detachable else ""
+        raise click.BadParameter(f"{value!r} is an option; -d names a directory{detach}")
+    return value
 
 
 def check_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient, NewTopic
-from ..client.client_errors import ClientError, RefusedError
+from ..client.client_errors import RefusedError, no_such_partition
 from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
-from ..command_line.plural import counted
 from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ..local.running_up import TEST_PID, running_up, staying_with
@@ -178,10 +177,7 @@ class TestCluster:
         __tracebackhide__ = True
         partitions = self.describe().topic(topic).partitions
         if not 0 <= partition < len(partitions):
-            numbers = "0" if len(partitions) == 1 else f"0 to {len(partitions) - 1}"
-            raise ClientError(
-                f"topic {topic} has no partition {partition}; it has {counted(len(partitions), 'partition')}: {numbers}"
-            )
+            raise no_such_partition(topic, partition, len(partitions))
         return partitions[partition].leader
 
     def controller(self) -> int | None:

@@ -92,6 +92,12 @@ def test_a_wrong_command_line_or_configuration(line: str) -> None:
     assert (run(line)[0], line) == (2, line)
 
 
+def test_an_option_where_a_directory_should_be() -> None:
+    code, told = run("up -n 3 -d --port 19092")
+    assert (code, "'--port' is an option; -d names a directory, and --detach leaves" in told) == (2, True)
+    assert "'--json' is an option; -d names a directory\n" in run("topics list -d --json")[1]
+
+
 def test_what_can_only_fail_has_exit_code_1(home: Path) -> None:
     assert run("topics list -b 127.0.0.1:1")[0] == 1
     assert run(f"format -c c.properties -s -t {ID}")[0] == 0
