@@ -16,8 +16,8 @@ from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from ...wire.errors import ErrorCode
-from ..client.admin_client import AdminClient, NewTopic
-from ..client.client_errors import RefusedError, no_such_partition
+from ..client.admin_client import TOPIC, AdminClient, NewTopic
+from ..client.client_errors import ClientError, RefusedError, no_such_partition
 from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
@@ -26,6 +26,7 @@ from ..local.running_up import TEST_PID, running_up, staying_with
 from ..local.secured import is_secured, login_of_admin, password_in
 from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..settings.node_config import load_config
+from ..settings.setting_names import way_out_of_names
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -149,17 +150,24 @@ class TestCluster:
     ) -> str:
         """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one.
 
-        Raises `RefusedError` for a topic that is there already, and for what the cluster cannot do.
+        Raises `RefusedError` for a topic that is there already, and for what the cluster cannot do; `ValueError` for
+        a number that is none.
         """
         __tracebackhide__ = True
+        for word, number in (("partitions", partitions), ("replicas", replicas)):
+            if not isinstance(number, int):
+                raise ValueError(f"{word}={number!r}: the number of {word} is an int, for example 3")
         chosen = unique_topic() if name is None else name
         topic = NewTopic(chosen, partitions, replicas, _texts(config or {}))
         try:
             self._ask(lambda client: AdminClient(client).create_topic(topic))
         except RefusedError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise error.with_way_out("create_topic() without a name makes a unique one") from None
+            way_out = way_out_of_names(TOPIC, config or ()) if error.code == ErrorCode.INVALID_CONFIG else None
+            if way_out is None:
                 raise
-            raise error.with_way_out("create_topic() without a name makes a unique one") from None
+            raise error.with_way_out(way_out) from None
         return chosen
 
     def delete_topic(self, name: str) -> None:
@@ -296,7 +304,10 @@ class TestCluster:
             async with ClusterClient(self.bootstrap_servers) as client:
                 return await question(client)
 
-        return _run_apart(run())
+        try:
+            return _run_apart(run())
+        except ClientError as error:
+            raise error.with_traceback(None) from None  # the frames of the client say nothing about the test
 
 
 def _started(directory: str, shape: ClusterShape) -> Supervisor:
@@ -348,11 +359,17 @@ def unique_topic(hint: str = "topic") -> str:
 
 def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run it to its end, also when the caller is in a running loop, as a test under pytest-asyncio is."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_loop():
         return asyncio.run(coroutine)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(asyncio.run, coroutine).result()
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

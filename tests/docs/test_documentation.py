@@ -20,8 +20,8 @@ from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 WITH_COMMANDS = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 DOCUMENTED_PORT = 9092
-SLOW = re.compile("waiting for node", re.IGNORECASE)
-"""What `up`, `stop` and `down` say every five seconds, and so only where a machine is slow."""
+SLOW = re.compile(r"Waiting for node \d+(, which [^;]+)?(; node \d+(, which [^;]+)?)*\.")
+"""What `up`, `stop` and `down` say every five seconds, and so only where a machine is slow: whole lines of this form."""
 
 
 class Reader:
@@ -47,7 +47,7 @@ class Reader:
 
     def follow(self, block: Block) -> None:
         for command, expected in commands(block):
-            told = [line for line in self.shell.run(self.moved(command)) if not SLOW.match(line)]
+            told = [line for line in self.shell.run(self.moved(command)) if not SLOW.fullmatch(line)]
             wanted = [self.moved(line) for line in expected]
             assert matches(wanted, told), f"{block.page}: $ {command}\n" + "\n".join(told)
 
@@ -119,6 +119,13 @@ def test_the_snippet_for_spark_works(reader: Reader) -> None:
     reader.shell.run("raftwerk topics create greetings -p 3 --replicas 3")
     reader.shell.run("raftwerk produce greetings -m hello")
     assert reader.run(snippet).splitlines()[-1] == "hello"
+
+
+def test_only_whole_lines_about_slow_nodes_are_left_out() -> None:
+    for line in ("Waiting for node 1.", "Waiting for node 1, which opens log 3 of 9; node 2."):
+        assert SLOW.fullmatch(line)
+    for line in ("Waiting for node 2 failed: it has died", "Node 2 is waiting for node 1.", "waiting for nodes"):
+        assert not SLOW.fullmatch(line)
 
 
 def test_links_lead_to_pages_that_are_there() -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -117,9 +117,12 @@ def test_a_cluster_heals_after_faults(pytester: pytest.Pytester) -> None:
                 return raftwerk_cluster.create_topic()
             name = asyncio.run(inside())
             assert name in [topic.name for topic in raftwerk_cluster.describe().topics]
+
+        def test_that_deletes_its_topic(raftwerk_cluster, raftwerk_topic):
+            raftwerk_cluster.delete_topic(raftwerk_topic)
         """
     )
-    with_plugin(pytester).assert_outcomes(passed=2)
+    with_plugin(pytester).assert_outcomes(passed=3)
 
 
 def test_the_entry_point_is_declared() -> None:
@@ -184,6 +187,13 @@ def test_wrong_nodes_and_topics_are_told_in_sentences() -> None:
             RefusedError, match=r"already exists .*; create_topic\(\) without a name makes a unique one$"
         ):
             cluster.create_topic(two)
+        with pytest.raises(
+            RefusedError, match=r"retention\.mss \(INVALID_CONFIG\); did you mean retention\.ms\?$"
+        ) as caught:
+            cluster.create_topic(config={"retention.mss": 1})
+        assert caught.value.__suppress_context__
+        with pytest.raises(ValueError, match="partitions='3': the number of partitions is an int"):
+            cluster.create_topic(partitions=cast(int, "3"))
         with pytest.raises(LocalNodeError, match=r"node 1 runs already; restart\(1\) stops it and starts it again$"):
             cluster.start_node(1)
         cluster.pause(1)
