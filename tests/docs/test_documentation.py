@@ -21,7 +21,7 @@ PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 WITH_COMMANDS = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 DOCUMENTED_PORT = 9092
 SLOW = re.compile(r"Waiting for node \d+(, which [^;]+)?(; node \d+(, which [^;]+)?)*\.")
-"""What `up`, `stop` and `down` say every five seconds, and so only where a machine is slow: whole lines of this form."""
+"""What `up`, `stop` and `down` say every five seconds, and so only where a machine is slow: whole lines only."""
 
 
 class Reader:
