@@ -124,6 +124,7 @@ class ReplicaManager:
             task.cancel()
         if self._checkpoint is not None:
             self._checkpoint.cancel()
+        self._isr_proposals.stop()
         self._roles.stop()
         await self._fetchers.stop()
         await self._alter_partition.stop()

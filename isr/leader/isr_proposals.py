@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
 from ..hosted_partitions import HostedPartitions
@@ -20,6 +21,9 @@ from .alter_partition_manager import OnResult
 from .leader_state import AlterPartitionResult, IsrProposal
 
 _state_changes = logging.getLogger(STATE_CHANGE)
+
+SHRINKS_PER_SLICE = 500
+"""Partitions that are looked at in one iteration of the loop: about a millisecond of processor time."""
 
 
 class IsrProposals:
@@ -36,16 +40,26 @@ class IsrProposals:
         self._operations = operations
         self._send = send
         self._now_ms = now_ms
+        self._shrinks: IncrementalTask[None] | None = None
 
     def shrink_all(self) -> None:
-        """Propose the removal of replicas that have fallen behind (Kafka: the task `isr-expiration`)."""
-        now_ms = self._now_ms()
-        for replica in self._hosted.replicas.values():
-            leader = replica.partition.leader
-            if leader is not None and not replica.offline:
-                proposal = leader.propose_shrink(replica.log_end_offset, now_ms)
-                if proposal is not None:
-                    self.submit(replica, proposal)
+        """Propose the removal of replicas that have fallen behind, in slices (Kafka: the task `isr-expiration`)."""
+        if self._shrinks is None or not self._shrinks.is_running:
+            work = for_each(list(self._hosted.replicas.values()), self._shrink)
+            self._shrinks = IncrementalTask(work, steps_per_slice=SHRINKS_PER_SLICE)
+
+    def stop(self) -> None:
+        """Propose nothing more in slices."""
+        if self._shrinks is not None:
+            self._shrinks.cancel()
+
+    def _shrink(self, replica: Replica) -> None:
+        leader = replica.partition.leader
+        is_hosted = self._hosted.replicas.get(replica.topic_partition) is replica
+        if leader is not None and is_hosted and not replica.offline:
+            proposal = leader.propose_shrink(replica.log_end_offset, self._now_ms())
+            if proposal is not None:
+                self.submit(replica, proposal)
 
     def expand(self, replica: Replica, broker_id: int) -> None:
         """Propose to add the follower on that broker to the ISR, if it has caught up and is not in it."""

@@ -10,6 +10,9 @@ from support.isr.minimum_changes import higher_minimum_with_a_smaller_isr, lower
 from support.isr.replicas import WALL_MS
 
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
+from raftwerk.isr.leader import isr_proposals
+from raftwerk.isr.leader.isr_state import CommittedIsr
+from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import NewRecord, encode_batch
@@ -202,6 +205,33 @@ def test_silent_follower_leaves_the_isr_and_comes_back() -> None:
     cluster.mute.clear()
     cluster.sleep(2.0)
     assert sorted(isr_of_leader(cluster)) == [1, 2, 3]
+
+
+def test_silent_follower_leaves_many_isrs_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_proposals, "SHRINKS_PER_SLICE", 10)
+    cluster = Cluster(replica_lag_time_max_ms=100_000)
+    for node in (1, 2, 3):
+        cluster.boot(node)
+    cluster.create_topic("t", 7, (1, 2, 3), 40)
+    cluster.tell()
+    cluster.sleep(3)
+    cluster.mute[(2, 1)] = None
+    for index in range(40):
+        assert cluster.produce(1, TopicPartition("t", index), acks=1).error == 0
+    cluster.sleep(101)
+    manager = cluster.managers[1]
+
+    def proposed() -> int:
+        leaders = [replica.partition.leader for replica in manager.partitions.values()]
+        return sum(
+            isinstance(leader, LeaderState) and not isinstance(leader.isr_state, CommittedIsr) for leader in leaders
+        )
+
+    assert proposed() == 0
+    cluster.on_loop(manager.shrink_isrs)
+    assert 0 < proposed() <= 10
+    cluster.sleep(0.0001)
+    assert proposed() == 40
 
 
 def test_too_few_in_sync_refuse_acks_all_only() -> None:
