@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said_with_the_way_out(filled: str) -> None:
         (("hours", "--latest", "--last", "1"), 2, "give one of"),
         (("hours", "--grep", "("), 2, "--grep"),
         (("nowhere",), 1, "raftwerk topics list"),
-        (("hours", "-p", "7"), 1, "0 to 0"),
+        (("hours", "-p", "7"), 1, "has no partition 7: its only partition is 0"),
         (("hours", "-e", "--offset", "500"), 1, "there is no offset 500: hours-0 has the offsets 0 to 9\n"),
     ):
         done = subprocess.run(
