@@ -97,6 +97,7 @@ class LoadProducer:
                 "enable.idempotence": self.idempotent,
                 "acks": self.task.acks,
                 "linger.ms": 2,
+                "debug": "eos",  # its log tells of new epochs, after which what is not acknowledged is written again
                 "message.timeout.ms": 120_000,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 200,
