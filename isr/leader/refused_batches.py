@@ -6,6 +6,10 @@ of order. Apache Kafka says so, and librdkafka then takes a new epoch and sends 
 batches to other partitions that are in their logs already, which are now there twice. A log that does not know the
 producer (`producer.id.expiration.ms`) would even take the second batch for the first, and the first one, sent again,
 would be out of order for ever. So the second batch is refused as the first one was, and the client sends both again.
+
+The same comes of a change of leader: the first batch is on its way to the former leader, and the second one, sent to
+the new leader, overtakes it. So a leader refuses a batch that leaves a gap in the same way while the producer may have
+sent batches to its predecessor.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ _PRODUCERS_MAX = 1_000
 """If more producers are refused, the one remembered for longest is forgotten."""
 _REMEMBERED_MS = 60_000
 """Clients send again within a second. One that gave the batch up must not be refused for ever."""
+_PREDECESSOR_MS = 30_000
+"""A client hears of what it sent to the former leader by then, or gives it up (`request.timeout.ms`)."""
 
 
 class _Refused(NamedTuple):
@@ -30,11 +36,16 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    """Belongs to one partition while this broker leads it. `known` are the producers that its log knows."""
+    """Belongs to one partition while this broker leads it. `known` are the producers that its log knows.
 
-    __slots__ = ("producers",)
+    This broker leads since `since_ms`; the log ended at `start_offset` then.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_since_ms", "_start_offset", "producers")
+
+    def __init__(self, since_ms: int, start_offset: int) -> None:
+        self._since_ms = since_ms
+        self._start_offset = start_offset
         self.producers: OrderedDict[int, _Refused] = OrderedDict()
         """By producer id."""
 
@@ -65,11 +76,30 @@ class RefusedBatches:
             if is_come or now_ms - refused.at_ms > _REMEMBERED_MS:
                 del self.producers[header.producer_id]
             elif _is_later(header.base_sequence, refused.sequence):
-                raise ProtocolError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence "
-                    f"{header.base_sequence}; {refused.sequence} was refused before and is expected first",
-                )
+                raise _expected_first(header, f"{refused.sequence} was refused before")
+
+    def check_gap(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
+        """Raise NOT_ENOUGH_REPLICAS for batches out of order that may have overtaken others, sent to the former leader.
+
+        That is so for a while, until the producer has written here.
+        """
+        if now_ms - self._since_ms > _PREDECESSOR_MS:
+            return
+        for _, header in iter_headers(records):
+            entry = known.get(header.producer_id)
+            if entry is None or not entry.batches or entry.epoch != header.producer_epoch:
+                continue
+            last = entry.batches[-1]
+            if last.last_offset < self._start_offset and _is_later(header.base_sequence, last.last_sequence):
+                raise _expected_first(header, f"what follows {last.last_sequence} may be on its way")
+
+
+def _expected_first(header: BatchHeader, what: str) -> ProtocolError:
+    return ProtocolError(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}; "
+        f"{what} and is expected first",
+    )
 
 
 def _is_next(header: BatchHeader, known: ProducerStateManager) -> bool:

@@ -268,6 +268,29 @@ def test_batches_behind_a_refused_one_are_refused_alike_until_it_comes_again() -
     assert cluster.produce_batch(1, TP, idempotent_batch(9)).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_batch_that_overtakes_one_on_its_way_to_the_former_leader_waits_for_it() -> None:
+    """Else librdkafka takes a new epoch. A batch that is missing for longer is not on its way any more."""
+    cluster, topic_id = replicated_topic()
+    assert cluster.produce_batch(1, TP, idempotent_batch(0), acks=1).error == 0
+    cluster.sleep(1.0)
+    cluster.change(topic_id, 0, leader=2)
+    cluster.tell()
+    for overtaking in (2, 3):
+        assert cluster.produce_batch(2, TP, idempotent_batch(overtaking)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in (1, 2):
+        answer = cluster.produce_batch(2, TP, idempotent_batch(sequence))
+        cluster.sleep(1.0)
+        assert answer.error == 0
+    out_of_order = cluster.produce_batch(2, TP, idempotent_batch(9)).error
+    assert out_of_order == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "the producer knows this leader"
+
+    cluster.change(topic_id, 0, leader=3)
+    cluster.tell()
+    assert cluster.produce_batch(3, TP, idempotent_batch(4)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.sleep(31.0)
+    assert cluster.produce_batch(3, TP, idempotent_batch(4)).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def idempotent_batch(sequence: int) -> bytearray:
     return encode_batch([NewRecord(None, b"v", (), 1)], producer_id=5, producer_epoch=0, base_sequence=sequence)
 

@@ -20,7 +20,7 @@ def _batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> memoryview
 
 @pytest.fixture
 def refused() -> RefusedBatches:
-    made = RefusedBatches()
+    made = RefusedBatches(0, 0)
     assert not made.producers
     made.note(_batch(3), ProducerStateManager(), 1_000)
     made.note(_batch(4), ProducerStateManager(), 1_001)
@@ -67,7 +67,7 @@ def _log_with(batch: memoryview) -> PartitionLog:
 
 
 def test_of_a_producer_that_the_log_knows_the_next_batch_is_remembered() -> None:
-    refused, known = RefusedBatches(), _log_with(_batch(3)).producers
+    refused, known = RefusedBatches(0, 0), _log_with(_batch(3)).producers
     refused.note(_batch(3), known, 1_000)  # is in the log
     refused.note(_batch(5), known, 1_000)  # would be out of order
     assert not refused.producers
@@ -79,7 +79,7 @@ def test_of_a_producer_that_the_log_knows_the_next_batch_is_remembered() -> None
 
 
 def test_a_new_epoch_of_a_producer_that_the_log_knows_begins_with_the_batch_that_was_refused() -> None:
-    refused, known = RefusedBatches(), _log_with(_batch(3, epoch=1)).producers
+    refused, known = RefusedBatches(0, 0), _log_with(_batch(3, epoch=1)).producers
     refused.note(_batch(4, epoch=0), known, 1_000)  # is fenced
     assert not refused.producers
     refused.note(_batch(0, epoch=2), known, 1_000)
@@ -88,14 +88,14 @@ def test_a_new_epoch_of_a_producer_that_the_log_knows_begins_with_the_batch_that
 
 
 def test_sequence_numbers_wrap() -> None:
-    refused = RefusedBatches()
+    refused = RefusedBatches(0, 0)
     refused.note(_batch(2**31 - 1), ProducerStateManager(), 1_000)
     assert _is_refused(refused, _batch(1))
     assert not _is_refused(refused, _batch(2**31 - 2))
 
 
 def test_memory_is_bounded_and_bytes_that_are_no_batch_are_ignored() -> None:
-    refused, known = RefusedBatches(), ProducerStateManager()
+    refused, known = RefusedBatches(0, 0), ProducerStateManager()
     refused.note(memoryview(b"no batch at all"), known, 0)
     assert not refused.producers
     for producer_id in range(1_001):
