@@ -70,7 +70,7 @@ def create(
     """
     pairs = parse_pairs(configs, "--config")
 
-    async def run() -> None:
+    async def run() -> bool:
         from ...cluster.client.admin_client import TOPIC, AdminClient, NewTopic
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
@@ -83,9 +83,11 @@ def create(
             except RefusedError as error:
                 if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise
+                return False
+        return True
 
-    run_client(run())
-    click.echo(f"Created topic {name}.")
+    is_new = run_client(run())
+    click.echo(f"Created topic {name}." if is_new else f"Topic {name} exists already; it stays as it is.")
 
 
 @topics.command("list")
@@ -227,7 +229,7 @@ def delete(name: str, if_exists: bool, bootstrap: str) -> None:
       raftwerk topics delete flights
     """
 
-    async def run() -> None:
+    async def run() -> bool:
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
@@ -239,6 +241,8 @@ def delete(name: str, if_exists: bool, bootstrap: str) -> None:
             except RefusedError as error:
                 if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     raise
+                return False
+        return True
 
-    run_client(run())
-    click.echo(f"Deleted topic {name}.")
+    was_there = run_client(run())
+    click.echo(f"Deleted topic {name}." if was_there else f"There is no topic {name}.")

@@ -130,11 +130,11 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
 
 def _partitions_in(disk: Disk, directory: str) -> list[str]:
     """The partitions below a node's directory, or the one that it is. Any other directory is refused."""
-    from ...log.segment.segment import LOG_SUFFIX
+    from ...log.segment.segment import base_offsets
     from ...log.tools.inspection import partition_dirs
 
     paths = partition_dirs(disk, directory)
-    has_logs = any(name.endswith(LOG_SUFFIX) for path in paths for name in disk.listdir(path))
+    has_logs = any(base_offsets(disk.listdir(path)) for path in paths)
     if not has_logs and not disk.exists(f"{directory}/meta.properties"):
         raise WrongConfiguration(
             f"{directory} is neither a node's log directory, such as raftwerk-data/node-1, nor a partition's directory"

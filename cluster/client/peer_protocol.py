@@ -29,6 +29,10 @@ WAYS_OUT = {
     "SSH": "name the port of a broker",
 }
 """What to do when a peer speaks another protocol than Kafka's."""
+_CANNOT_SERVE = (
+    "is a broker, and closes the connection instead of an answer: it may reach no active controller; raftwerk doctor "
+    "and its log say why"
+)
 
 
 def speaks(protocol: str) -> str:
@@ -73,9 +77,12 @@ async def explained(
             way_out = "set security.protocol=SASL_SSL"
         elif spoken is not None:
             reasons[address] = speaks(spoken)
+        elif address in error.closing and await _is_broker(address, login):
+            reasons[address] = _CANNOT_SERVE
     if way_out is not None:
         return NotLoggedInError(reasons, way_out)
-    return UnreachableError(reasons, is_explained=all(map(_has_way_out, reasons.values())))
+    is_explained = _CANNOT_SERVE in reasons.values() or all(map(_has_way_out, reasons.values()))
+    return UnreachableError(reasons, is_explained=is_explained)
 
 
 def _has_way_out(reason: str) -> bool:
@@ -105,6 +112,20 @@ async def _offered_mechanisms(address: Address, login: ClientLogin | None) -> li
     finally:
         connection.close()
     return list(answer.mechanisms) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
+
+
+async def _is_broker(address: Address, login: ClientLogin | None) -> bool:
+    try:
+        connection = await connect(*address, timeout_s=_TIMEOUT_S, login=login)
+    except OSError:
+        return False
+    try:
+        await connection.api_versions(timeout_s=_TIMEOUT_S)
+        return True
+    except (OSError, WireFormatError):
+        return False
+    finally:
+        connection.close()
 
 
 async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -> bytes | None:

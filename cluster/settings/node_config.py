@@ -305,6 +305,8 @@ class _Builder:
         if not is_unknown(name):
             self.without_effect.append(name)
             return
+        if not misspelt_names([name], self.properties):
+            return
         near = nearest_name(name)
         hint = f"did you mean {near}?" if near else "no setting has this name"
         self.warnings.append(f"{name}={shown(name, text)}: unknown, and has no effect; {hint}")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...runtime.files.file_slice import FileSlice
@@ -41,6 +41,11 @@ CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """Path of a file of the segment; its name begins with the base offset in 20 digits."""
     return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def base_offsets(names: Iterable[str]) -> list[int]:
+    """The base offsets of the segments whose files have these names, in their order."""
+    return [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[: -len(LOG_SUFFIX)].isdecimal()]
 
 
 class Slicing(NamedTuple):

@@ -17,7 +17,14 @@ from ..directory_names import is_partition_dir
 from ..errors import CorruptFileError
 from ..manager.meta_properties import read_meta_properties
 from ..segment.batch_scan import ValidatingScan
-from ..segment.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from ..segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_offsets,
+)
 from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index
 from ..state.checkpoints import (
     CLEANER_OFFSET_FILE,
@@ -57,7 +64,7 @@ def describe(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[R
 def partition_dirs(disk: Disk, path: str) -> list[str]:
     """The partitions' directories at or directly below `path`."""
     names = disk.listdir(path)
-    if any(name.endswith(LOG_SUFFIX) for name in names):
+    if base_offsets(names):
         return [path]
     return [f"{path}/{name}" for name in names if is_partition_dir(name) and disk.is_dir(f"{path}/{name}")]
 

@@ -14,7 +14,7 @@ from ...runtime.ports import Disk
 from ..config import LogConfig
 from ..recovery import log_recovery
 from ..segment.batch_scan import ValidatingScan
-from ..segment.segment import LOG_SUFFIX, segment_path
+from ..segment.segment import LOG_SUFFIX, base_offsets, segment_path
 from ..state.checkpoints import write_epochs
 from ..state.producer_state import ProducerStateManager
 
@@ -76,8 +76,7 @@ def repair_partition(disk: Disk, path: str) -> RepairResult:
 
 
 def _bases(disk: Disk, path: str) -> list[int]:
-    names = disk.listdir(path)
-    return [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal()]
+    return base_offsets(disk.listdir(path))
 
 
 def _size(disk: Disk, path: str, base: int) -> int:

@@ -19,6 +19,7 @@ from ..segment.segment import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    base_offsets,
     segment_path,
 )
 from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index
@@ -63,7 +64,7 @@ def verify_dir(disk: Disk, path: str) -> Iterator[Finding]:
 def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
     """Verify one partition's directory. `OSError`."""
     names = disk.listdir(path)
-    bases = [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal()]
+    bases = base_offsets(names)
     if not bases:
         yield Finding(path, "there is no segment", False)
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
@@ -204,6 +207,15 @@ def test_a_misspelt_setting_is_not_taken_for_one_of_kafka(family: str) -> None:
     (warning,) = NodeConfig.from_properties(COMBINED | {f"{family}.hour": "1"}).warnings
     assert warning.startswith(f"{family}.hour=1: unknown, and has no effect")
     assert ("log.retention.hours" in warning) == (family == "log.retention")
+
+
+def test_the_own_settings_of_a_policy_are_not_said_to_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = ModuleType("house")
+    monkeypatch.setattr(house, "Rules", type("Rules", (), {"validate": lambda self, request: None}), raising=False)
+    monkeypatch.setitem(sys.modules, "house", house)
+    policy = {"create.topic.policy.class.name": "house:Rules", "house.partitions.max": "5", "num.partition": "3"}
+    (warning,) = NodeConfig.from_properties(COMBINED | policy).warnings
+    assert "did you mean num.partitions?" in warning
 
 
 def test_the_shipped_settings_of_kafka_load_without_unknown_keys() -> None:

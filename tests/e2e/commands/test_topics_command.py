@@ -48,6 +48,15 @@ def test_alter_adds_partitions_and_changes_settings(bootstrap: str, topic: str) 
     shows(bootstrap, topic, {})
 
 
+def test_what_is_there_already_or_was_never_there_is_told_so(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    assert ok("topics", "create", topic, "-p", "1", *at) == f"Created topic {topic}.\n"
+    again = ok("topics", "create", topic, "-p", "7", "--if-not-exists", *at)
+    assert again == f"Topic {topic} exists already; it stays as it is.\n"
+    assert ok("topics", "delete", topic, "--if-exists", *at) == f"Deleted topic {topic}.\n"
+    assert ok("topics", "delete", f"{topic}-no", "--if-exists", *at) == f"There is no topic {topic}-no.\n"
+
+
 def test_what_cannot_be_altered(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
     helpers.create_topic(bootstrap, topic, 2)

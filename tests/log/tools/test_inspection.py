@@ -156,6 +156,7 @@ def test_the_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["verify", "repair"])
 def test_a_directory_without_logs_is_not_sound(command: str, tmp_path: Path) -> None:
     (tmp_path / "node-1" / "t-0").mkdir(parents=True)
+    (tmp_path / "n1.log").write_text("the log of a node's process, which is no segment")
     refused = CliRunner().invoke(cli, ["log", command, str(tmp_path)])
     assert refused.exit_code == 2
     assert "neither a node's log directory" in refused.output
