@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
@@ -28,6 +28,9 @@ from ..options import (
     topic_argument,
 )
 from .formats import FormatError, unescaped
+
+if TYPE_CHECKING:
+    from ...cluster.client.producer import Producer
 
 _READ_BYTES = 256 * 1024
 _LINE_BYTES_MAX = 100 * 1024 * 1024
@@ -123,7 +126,7 @@ def produce(**options: Any) -> None:
     except FormatError as error:
         raise click.BadParameter(str(error), param_hint="--key-separator") from None
 
-    counts: dict[int, int] = {}
+    producer: Producer | None = None
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
@@ -131,11 +134,10 @@ def produce(**options: Any) -> None:
         from ...wire.compression import Compression
 
         async with ClusterClient(request.bootstrap) as client:
+            nonlocal producer
             compression = Compression[request.compression.upper()]
             producer = Producer(client, request.topic, acks=ACKS[request.acks], compression=compression)
             await producer.start()
-            nonlocal counts
-            counts = producer.acked
             if request.partition is not None:
                 producer.check_partition(request.partition)
             if not request.messages and not request.tombstone and sys.stdin.isatty():
@@ -143,17 +145,21 @@ def produce(**options: Any) -> None:
             async for records in _records(request, parser):
                 await producer.send(records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms)
 
-    def summarize() -> None:
+    def summarize(is_interrupted: bool = False) -> None:
+        counts = {} if producer is None else producer.acked
         acked = sum(counts.values())
+        unknown = producer.taken - acked if is_interrupted and producer is not None else 0
         if request.as_json:
-            print_json({"topic": request.topic, "acked": acked, "partitions": dict(sorted(counts.items()))})
-        else:
-            click.echo(f"{counted(acked, 'record')} acked, in {counted(len(counts), 'partition')}.", err=True)
+            row = {"topic": request.topic, "acked": acked, "partitions": dict(sorted(counts.items()))}
+            print_json(row | ({"unknown": unknown} if unknown else {}))
+            return
+        more = f"; {unknown:,} more may be written" if unknown else ""
+        click.echo(f"{counted(acked, 'record')} acked, in {counted(len(counts), 'partition')}{more}.", err=True)
 
     try:
-        run_client(run(), on_interrupt=summarize)
+        run_client(run(), on_interrupt=lambda: summarize(is_interrupted=True))
     except click.ClickException:
-        if counts:
+        if producer is not None and producer.acked:
             summarize()
         raise
     summarize()

@@ -63,6 +63,8 @@ class Producer:
         self.timeout_s = timeout_s
         self.acked: dict[int, int] = {}
         """How many records were acked, by partition."""
+        self.taken = 0
+        """How many records `send` was called with; those that are not acked may be written all the same."""
         self._view: TopicView | None = None
         self._producer: tuple[int, int] = (-1, -1)
         self._sequences: dict[int, int] = {}
@@ -94,6 +96,7 @@ class Producer:
         for key, value in records:
             chosen = self.partition_for(key) if partition is None else partition
             groups.setdefault(chosen, []).append(NewRecord(key, value, headers, at_ms))
+        self.taken += sum(map(len, groups.values()))
         sending = [self._send_partition(partition, group) for partition, group in groups.items()]
         sent = await asyncio.gather(*sending, return_exceptions=True)
         for one in sent:

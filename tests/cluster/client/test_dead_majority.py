@@ -55,9 +55,11 @@ def test_two_of_three_nodes_are_dead() -> None:
             assert bool(told) == bool(leaders & {2, 3})
             while not asyncio.run(no_leader(cluster)):
                 time.sleep(0.05)
-        told = fails(1, "produce", "t", "-m", "x", "-b", cluster.bootstrap_servers)
-        assert "is a broker, and closes the connection instead of an answer: it may reach no active controller" in told
-        assert "correct" not in told, "the address is right"
+        sentence = fails(1, "produce", "t", "-m", "x", "-b", cluster.bootstrap_servers)
+        assert (
+            "is a broker, and closes the connection instead of an answer: it may reach no active controller" in sentence
+        )
+        assert "correct" not in sentence, "the address is right"
 
 
 async def no_leader(cluster: TestCluster) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,21 @@ def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(15) == 130
     assert "2 records acked" in terminal.shown and "Traceback" not in terminal.shown
+
+
+def test_produce_tells_of_all_that_it_may_have_written(bootstrap: str, topic: str) -> None:
+    ok("topics", "create", topic, "-p", "1", "-b", bootstrap)
+    numbers = subprocess.Popen(["seq", "99999999"], stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "raftwerk", "produce", topic, "--json", "-b", bootstrap]
+    with numbers, subprocess.Popen(command, stdin=numbers.stdout, stdout=subprocess.PIPE, text=True) as producer:
+        assert numbers.stdout is not None
+        numbers.stdout.close()
+        ok("consume", topic, "-n", "1000", "-b", bootstrap)
+        producer.send_signal(signal.SIGINT)
+        told = json.loads(producer.communicate(timeout=30)[0])
+        assert producer.returncode == 130
+    end = json.loads(ok("topics", "offsets", topic, "--json", "-b", bootstrap))["end"]
+    assert 0 < told["acked"] <= end <= told["acked"] + told.get("unknown", 0)
 
 
 def test_produce_says_how_to_end_on_a_terminal(bootstrap: str, topic: str) -> None:
