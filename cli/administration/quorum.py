@@ -111,7 +111,8 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
     click.echo("leader {leader}  epoch {epoch}  high watermark {high_watermark}".format(**head))
     click.echo(f"{'node':>6}  {'role':<8}  {'log end':>9}  {'lag':>7}  {'directory':<22}  state")
     for row in rows:
-        line = "{node:>6}  {role:<8}  {log_end_offset:>9}  {lag:>7}  {directory_id:<22}  ".format(**row)
+        known = row if row["log_end_offset"] >= 0 else {**row, "log_end_offset": "-", "lag": "-"}
+        line = "{node:>6}  {role:<8}  {log_end_offset:>9}  {lag:>7}  {directory_id:<22}  ".format(**known)
         is_well = row["state"] in (_LEADS, _FOLLOWS)
         click.echo(line + (row["state"] if is_well else click.style(row["state"], fg="red")))
     if any(row["role"] == "observer" and row["state"].startswith("silent") for row in rows):

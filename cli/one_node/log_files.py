@@ -113,19 +113,25 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk()
+    sound = 0
     with _refusals(), _locked(disk, directory):
         for path in _partitions_in(disk, directory):
             result = repair_partition(disk, path) if execute else plan_repair(disk, path)
             if as_json:
                 print_json({"partition": path, "executed": execute, **result._asdict()})
-            elif result.lost_bytes or execute:
+            elif result.lost_bytes:
                 done = "cut off" if execute else "would be cut off"
                 click.echo(
                     f"{path}: ends at {result.log_end_offset}, {counted(result.kept_bytes, 'byte')} kept, "
-                    f"{result.lost_bytes} {done}"
+                    f"{counted(result.lost_bytes, 'byte')} {done}"
                 )
-    if not execute and not as_json:
-        click.echo("Nothing was changed; --execute does it.")
+            else:
+                sound += 1
+    if not as_json:
+        if sound:
+            click.echo(f"{counted(sound, 'partition')} without damage.")
+        if not execute:
+            click.echo("Nothing was changed; --execute does it.")
 
 
 def _partitions_in(disk: Disk, directory: str) -> list[str]:
