@@ -57,7 +57,7 @@ define copy_jars
 endef
 
 test: $(STAMP) kafka-jars flink-jars  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30
 
 properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile explore tests/runtime tests/wire tests/log tests/raft tests/controller tests/isr tests/broker

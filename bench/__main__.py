@@ -7,6 +7,8 @@ import sys
 
 BENCHMARKS = {
     "compare": "comparison",
+    "acls": "access_control_lists",
+    "peers": "peers_before_login",
     "scale": "scale.benchmark",
     "groups": "consumer_groups",
     "compaction": "compaction_latency",
@@ -18,6 +20,7 @@ BENCHMARKS = {
     "audit": "history_audit",
     "spark": "spark",
     "transactions": "transactions",
+    "security": "security",
 }
 """The module of each benchmark. Each module has a `main` that takes the arguments and returns the exit code."""
 

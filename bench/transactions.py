@@ -6,20 +6,16 @@ The result is a Markdown table. Apache Kafka is measured if its jars are there.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from .common.client_workloads import PARTITIONS, Figure, consume, create_topic, new_producer
+from .common.side_by_side import REPLICAS, run
 from .common.systems import ApacheKafka, System
 
-NODES = REPLICAS = 3
 COMMIT_INTERVAL_S = 0.1
 _CLIENT_TIMEOUT_S = 60.0
 _SMALL, _LARGE = 100, 1024
@@ -169,54 +165,6 @@ def measure(system: System, seconds: float) -> Iterator[Figure]:
     yield from throughput(bootstrap, topic, seconds)
 
 
-def _run(start: Callable[[Path, int], System], seconds: float) -> list[Figure]:
-    with tempfile.TemporaryDirectory(prefix="raftwerk-bench-") as directory:
-        system = start(Path(directory), NODES)
-        figures = []
-        try:
-            for figure in measure(system, seconds):
-                figures.append(figure)
-                print(f"{system.name}: {figure.name}: {_cell(figure)}", file=sys.stderr, flush=True)
-        finally:
-            system.stop()
-        return figures
-
-
-def _cell(figure: Figure) -> str:
-    mark = f" ({figure.bad} errors)" if figure.bad else ""
-    return f"{figure.value:,.1f} {figure.unit}{mark}"
-
-
-def _ratio(mine: Figure, other: Figure) -> str:
-    if min(mine.value, other.value) <= 0 or mine.unit == "%":
-        return ""
-    ratio = mine.value / other.value if mine.bigger_is_better else other.value / mine.value
-    return f"{ratio:.2f} x"
-
-
-def table(results: dict[str, list[Figure]]) -> str:
-    """The figures as a Markdown table; with both systems, its last column is how often Raftwerk's is better."""
-    both = len(results) == 2
-    heads = ["RF3, three nodes", *results, *(["better by"] if both else [])]
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for row in zip(*results.values(), strict=True):
-        cells = [row[0].name, *(_cell(figure) for figure in row), *([_ratio(*row)] if both else [])]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def main(arguments: list[str]) -> int:
     """Run the command line; the exit code is 1 if a figure has errors."""
-    parser = argparse.ArgumentParser(prog="python -m raftwerk.bench transactions", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement (default 5)")
-    parser.add_argument("--only", choices=("raftwerk", "kafka"), help="measure one system")
-    options = parser.parse_args(arguments)
-    systems: dict[str, Callable[[Path, int], System]] = {"raftwerk": System}
-    if ApacheKafka.jars() is not None:
-        systems["kafka"] = ApacheKafka
-    elif options.only != "raftwerk":
-        print("Apache Kafka is left out: no jars in $KAFKA_LIBS", file=sys.stderr)
-    chosen = {name: start for name, start in systems.items() if options.only in (None, name)}
-    results = {name: _run(start, options.seconds) for name, start in chosen.items()}
-    print(table(results))
-    return int(any(figure.bad for figures in results.values() for figure in figures))
+    return run(arguments, "transactions", __doc__, measure, ours=System, theirs=ApacheKafka)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
@@ -17,23 +17,16 @@ from ..security.authorizer.acl_binding import (
     PatternType,
     ResourceType,
 )
-from ..security.authorizer.authorizer import Authorizer
+from ..security.authorizer.authorizer import DENIED, Authorizer
 from ..security.authorizer.standard_authorizer import StandardAuthorizer
-from ..security.principals import KafkaPrincipal
 from ..wire.api_keys import ApiKey
-from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.errors import ProtocolError
 from .log_limiter import LogLimiter
 from .network.request import Request
 from .topic_view import OPERATIONS_NOT_ASKED
 
 _NAME_CHARS_MAX = 249
-DENIED: Mapping[ResourceType, ErrorCode] = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-"""The error code of a denial, by the type of the resource."""
+_FAILED = "the authorizer has failed, and the request is denied"
 
 logger = logging.getLogger(AUTHORIZER)
 
@@ -67,7 +60,11 @@ class Authorization:
         if authorizer is None:
             return True
         sink = request.sink
-        allowed = _decide(authorizer, sink.principal, sink.peer, operation, resource_type, name)
+        try:
+            allowed = authorizer.authorize(sink.principal, sink.peer, operation, resource_type, name) is True
+        except Exception:
+            logger.exception(_FAILED)
+            allowed = False
         if not allowed:
             if logs_denial:
                 self._log_denial(request, operation, resource_type, name)
@@ -84,7 +81,7 @@ class Authorization:
         try:
             return authorizer.authorize_by_resource_type(sink.principal, sink.peer, operation, resource_type) is True
         except Exception:
-            logger.exception("the authorizer has failed, and the request is denied")
+            logger.exception(_FAILED)
             return False
 
     def is_allowed_on_cluster(self, request: Request, operation: AclOperation, *, logs_denial: bool = True) -> bool:
@@ -96,7 +93,7 @@ class Authorization:
     def check_cluster(self, request: Request, operation: AclOperation) -> None:
         """Raise `ProtocolError(CLUSTER_AUTHORIZATION_FAILED)` unless the principal may do that to the cluster."""
         if not self.is_allowed_on_cluster(request, operation):
-            raise ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+            raise ProtocolError(DENIED[ResourceType.CLUSTER], "Cluster authorization failed.")
 
     def check(self, request: Request, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
         """Raise the `ProtocolError` of the resource type unless the principal may do that."""
@@ -120,7 +117,15 @@ class Authorization:
         if authorizer is None:
             return None
         principal, host = request.sink.principal, request.sink.peer
-        return lambda name: _decide(authorizer, principal, host, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+        def may_describe(name: str) -> bool:
+            try:
+                return authorizer.authorize(principal, host, AclOperation.DESCRIBE, ResourceType.TOPIC, name) is True
+            except Exception:
+                logger.exception(_FAILED)
+                return False
+
+        return may_describe
 
     def allowed(
         self,
@@ -210,21 +215,6 @@ _ALL_OPERATIONS = {
     resource_type: sum(1 << operation for operation in operations)
     for resource_type, operations in SUPPORTED_OPERATIONS.items()
 }
-
-
-def _decide(
-    authorizer: Authorizer,
-    principal: KafkaPrincipal,
-    host: str,
-    operation: AclOperation,
-    resource_type: ResourceType,
-    name: str,
-) -> bool:
-    try:
-        return authorizer.authorize(principal, host, operation, resource_type, name) is True
-    except Exception:
-        logger.exception("the authorizer has failed, and the request is denied")
-        return False
 
 
 def _everything(name: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ..security.delegation_token import TokenKey
 from ..wire.client import Login
 from .groups.group_config import GroupConfig
 from .quotas.sampled_rate import QuotaWindow
@@ -63,5 +64,9 @@ class BrokerConfig:
     """Responses with at least this many bytes of records use sendfile on plaintext sockets; -1: never."""
     max_describe_partitions: int = 2_000
     quota_window: QuotaWindow = field(default_factory=QuotaWindow)
+    token_key: TokenKey | None = None
+    """What the secrets of delegation tokens are made of; None without delegation tokens."""
+    certificates_complaint: Callable[[Mapping[str, str]], str | None] | None = None
+    """Why the listeners could not use the certificates of these dynamic settings, or None."""
     login_to_brokers: Login | None = None
     login_to_controllers: Login | None = None

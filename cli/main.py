@@ -50,6 +50,7 @@ _COMMANDS = {
         "Show consumer groups and their lag, set their offsets, and delete them.",
     ),
     "users": ("administration.users:users", "Add, list and remove users, and change their passwords."),
+    "tokens": ("administration.tokens:tokens", "Make, renew and end delegation tokens, by which programs log in."),
     "acls": ("administration.acls:acls", "List access control lists, and say who may do what."),
     "quotas": ("administration.quotas:quotas", "Limit what clients may use: bytes, time, changes, connections."),
     "transactions": (
@@ -80,6 +81,7 @@ _ALIASES = {
     "broker": "brokers",
     "group": "groups",
     "user": "users",
+    "token": "tokens",
     "acl": "acls",
     "quota": "quotas",
     "transaction": "transactions",
@@ -140,7 +142,8 @@ def cli() -> None:
 
     Names of Kafka's own tools are understood: topic for topics, --topic NAME for the argument, --replication-factor.
 
-    Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong.
+    Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong. An empty list gives 0, and says
+    so on standard error; what is to be removed and is not there gives 1.
     """
 
 

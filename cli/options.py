@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import select
+import shlex
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -163,14 +164,18 @@ def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
 
 def _where_asked(error: Exception) -> str:
     """Where the address or the login came from, if that may be why; empty otherwise."""
-    from ..cluster.client.client_errors import NotLoggedInError, RefusedError, UnreachableError
+    from ..cluster.client.client_errors import DamagedBatchError, NotLoggedInError, RefusedError, UnreachableError
     from ..wire.errors import ErrorCode
 
+    address = chosen_address()
+    if isinstance(error, DamagedBatchError) and address is not None and address.directory is not None:
+        log = shlex.quote(f"{address.directory}/node-{error.leader}/{error.partition}")
+        stop, start = (f"raftwerk {verb} {error.leader}{address.local_options or ''}" for verb in ("stop", "start"))
+        return f": {stop}; raftwerk log repair {log} --execute; {start}"
     if isinstance(error, NotLoggedInError):
         file = chosen_client_properties()
         where = "in a file of client properties, and name it with --command-config" if file is None else f"in {file}"
         return f"; {error.way_out} {where}"
-    address = chosen_address()
     if address is None:
         return ""
     if isinstance(error, UnreachableError):
@@ -202,6 +207,11 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def tell_none(sentence: str) -> None:
+    """Say that a list is empty, on standard error, so that a pipe gets the rows and nothing else; exit code 0."""
+    click.echo(sentence, err=True)
+
+
 def print_json(value: object) -> None:
     """Print one object in one line."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
@@ -231,6 +241,14 @@ def milliseconds(text: str, option: str) -> int:
         when = "before 1970" if found < 0 else "later than Kafka's timestamps go"
         raise click.BadParameter(f"{text!r} is {when}", param_hint=option)
     return found
+
+
+def duration_ms(text: str, option: str) -> int:
+    """The milliseconds of a duration such as `30s`, `10m`, `12h` or `7d`. Exit code 2 for anything else."""
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration like 30s, 10m, 12h or 7d", param_hint=option)
+    return int(found[1]) * _UNITS_S[found[2]] * 1000
 
 
 def _milliseconds(text: str) -> int | None:

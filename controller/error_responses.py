@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         AlterConfigsRequest,
         IncrementalAlterConfigsRequest,
     )
-    from ..wire.message_types.security import AlterUserScramCredentialsRequest
+    from ..wire.message_types.security import AlterUserScramCredentialsRequest, CreateDelegationTokenRequest
     from ..wire.message_types.topics import (
         AlterPartitionReassignmentsRequest,
         CreatePartitionsRequest,
@@ -111,6 +111,21 @@ def scram_credentials(request: AlterUserScramCredentialsRequest, code: ErrorCode
     """AlterUserScramCredentials: the error for each user."""
     names = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     return {"results": [{"user": name, **error_response(code, message)} for name in names]}
+
+
+def create_token(request: CreateDelegationTokenRequest, code: ErrorCode, message: str | None) -> Response:
+    """CreateDelegationToken: the error, and no token."""
+    owner = {
+        "principal_type": request.get("owner_principal_type", None) or "",
+        "principal_name": request.get("owner_principal_name", None) or "",
+    }
+    times = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), -1)
+    return {"error_code": int(code), **owner, **times, "token_id": "", "hmac": b""}
+
+
+def change_token(request: object, code: ErrorCode, message: str | None) -> Response:
+    """RenewDelegationToken and ExpireDelegationToken: the error, and no time."""
+    return {"error_code": int(code), "expiry_timestamp": -1}
 
 
 def client_quotas(request: AlterClientQuotasRequest, code: ErrorCode, message: str | None) -> Response:

@@ -19,7 +19,6 @@ first partition is in sync and the others are not. While nothing changes, no tim
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,7 @@ from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.incremental_work import Step
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
+from ..security.principals import KafkaPrincipal
 from ..wire.errors import ErrorCode, ProtocolError
 from . import error_responses
 from .brokers import broker_fencing, broker_heartbeat, broker_registration, producer_ids
@@ -42,9 +42,11 @@ from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
 from .result import ControllerResult, Decision, Response
-from .security import acls, client_quotas, scram_credentials
+from .security import acls, client_quotas, delegation_tokens, scram_credentials
+from .security.delegation_tokens import TokenRequester
 from .security.rights import IsAllowed, allows_all
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
+from .term import Decide, PendingRequest, PendingResponse, Term
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import CountPartitions, TopicContext, counts_nothing
 
@@ -64,7 +66,12 @@ if TYPE_CHECKING:
         AlterConfigsRequest,
         IncrementalAlterConfigsRequest,
     )
-    from ..wire.message_types.security import AlterUserScramCredentialsRequest
+    from ..wire.message_types.security import (
+        AlterUserScramCredentialsRequest,
+        CreateDelegationTokenRequest,
+        ExpireDelegationTokenRequest,
+        RenewDelegationTokenRequest,
+    )
     from ..wire.message_types.topics import (
         AlterPartitionReassignmentsRequest,
         CreatePartitionsRequest,
@@ -76,7 +83,6 @@ if TYPE_CHECKING:
     from ..wire.message_types.transactions import AllocateProducerIdsRequest
 
 _Request = TypeVar("_Request")
-_Decide: TypeAlias = Callable[[MetadataImage], ControllerResult | Decision]
 ErrorResponse: TypeAlias = Callable[[_Request, ErrorCode, str | None], Response]
 
 
@@ -98,15 +104,6 @@ class ControllerPorts:
     voter_ids: Callable[[], Sequence[int]]
 
 
-class _PendingResponse(NamedTuple):
-    """A response that waits until `offset` is committed."""
-
-    offset: int
-    future: asyncio.Future[Response]
-    response: Response
-    not_controller: Response
-
-
 class _KRaftVersions(NamedTuple):
     """The quorum's part in UpdateFeatures, for the leader of `epoch`."""
 
@@ -126,61 +123,6 @@ class _KRaftVersions(NamedTuple):
         return self.ports.log_end_offset() - 1
 
 
-@dataclass(slots=True)
-class _PendingRequest:
-    """A request that is being decided, perhaps in several parts."""
-
-    decide: _Decide
-    refuse: Callable[[ErrorCode, str | None], Response]
-    finish: Callable[[_Term, Response], None] | None
-    future: asyncio.Future[Response]
-    not_controller: Response
-    _decision: Decision | None = None
-
-    def next_part(self, image: MetadataImage) -> ControllerResult | Step | list[Record]:
-        """The next part of the decision; the last one is a `ControllerResult`."""
-        if self._decision is None:
-            begun = self.decide(image)
-            if isinstance(begun, ControllerResult):
-                return begun
-            self._decision = begun
-        try:
-            return next(self._decision)
-        except StopIteration as end:
-            result: ControllerResult = end.value
-            return result
-
-    def answer(self, response: Response) -> None:
-        """Give the response to who waits for it, if anybody still does."""
-        if not self.future.done():
-            self.future.set_result(response)
-
-
-class _Term:
-    """One epoch of leadership: the image ahead of the commit, the responses that wait for it, and timers."""
-
-    def __init__(self, epoch: int, image: MetadataImage) -> None:
-        self.epoch = epoch
-        self.image = image
-        self.pending_responses: deque[_PendingResponse] = deque()
-        self.waiting: deque[_PendingRequest] = deque()
-        """Requests of clients of which the next part is decided in a later iteration of the loop."""
-        self.is_turn_scheduled = False
-        self.rebalance: asyncio.TimerHandle | None = None
-
-    def end(self) -> None:
-        """Leadership is lost: answer all pending requests NOT_CONTROLLER."""
-        if self.rebalance is not None:
-            self.rebalance.cancel()
-        for request in self.waiting:
-            request.answer(request.not_controller)
-        self.waiting.clear()
-        for response in self.pending_responses:
-            if not response.future.done():
-                response.future.set_result(response.not_controller)
-        self.pending_responses.clear()
-
-
 class QuorumController:
     """The controller of one node, active or not. Each request method returns a future of the response's fields."""
 
@@ -190,11 +132,12 @@ class QuorumController:
         self._settings = settings
         self._config_rules = alter_configs.ConfigRules(settings.group_limits, settings.policies)
         self._rng = runtime.rng
+        self._clock = runtime.clock
         self._committed = loader.image
         self._ports = ports
         self._failures = BrokerFailureDetector(settings, ports.probe, self._on_dead_broker)
         self._sessions = self._failures.sessions
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._closed = False
         loader.subscribe(self._on_commit)
         loader.subscribe_leader(self._on_leader_change)
@@ -223,7 +166,7 @@ class QuorumController:
         def decide(image: MetadataImage) -> Decision:
             return broker_registration.register_broker(image, self._settings, self._sessions, request, self._now_ms())
 
-        def finish(term: _Term, response: Response) -> None:
+        def finish(term: Term, response: Response) -> None:
             epoch = term.image.brokers[request.broker_id].epoch
             response["broker_epoch"] = epoch
             session = self._sessions.get(request.broker_id)
@@ -238,7 +181,7 @@ class QuorumController:
         def decide(image: MetadataImage) -> Decision:
             return broker_heartbeat.broker_heartbeat(image, self._settings, self._sessions, request, self._now_ms())
 
-        def finish(term: _Term, response: Response) -> None:
+        def finish(term: Term, response: Response) -> None:
             session = self._sessions.get(request.broker_id)
             broker = term.image.brokers.get(request.broker_id)
             leaving = broker is not None and broker.in_controlled_shutdown
@@ -396,6 +339,40 @@ class QuorumController:
             request, lambda image: acls.delete_acls(image, request), error_responses.delete_acls
         )
 
+    def create_token(
+        self, request: CreateDelegationTokenRequest, principal: KafkaPrincipal, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
+        """CreateDelegationToken, asked for by the principal."""
+        who = TokenRequester(principal, is_allowed, self._clock.wall_ms())
+        settings = self._settings.tokens
+        return self._handle_in_turn(
+            request,
+            lambda image: delegation_tokens.create_token(image, settings, request, who, self._rng),
+            error_responses.create_token,
+        )
+
+    def renew_token(
+        self, request: RenewDelegationTokenRequest, principal: KafkaPrincipal, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
+        """RenewDelegationToken, asked for by the principal."""
+        who = TokenRequester(principal, is_allowed, self._clock.wall_ms())
+        return self._handle_in_turn(
+            request,
+            lambda image: delegation_tokens.renew_token(image, self._settings.tokens, request, who),
+            error_responses.change_token,
+        )
+
+    def expire_token(
+        self, request: ExpireDelegationTokenRequest, principal: KafkaPrincipal, is_allowed: IsAllowed = allows_all
+    ) -> asyncio.Future[Response]:
+        """ExpireDelegationToken, asked for by the principal."""
+        who = TokenRequester(principal, is_allowed, self._clock.wall_ms())
+        return self._handle_in_turn(
+            request,
+            lambda image: delegation_tokens.expire_token(image, self._settings.tokens, request, who),
+            error_responses.change_token,
+        )
+
     def _context(self, image: MetadataImage) -> TopicContext:
         return TopicContext(image, self._settings, self._rng)
 
@@ -404,9 +381,9 @@ class QuorumController:
     def _handle(
         self,
         request: _Request,
-        decide: _Decide,
+        decide: Decide,
         error_response: ErrorResponse[_Request],
-        finish: Callable[[_Term, Response], None] | None = None,
+        finish: Callable[[Term, Response], None] | None = None,
     ) -> asyncio.Future[Response]:
         """Decide what a broker asks for."""
         pending = self._pending(request, decide, error_response, finish)
@@ -418,7 +395,7 @@ class QuorumController:
         return pending.future
 
     def _handle_in_turn(
-        self, request: _Request, decide: _Decide, error_response: ErrorResponse[_Request]
+        self, request: _Request, decide: Decide, error_response: ErrorResponse[_Request]
     ) -> asyncio.Future[Response]:
         """Decide what a client asks for, at once if no other client's request was decided in this iteration."""
         pending = self._pending(request, decide, error_response, None)
@@ -434,16 +411,16 @@ class QuorumController:
     def _pending(
         self,
         request: _Request,
-        decide: _Decide,
+        decide: Decide,
         error_response: ErrorResponse[_Request],
-        finish: Callable[[_Term, Response], None] | None,
-    ) -> _PendingRequest:
+        finish: Callable[[Term, Response], None] | None,
+    ) -> PendingRequest:
         refuse = partial(error_response, request)
         not_controller = refuse(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        return _PendingRequest(decide, refuse, finish, future, not_controller)
+        return PendingRequest(decide, refuse, finish, future, not_controller)
 
-    def _take_turn(self, term: _Term) -> None:
+    def _take_turn(self, term: Term) -> None:
         """Make one part of the decision of one client's request. The next turn is in the next iteration."""
         term.is_turn_scheduled = bool(term.waiting)
         if not term.waiting:
@@ -453,20 +430,20 @@ class QuorumController:
         if self._decide_part(term, pending):
             term.waiting.append(pending)
 
-    def _decide(self, term: _Term, pending: _PendingRequest) -> None:
+    def _decide(self, term: Term, pending: PendingRequest) -> None:
         """Make the first part of the decision, and one part in each iteration after this one."""
         if self._term is not term:
             pending.answer(pending.not_controller)
         elif self._decide_part(term, pending):
             asyncio.get_running_loop().call_soon(self._decide, term, pending)
 
-    def _decide_on_its_own(self, term: _Term, decide: _Decide) -> None:
+    def _decide_on_its_own(self, term: Term, decide: Decide) -> None:
         """Decide what nobody has asked for. Errors go to the loop's exception handler."""
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         future.add_done_callback(asyncio.Future.result)
-        self._decide(term, _PendingRequest(decide, lambda code, text: {}, None, future, {}))
+        self._decide(term, PendingRequest(decide, lambda code, text: {}, None, future, {}))
 
-    def _decide_part(self, term: _Term, pending: _PendingRequest) -> bool:
+    def _decide_part(self, term: Term, pending: PendingRequest) -> bool:
         """Make one part of the decision and append its records. True when there are more parts."""
         try:
             return self._make_part(term, pending)
@@ -476,7 +453,7 @@ class QuorumController:
             pending.future.set_exception(error)
             return False
 
-    def _make_part(self, term: _Term, pending: _PendingRequest) -> bool:
+    def _make_part(self, term: Term, pending: PendingRequest) -> bool:
         finish = pending.finish
         try:
             part = pending.next_part(term.image)
@@ -501,11 +478,11 @@ class QuorumController:
             pending.answer(part.response)
         else:
             term.pending_responses.append(
-                _PendingResponse(awaited, pending.future, part.response, pending.not_controller)
+                PendingResponse(awaited, pending.future, part.response, pending.not_controller)
             )
         return False
 
-    def _append(self, term: _Term, records: Sequence[Record]) -> bool:
+    def _append(self, term: Term, records: Sequence[Record]) -> bool:
         """Replay the records ahead of the commit, then append them as one batch. False when leadership is lost."""
         if not records:
             return True
@@ -526,6 +503,8 @@ class QuorumController:
             self._failures.arm_timer()
         if delta.moves_leadership:
             self._arm_rebalance(term)
+        if delta.changed_tokens:
+            self._arm_token_check(term)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION_KEY for record in records):
             asyncio.get_running_loop().call_soon(self._elect_where_none_leads, term)
         return True
@@ -549,15 +528,17 @@ class QuorumController:
             self._activate(leader.epoch)
 
     def _activate(self, epoch: int) -> None:
-        term = self._term = _Term(epoch, self._committed.copy())
+        term = self._term = Term(epoch, self._committed.copy())
         term.image.advance(term.image.offset, epoch)
         self._failures.activate(term.image)
         settings = self._settings
         first = features.bootstrap_records(term.image, settings.supported_features, settings.bootstrap_features)
+        first += settings.bootstrap_users if first else ()
         if not self._append(term, first):
             return
         self._failures.arm_timer()
         self._arm_rebalance(term)
+        self._arm_token_check(term)
         self._failures.probe_all()
         self._elect_where_none_leads(term)
 
@@ -580,19 +561,33 @@ class QuorumController:
                 self._term, lambda image: broker_fencing.fence_broker(image, self._settings, broker, departures)
             )
 
-    def _elect_where_none_leads(self, term: _Term) -> None:
+    def _elect_where_none_leads(self, term: Term) -> None:
         self._decide_on_its_own(term, lambda image: leader_election.leaderless_partitions(image, self._settings))
 
     # -- preferred leaders -------------------------------------------------------------------------------------------
 
-    def _arm_rebalance(self, term: _Term) -> None:
+    def _arm_rebalance(self, term: Term) -> None:
         if term.rebalance is None and self._settings.auto_leader_rebalance_enable:
             delay_s = self._settings.leader_imbalance_check_interval_ms / 1_000
             term.rebalance = asyncio.get_running_loop().call_later(delay_s, self._on_rebalance, term)
 
-    def _on_rebalance(self, term: _Term) -> None:
+    def _on_rebalance(self, term: Term) -> None:
         term.rebalance = None
         self._decide_on_its_own(term, lambda image: leader_election.preferred_leaders(image, self._settings))
+
+    # -- delegation tokens -------------------------------------------------------------------------------------------
+
+    def _arm_token_check(self, term: Term) -> None:
+        """Look for expired tokens after the interval. Without tokens no timer runs."""
+        if term.token_check is None and term.image.delegation_tokens:
+            delay_s = self._settings.tokens.expiry_check_interval_ms / 1_000
+            term.token_check = asyncio.get_running_loop().call_later(delay_s, self._on_token_check, term)
+
+    def _on_token_check(self, term: Term) -> None:
+        term.token_check = None
+        now_ms = self._clock.wall_ms()
+        self._decide_on_its_own(term, lambda image: delegation_tokens.remove_expired_tokens(image, now_ms))
+        self._arm_token_check(term)
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1_000)

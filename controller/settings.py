@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .configs.effective_configs import resolve
 from .configs.group_configs import GroupLimits
 from .metadata.features import SUPPORTED_FEATURES
 from .metadata.metadata_image import MetadataImage
+from .metadata.metadata_records import UserScramCredentialRecord
 from .policies import Policies
+from .security.delegation_tokens import TokenSettings
 
 UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"
 
@@ -32,10 +34,13 @@ class ControllerSettings:
     """How long after a change preferred leaders lead again (`leader.imbalance.check.interval.seconds`)."""
     group_limits: GroupLimits = field(default_factory=GroupLimits)
     policies: Policies = field(default_factory=Policies)
+    tokens: TokenSettings = field(default_factory=TokenSettings)
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     """Lowest and highest level of each feature that this node's software knows."""
     bootstrap_features: Mapping[str, int] = field(default_factory=dict)
     """The levels of features that formatting chose for a new cluster."""
+    bootstrap_users: Sequence[UserScramCredentialRecord] = ()
+    """The SCRAM users that formatting gave to a new cluster (KIP-900)."""
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         """The value of `min.insync.replicas` that holds for the topic."""

@@ -71,7 +71,7 @@ class Replica:
         """The same of the appends between the last stable offset and the high watermark."""
         self._stable_offset = -1
         """The last stable offset when `_unstable` was last looked at."""
-        self._refused_batches = RefusedBatches(0, 0)
+        self._refused_batches = RefusedBatches(None)
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
     # ---------------------------------------------------------------- views
@@ -135,7 +135,7 @@ class Replica:
                 self.truncate_to(start_offset)
                 break
         if self.partition.leader is None:
-            self._refused_batches = RefusedBatches(now_ms, self.log.log_end_offset)
+            self._refused_batches = RefusedBatches(now_ms if registration.leader_epoch > 0 else None)
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader
@@ -179,23 +179,20 @@ class Replica:
             if not internal:
                 self._refused_batches.note(records, log.producers, now_ms)
             raise
-        if self._refused_batches.producers and not internal:
-            self._refused_batches.check(records, now_ms)
-        try:
-            info = log.append_as_leader(
-                records,
-                leader.leader_epoch,
-                wall_ms,
-                internal=internal,
-                is_validated=is_validated,
-                budget=budget,
-                guard=guard,
-                transaction_version=transaction_version,
-            )
-        except ProtocolError as refusal:
-            if refusal.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not internal:
-                self._refused_batches.check_gap(records, log.producers, now_ms)
-            raise
+        if not internal:
+            self._refused_batches.check_gap(records, log.producers, now_ms)
+            if self._refused_batches.producers:
+                self._refused_batches.check(records, now_ms)
+        info = log.append_as_leader(
+            records,
+            leader.leader_epoch,
+            wall_ms,
+            internal=internal,
+            is_validated=is_validated,
+            budget=budget,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
         if not info.duplicate:
             self._count_uncommitted(info)
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -223,6 +223,11 @@ def complete_with(future: asyncio.Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def environment() -> Mapping[str, str]:
+    """The variables of the environment, for settings that name one."""
+    return os.environ
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -59,6 +59,15 @@ def server_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
         raise TlsError("a listener with TLS needs a certificate and its key (ssl.keystore.*)")
     context.verify_mode = CLIENT_AUTH[options.client_auth]
     return context
+
+
+def choose_for_each_client(context: TlsContext, current: Callable[[], TlsContext]) -> None:
+    """Let a listener's context answer each client by the certificates of `current()`, which must not raise."""
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: TlsContext) -> None:
+        connection.context = current()
+
+    context.sni_callback = choose
 
 
 def client_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:

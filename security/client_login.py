@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ..runtime.blocking.daemon_threads import in_daemon_thread
 from ..runtime.tls_contexts import TlsContext
 from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, ConnectionLostError
 from ..wire.errors import ErrorCode, WireFormatError, error_name
+from .kerberos.exchange import GSSAPI
+from .oauthbearer.exchange import OAUTHBEARER
 from .sasl.mechanism import ClientMechanism, SaslAuthenticationError
 
 HANDSHAKE_VERSION = 1
@@ -18,6 +22,11 @@ AUTHENTICATE_VERSION = 1
 RENEW_AT = 0.85
 """The share of a session's time after which we log in again (KIP-368)."""
 
+_TOKEN = "correct sasl.oauthbearer.* or sasl.jaas.config, or try again later"
+_TICKET = (
+    "get a ticket by kinit, or correct keyTab and principal in sasl.jaas.config; the service must have a principal "
+    "sasl.kerberos.service.name/host, of the host by which it is reached"
+)
 _CREDENTIALS = "correct the user name or the password in sasl.jaas.config"
 
 
@@ -35,34 +44,61 @@ class AuthenticationFailedError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class ClientLogin:
-    """`tls` is None without TLS, `new_exchange` without SASL. Each login makes an exchange of its own."""
+    """`tls` is None without TLS, `new_exchange` without SASL. Each login makes an exchange of its own, for its host."""
 
     tls: TlsContext | None = None
-    new_exchange: Callable[[], ClientMechanism] | None = None
+    new_exchange: Callable[[str], ClientMechanism] | None = None
+    current_tls: Callable[[], TlsContext] | None = None
+    """For nodes: the context of the next connection, in place of `tls`, whose certificates are exchanged meanwhile."""
+    prepare: Callable[[], Awaitable[None]] | None = None
+    """Done before each exchange, such as asking for a token. Raises OSError."""
+    does_block: bool = False
+    """Whether the exchange waits for files or other servers, so that its steps are done in threads."""
 
     def connection_options(self, host: str) -> dict[str, Any]:
         """The options for `loop.create_connection`."""
-        return {} if self.tls is None else {"ssl": self.tls, "server_hostname": host}
+        tls = self.tls if self.current_tls is None else self.current_tls()
+        return {} if tls is None else {"ssl": tls, "server_hostname": host}
 
-    async def log_in(self, connection: Connection) -> None:
+    async def log_in(self, connection: Connection, host: str) -> None:
         """Authenticate, and again before each end of the session. Raises `AuthenticationFailedError`, and OSError."""
         if self.new_exchange is None:
             return
-        lifetime_ms = await _exchange(connection, self.new_exchange())
+        new_exchange = partial(self.new_exchange, host)
+        lifetime_ms = await self._log_in_once(connection, new_exchange)
         if lifetime_ms:
-            renewal = asyncio.get_running_loop().create_task(self._renew(connection, lifetime_ms))
+            renewal = asyncio.get_running_loop().create_task(self._renew(connection, new_exchange, lifetime_ms))
             connection.closed.add_done_callback(lambda _: renewal.cancel())
 
-    async def _renew(self, connection: Connection, lifetime_ms: int) -> None:
+    async def _log_in_once(self, connection: Connection, new_exchange: Callable[[], ClientMechanism]) -> int:
+        if self.prepare is not None:
+            try:
+                await self.prepare()
+            except OSError as error:
+                reason = f"wants a login, for which there is no token: {error}"
+                raise AuthenticationFailedError(connection, reason, _TOKEN) from error
+        return await _exchange(connection, new_exchange(), in_daemon_thread if self.does_block else _at_once)
+
+    async def _renew(
+        self, connection: Connection, new_exchange: Callable[[], ClientMechanism], lifetime_ms: int
+    ) -> None:
         try:
-            while lifetime_ms and self.new_exchange is not None:
+            while lifetime_ms:
                 await asyncio.sleep(RENEW_AT * lifetime_ms / 1000)
-                lifetime_ms = await _exchange(connection, self.new_exchange())
+                lifetime_ms = await self._log_in_once(connection, new_exchange)
         except (OSError, WireFormatError):
             connection.close()  # whoever uses it connects again, and learns why
 
 
-async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
+_Run = Callable[[Callable[[], "bytes | None"]], Awaitable["bytes | None"]]
+"""Does one step of an exchange."""
+
+
+async def _at_once(step: Callable[[], bytes | None]) -> bytes | None:
+    return step()
+
+
+async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run) -> int:
     """Returns how long the session holds in milliseconds, 0 for ever."""
     chosen = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
     if chosen.error_code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -71,29 +107,43 @@ async def _exchange(connection: Connection, exchange: ClientMechanism) -> int:
     if chosen.error_code:
         reason = f"does not offer {exchange.name}; it offers {', '.join(chosen.mechanisms) or 'none'}"
         raise AuthenticationFailedError(connection, reason, "set sasl.mechanism, and sasl.jaas.config for it")
-    token: bytes | None = exchange.first()
+    token = await _next_token(connection, exchange, run, exchange.first)
     lifetime_ms = 0
     while token is not None:
         try:
             answer = await connection.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})
         except ConnectionLostError as error:
-            raise AuthenticationFailedError(
-                connection, "closes the connection during the login", _CREDENTIALS
-            ) from error
+            reason = "closes the connection during the login"
+            raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from error
         if answer.error_code:
             reason = f"refuses the login by {exchange.name}: {answer.error_message or error_name(answer.error_code)}"
             raise AuthenticationFailedError(connection, reason, _correction(exchange.name))
         lifetime_ms = answer.session_lifetime
-        try:
-            token = exchange.evaluate(bytes(answer.auth_bytes))
-        except SaslAuthenticationError as error:
-            reason = f"fails in the login by {exchange.name}: {error}"
-            raise AuthenticationFailedError(connection, reason, _CREDENTIALS) from None
+        token = await _next_token(connection, exchange, run, partial(exchange.evaluate, bytes(answer.auth_bytes)))
     return lifetime_ms
+
+
+async def _next_token(
+    connection: Connection, exchange: ClientMechanism, run: _Run, step: Callable[[], bytes | None]
+) -> bytes | None:
+    try:
+        return await run(step)
+    except SaslAuthenticationError as error:
+        reason = f"fails in the login by {exchange.name}: {error}"
+        raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from None
+
+
+def _own_correction(mechanism: str) -> str:
+    """What to correct where the exchange ends without an answer of the server."""
+    return _TICKET if mechanism == GSSAPI else _CREDENTIALS
 
 
 def _correction(mechanism: str) -> str:
     """What to correct after a refusal: the passwords for SCRAM are kept apart from those for PLAIN."""
+    if mechanism == OAUTHBEARER:
+        return "use a token for this cluster; the log of the server says why it refuses this one"
+    if mechanism == GSSAPI:
+        return "the log of the server says why; see kinit and klist for the ticket"
     if not mechanism.startswith("SCRAM"):
         return _CREDENTIALS
     return f"set sasl.mechanism=PLAIN if the user has no password for {mechanism}, or {_CREDENTIALS}"

@@ -13,7 +13,11 @@ _VERSION_BYTES = 2
 
 def serialize(principal: KafkaPrincipal) -> bytes:
     """The version of the schema, then Kafka's DefaultPrincipalData."""
-    fields = {"type": principal.principal_type, "name": principal.name, "token_authenticated": False}
+    fields = {
+        "type": principal.principal_type,
+        "name": principal.name,
+        "token_authenticated": principal.is_token_authenticated,
+    }
     return _VERSION.to_bytes(_VERSION_BYTES, "big") + encode_data("default_principal_data", _VERSION, fields)
 
 
@@ -27,4 +31,4 @@ def deserialize(data: Buffer | None) -> KafkaPrincipal:
         found = decode_data("default_principal_data", version, raw, _VERSION_BYTES)
     except WireFormatError as error:
         raise ValueError(str(error)) from None
-    return KafkaPrincipal(found.type, found.name)
+    return KafkaPrincipal(found.type, found.name, found.token_authenticated)

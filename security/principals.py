@@ -14,6 +14,8 @@ class KafkaPrincipal(NamedTuple):
 
     principal_type: str
     name: str
+    is_token_authenticated: bool = False
+    """Whether a delegation token was shown, and not the principal's own credentials (KIP-48)."""
 
     def __str__(self) -> str:
         return f"{self.principal_type}:{self.name}"
@@ -29,6 +31,12 @@ def parse_principal(text: str) -> KafkaPrincipal:
     if not colon or not principal_type or not name:
         raise ValueError(f"{text!r} is no principal; write Type:name, for example User:alice")
     return KafkaPrincipal(principal_type, name)
+
+
+def principal_of_text(text: str, *, is_token: bool = False) -> KafkaPrincipal:
+    """The principal of a text that `str` made of one."""
+    principal_type, _, name = text.partition(":")
+    return KafkaPrincipal(principal_type, name, is_token)
 
 
 _KEYWORDS = {

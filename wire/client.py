@@ -286,8 +286,8 @@ class Login(Protocol):
         """The options for `loop.create_connection`."""
         ...
 
-    async def log_in(self, connection: Connection) -> None:
-        """Authenticate on a new connection. Raises OSError."""
+    async def log_in(self, connection: Connection, host: str) -> None:
+        """Authenticate on a new connection to that host. Raises OSError."""
         ...
 
 
@@ -319,7 +319,7 @@ async def connect(
         )
         if login is not None:
             try:
-                await login.log_in(connection)
+                await login.log_in(connection, host)
             except BaseException:
                 connection.close()
                 raise

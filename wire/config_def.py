@@ -166,6 +166,16 @@ def one_of(*choices: str) -> OneOf:
 HIDDEN = "[hidden]"
 """What stands in place of a secret, as in Apache Kafka."""
 
+
+class SecretText(str):
+    """A value that is shown to nobody, whatever its name is, since it is from a config provider (KIP-297)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
 POSITIVE = at_least(1)
 NOT_NEGATIVE = at_least(0)
 ANYTHING = Anything()
@@ -212,6 +222,8 @@ class ConfigKey:
     def parse(self, text: str) -> Any:
         """The value of a text: a bool, str, int, float or tuple of str, by the type. Raises `InvalidValue`."""
         value = _parse(self.type, text.strip())
+        if isinstance(text, SecretText) and isinstance(value, str):
+            value = SecretText(value)
         complaint = self.valid.complaint(value)
         if complaint is not None:
             requirement = self.valid.requirement
@@ -236,7 +248,7 @@ def is_secret(name: str) -> bool:
 
 def shown(name: str, value: str) -> str:
     """The value of a configuration for logs and messages."""
-    return HIDDEN if is_secret(name) else value
+    return HIDDEN if is_secret(name) or isinstance(value, SecretText) else value
 
 
 def _parse(config_type: ConfigType, text: str) -> Any:

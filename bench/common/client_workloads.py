@@ -81,21 +81,24 @@ def _send_all(producer: Any, topic: str, count: int, value: bytes) -> tuple[floa
     return time.perf_counter() - started, failed[0] + left
 
 
-def produce(bootstrap: str, topic: str, count: int, size_bytes: int, acks: int) -> Figure:
-    """The throughput of one producer with large batches, in MB/s of values."""
-    seconds, bad = _send_all(new_producer(bootstrap, acks), topic, count, os.urandom(size_bytes))
+def produce(bootstrap: str, topic: str, count: int, size_bytes: int, acks: int, **more: Any) -> Figure:
+    """The throughput of one producer with large batches, in MB/s of values; `more` are settings of librdkafka."""
+    seconds, bad = _send_all(new_producer(bootstrap, acks, **more), topic, count, os.urandom(size_bytes))
     return Figure(f"produce {size_bytes} B acks={acks}", count * size_bytes / seconds / 1e6, "MB/s", bad)
 
 
-def produce_single(bootstrap: str, topic: str, count: int, acks: int) -> Figure:
-    """The requests a second if each carries one record of 100 bytes."""
-    producer = new_producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1})
+def produce_single(bootstrap: str, topic: str, count: int, acks: int, **more: Any) -> Figure:
+    """The requests a second if each carries one record of 100 bytes; `more` are settings of librdkafka."""
+    producer = new_producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1}, **more)
     seconds, bad = _send_all(producer, topic, count, os.urandom(100))
     return Figure(f"one-record requests acks={acks}", count / seconds, "req/s", bad)
 
 
-def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
-    """The throughput of one consumer that reads the whole topic, from its first batch on, in MB/s of values."""
+def consume(bootstrap: str, topic: str, count: int, size_bytes: int, **more: Any) -> Figure:
+    """The throughput of one consumer that reads the whole topic, from its first batch on, in MB/s of values.
+
+    `more` are settings of librdkafka.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -108,6 +111,7 @@ def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
             "max.partition.fetch.bytes": 4_194_304,
             "queued.max.messages.kbytes": 262_144,
             "fetch.queue.backoff.ms": 5,  # by default a client that was served too fast pauses for a second
+            **more,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])

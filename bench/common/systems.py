@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 READY_TIMEOUT_S = 120.0
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 def _broker_count(port: int) -> int:
@@ -31,14 +32,19 @@ def _broker_count(port: int) -> int:
     return int(struct.unpack_from(">i", data, 8)[0])
 
 
+LISTENER_OFFSETS = (0, 200, 400, 1001)
+"""What is added to the base port for each listener of a node."""
+
+
 def _free_base_port(nodes: int) -> int:
-    """A port P such that P..P+nodes-1 and P+1001..P+1000+nodes are free now."""
+    """A port P such that `nodes` ports from P on are free now, and as many at each of the offsets."""
     bases = list(range(19092, 30000, 97))
     random.shuffle(bases)  # clusters that are started at the same time shall not choose the same ports
     for base in bases:
         with suppress(OSError):
-            for port in [base + i for i in range(nodes)] + [base + 1001 + i for i in range(nodes)]:
-                socket.create_server(("127.0.0.1", port)).close()
+            for offset in LISTENER_OFFSETS:
+                for port in range(base + offset, base + offset + nodes):
+                    socket.create_server(("127.0.0.1", port)).close()
             return base
     raise OSError("no free range of ports between 19092 and 30000")
 
@@ -137,8 +143,8 @@ class ApacheKafka(System):
     def prepare(self) -> None:
         """Write the settings and format the log directories."""
         for node in range(1, self.nodes + 1):
-            self._properties(node).write_text(self._render(node))
-            command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg"]
+            self._properties(node).write_text(self.render(node))
+            command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
             subprocess.run([*command, "-c", str(self._properties(node))], check=True, capture_output=True)
 
     def launch(self) -> list[subprocess.Popen[bytes]]:
@@ -159,22 +165,29 @@ class ApacheKafka(System):
     def _properties(self, node: int) -> Path:
         return self.directory / f"s{node}.properties"
 
-    def _render(self, node: int) -> str:
-        broker, controller = self.base_port + node - 1, self.base_port + 1000 + node
-        voters = ",".join(f"{i}@127.0.0.1:{self.base_port + 1000 + i}" for i in range(1, self.nodes + 1))
-        copies = min(self.nodes, 3)
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": node,
-            "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": self.directory / f"d{node}",
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": min(copies, 2),
-            "group.initial.rebalance.delay.ms": 0,
-        }
-        return "".join(f"{key}={value}\n" for key, value in {**settings, **self.settings}.items())
+    def render(self, node: int) -> str:
+        """The text of server.properties."""
+        settings = {**node_settings(self, node), **self.settings}
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def node_settings(system: System, node: int) -> dict[str, object]:
+    """What server.properties has for a combined node with one listener for clients."""
+    broker, controller = system.base_port + node - 1, system.base_port + 1000 + node
+    copies = min(system.nodes, 3)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": node,
+        "controller.quorum.voters": ",".join(
+            f"{i}@127.0.0.1:{system.base_port + 1000 + i}" for i in range(1, system.nodes + 1)
+        ),
+        "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": system.directory / f"d{node}",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": min(copies, 2),
+        "group.initial.rebalance.delay.ms": 0,
+    }

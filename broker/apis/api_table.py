@@ -65,6 +65,7 @@ from .rights import (
     ALTER_TOPIC_CONFIGS,
     CLUSTER_ACTION,
     CREATE_CLUSTER,
+    CREATE_TOKENS,
     CREATE_TOPIC,
     DELETE_GROUP,
     DELETE_TOPIC,
@@ -72,6 +73,8 @@ from .rights import (
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
     DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOKEN,
+    DESCRIBE_TOKENS,
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
     DESCRIBE_TRANSACTIONAL_ID,
@@ -83,7 +86,7 @@ from .rights import (
     WRITE_TRANSACTIONAL_ID,
     Rights,
 )
-from .security import describe_acls, describe_scram_credentials, sasl
+from .security import describe_acls, describe_delegation_tokens, describe_scram_credentials, sasl, token_requests
 from .transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -199,6 +202,40 @@ API_TABLE: tuple[ApiSpec, ...] = (
     ),
     _forwarded(ApiKey.CREATE_ACLS, (1, 3), (ALTER_CLUSTER,), error_responses.create_acls, handlers.create_acls),
     _forwarded(ApiKey.DELETE_ACLS, (1, 3), (ALTER_CLUSTER,), error_responses.delete_acls, handlers.delete_acls),
+    ApiSpec(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        (1, 3),
+        (CREATE_TOKENS,),
+        error_responses.create_token,
+        broker=Forwarded(token_requests.forward_from_client),
+        controller=handlers.create_token,
+        is_forwarded=True,
+    ),
+    ApiSpec(
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        (1, 2),
+        (),
+        error_responses.change_token,
+        broker=Forwarded(token_requests.forward_from_client),
+        controller=handlers.renew_token,
+        is_forwarded=True,
+    ),
+    ApiSpec(
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        (1, 2),
+        (),
+        error_responses.change_token,
+        broker=Forwarded(token_requests.forward_from_client),
+        controller=handlers.expire_token,
+        is_forwarded=True,
+    ),
+    _on_broker(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        (1, 3),
+        (DESCRIBE_TOKEN, DESCRIBE_TOKENS),
+        describe_delegation_tokens.error,
+        describe_delegation_tokens.handle,
+    ),
     # Groups
     _on_broker(
         ApiKey.FIND_COORDINATOR,

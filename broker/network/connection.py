@@ -114,10 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         if security is not None and self.sasl is not None:
             self._expect_login(security)
         elif security is not None:
-            try:
-                self.principal = security.principal_of(transport)
-            except ValueError as error:
-                self.reject(str(error))
+            self._set_principal(security, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
@@ -208,14 +205,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """Serve all APIs from now on, until the session expires."""
-        if self.sasl is None or self.sasl.principal is None:
+        security, transport = self._server.security, self._transport
+        if security is None or transport is None or not self._set_principal(security, transport):
             return
-        self.principal = self.sasl.principal
         self._stop_login_timer()
         self._use(self._server.dispatcher)
         self._reader.limit_frames(self._limits.max_frame_bytes, "socket.request.max.bytes")
         if session_lifetime_ms:
             self._login_timer = self._loop.call_later(session_lifetime_ms / 1000, self._on_session_expired)
+
+    def _set_principal(self, security: ListenerSecurity, transport: asyncio.BaseTransport) -> bool:
+        """Whether the peer is somebody; else it is disconnected."""
+        try:
+            self.principal = security.principal_of(transport, self.listener_name, self.peer, self.sasl)
+        except ValueError as error:
+            self.reject(str(error))
+            return False
+        return True
 
     def _on_session_expired(self) -> None:
         """Take only a new login from now on: a peer that sends anything else is disconnected (KIP-368)."""

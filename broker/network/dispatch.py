@@ -23,7 +23,7 @@ from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry, Result
 from ..quotas.request_quota import RequestQuota
 from .decoded_memory import DecodedItems
-from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps
+from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps, free_in_steps
 from .loop_budget import ITEMS_PER_UNIT, Finished, LoopBudget
 from .request import Request, RequestSink
 
@@ -181,22 +181,22 @@ class Dispatcher(Generic[C]):
         """Decode, handle and answer a large request without holding the loop."""
         if request.memory is None:
             request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
-        message: Struct | None = None
+        decoded: list[Struct] = []
 
         def answer(items: DecodedItems) -> Work[Result]:
-            nonlocal message
-            message = yield from decode_request_in_steps(request.api_key, request.api_version, request.body, items)
+            work = decode_request_in_steps(request.api_key, request.api_version, request.body, items)
+            decoded.append((yield from work))
             items.settle()
             handle = api.decoded
-            return handle(self._context, request, message) if handle is not None else {}
+            return handle(self._context, request, decoded[0]) if handle is not None else {}
 
         def fail(error: BaseException) -> None:
-            if message is None and isinstance(error, WireFormatError):
+            if not decoded and isinstance(error, WireFormatError):
                 request.reject(_malformed(request, error))
             else:
-                self._fail(api, request, message, error)
+                self._fail(api, request, decoded[0] if decoded else None, error)
 
-        self._decode(request, lambda items: self._finish(request, answer(items), fail))
+        self._decode(request, lambda items: self._finish(request, answer(items), fail, decoded=decoded))
 
     def _decode(self, request: Request, begin: Callable[[DecodedItems], None]) -> None:
         """Call `begin` when there is memory for the items of a large request."""
@@ -205,16 +205,25 @@ class Dispatcher(Generic[C]):
         memory.decode(items)
 
     def _finish(
-        self, request: Request, result: Result, fail: Callable[[BaseException], None], *, in_steps: bool = False
+        self,
+        request: Request,
+        result: Result,
+        fail: Callable[[BaseException], None],
+        *,
+        in_steps: bool = False,
+        decoded: list[Struct] | None = None,
     ) -> None:
-        """Answer with what a handler has returned; what is left of its work, and the encoding, is done in steps."""
+        """Answer with what a handler has returned; what is left of its work, and the encoding, is done in steps.
+
+        `decoded` has the request, if that is large. It is emptied when the response is encoded.
+        """
         in_steps = in_steps or isinstance(result, Generator)
         try:
             if in_steps and not isinstance(result, Awaitable):
-                begun = self.budget.begin(self._measured(request, _encoded_in_steps(request, result)))
+                begun = self.budget.begin(self._measured(request, _encoded_in_steps(request, result, decoded)))
                 result = begun.result if isinstance(begun, Finished) else begun
             if isinstance(result, Awaitable):
-                self._answer_later(request, result, fail, in_steps=in_steps)
+                self._answer_later(request, result, fail, in_steps=in_steps, decoded=decoded)
             else:
                 encoded = _encoded(request, cast("Answer", result))
                 if self.request_quota is not None:
@@ -253,7 +262,13 @@ class Dispatcher(Generic[C]):
             fail(error)
 
     def _answer_later(
-        self, request: Request, result: Awaitable[Any], fail: Callable[[BaseException], None], *, in_steps: bool = False
+        self,
+        request: Request,
+        result: Awaitable[Any],
+        fail: Callable[[BaseException], None],
+        *,
+        in_steps: bool = False,
+        decoded: list[Struct] | None = None,
     ) -> None:
         """Answer when the result is there. `fail` is called with an exception."""
 
@@ -266,7 +281,7 @@ class Dispatcher(Generic[C]):
             if error is not None:
                 fail(error)
                 return
-            self._finish(request, finished.result(), fail, in_steps=in_steps)
+            self._finish(request, finished.result(), fail, in_steps=in_steps, decoded=decoded)
 
         if isinstance(result, asyncio.Future):
             future = result
@@ -319,13 +334,24 @@ class Dispatcher(Generic[C]):
         request.respond(encode_response(ApiKey.API_VERSIONS, 0, fields), version=0)
 
 
-def _encoded_in_steps(request: Request, result: Result) -> Work[Buffer | Awaitable[Result]]:
-    """Do the work of a handler and encode the fields that it returns, or return what has to be waited for."""
+def _encoded_in_steps(
+    request: Request, result: Result, decoded: list[Struct] | None
+) -> Work[Buffer | Awaitable[Result]]:
+    """Do the work of a handler and encode the fields that it returns, or return what has to be waited for.
+
+    The fields, and the request in `decoded`, are freed in steps as well.
+    """
     while isinstance(result, Generator):
         result = yield from cast("Work[Result]", result)
     if isinstance(result, (bytes, bytearray, memoryview, Awaitable)):
         return result
-    return (yield from encode_response_in_steps(request.api_key, request.api_version, result))
+    encoded = yield from encode_response_in_steps(request.api_key, request.api_version, result)
+    freed: list[Any] = [result]
+    del result
+    yield from free_in_steps(freed)
+    if decoded is not None:
+        yield from free_in_steps(decoded)
+    return encoded
 
 
 def _encoded(request: Request, answer: Answer) -> Buffer:

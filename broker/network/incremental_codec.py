@@ -39,6 +39,9 @@ SCALAR_BYTES = 60
 STRUCT_BYTES = 240
 """About what an item with fields takes, without them."""
 
+FREED_PER_STEP = 512
+"""To free an item takes a few times less than to make it."""
+
 
 class ResponseTooLargeError(Exception):
     """The request asks for more than a response may have."""
@@ -191,3 +194,25 @@ def encode_response_in_steps(api_key: int, version: int, fields: Fields) -> Work
     except struct.error as error:
         raise ValueError(f"cannot encode a response of API {api_key}: {error}") from error
     return out
+
+
+def free_in_steps(values: list[Any]) -> Work[None]:
+    """Let go of messages that nobody else refers to. A message of 400,000 items takes 20 to 80 ms to be freed at once.
+
+    The list is empty afterwards. What somebody does refer to stays as it is.
+    """
+    while values:
+        _free_some(values)
+        yield PLAIN_STEP
+
+
+def _free_some(values: list[Any]) -> None:
+    """Let go of some values. What their arrays have comes in their place."""
+    freed = values[-FREED_PER_STEP:]
+    del values[-FREED_PER_STEP:]
+    for value in freed:
+        fields = value.__dict__ if isinstance(value, Struct) else value
+        if isinstance(fields, dict):
+            for field in fields.values():
+                if isinstance(field, list):
+                    values.extend(field)

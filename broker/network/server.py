@@ -78,7 +78,10 @@ class Server:
         loop = asyncio.get_running_loop()
         host = self.config.host or None
         make = self.make_connection
-        options = {} if self.security is None else self.security.server_options()
+        options = {}
+        if self.security is not None:
+            await self.security.start()
+            options = self.security.server_options()
         self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog, **options)
         if self.config.max_idle_ms >= 0:
             self._schedule_idle_check()
@@ -103,6 +106,8 @@ class Server:
     async def stop(self) -> None:
         """Stop listening, send the responses that are ready, close every connection."""
         self.stop_accepting()
+        if self.security is not None:
+            self.security.stop()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None

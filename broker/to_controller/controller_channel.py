@@ -86,6 +86,12 @@ class ControllerChannel:
         data = await self._exchange(api_key, version, body, deadline, try_timeout_ms)
         return decode_response(api_key, version, data)
 
+    async def request_for(self, client: Request, api_key: ApiKey, version: int, fields: Any) -> Struct:
+        """As `request`, in the name of the client that has made another request: its rights and quotas count."""
+        header = RequestHeader(api_key, version, client.correlation_id, client.client_id)
+        answer = await self._forward(client, header, encode_request(api_key, version, fields))
+        return decode_response(api_key, version, answer)
+
     async def forward(self, request: Request, body: bytes) -> memoryview:
         """Send a client's request in an envelope (KIP-590); returns the body of the controller's response.
 
@@ -93,10 +99,14 @@ class ControllerChannel:
         waits. Raises ProtocolError as `request`, and with the error of the envelope.
         """
         header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
+        return await self._forward(request, header, body)
+
+    async def _forward(self, client: Request, header: RequestHeader, body: bytes) -> memoryview:
+        """Send a request in an envelope, in the name of who has made the request `client`."""
         envelope = {
             "request_data": b"".join(encode_frame(header, body))[4:],
-            "request_principal": serialize(request.sink.principal),
-            "client_host_address": address_bytes(request.sink.peer),
+            "request_principal": serialize(client.sink.principal),
+            "client_host_address": address_bytes(client.sink.peer),
         }
         data = await self._exchange_envelope(encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope), header, body)
         response = decode_response(ApiKey.ENVELOPE, ENVELOPE_VERSION, data)
@@ -108,7 +118,7 @@ class ControllerChannel:
         if response.error_code or response.response_data is None:
             raise ProtocolError(code, "the controller refused the envelope")
         answer = memoryview(response.response_data)
-        _, position = parse_response_header(request.api_key, request.api_version, answer)
+        _, position = parse_response_header(header.api_key, header.api_version, answer)
         return answer[position:]
 
     async def _exchange_envelope(self, envelope: bytes, header: RequestHeader, body: bytes) -> memoryview:

@@ -18,6 +18,8 @@ from .transaction_metadata import EPOCH_MAX, NO_EPOCH, NO_PRODUCER_ID, Transacti
 _KEY_VERSION = 0
 _PLAIN_VERSION, _COMPACT_VERSION = 0, 1
 _PREVIOUS_TAG, _NEXT_TAG, _CLIENT_VERSION_TAG, _NEXT_EPOCH_TAG = 0, 1, 2, 3
+_CLIENT_VERSIONS = range(-128, 128)
+"""WriteTxnMarkers has one byte for what a record has two for."""
 _RECORDED = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
 
@@ -74,6 +76,8 @@ def _check(value: TransactionMetadata) -> None:
     """Raise `BadRecord` where no coordinator could go on from the value."""
     if value.producer_id < 0 or value.producer_epoch < 0 or value.next_producer_id < NO_PRODUCER_ID:
         raise BadRecord(f"producer id {value.producer_id} with epoch {value.producer_epoch}")
+    if value.client_version not in _CLIENT_VERSIONS:
+        raise BadRecord(f"transaction.version {value.client_version} of the client")
     if value.is_kept and not _may_be_kept(value):
         raise BadRecord(f"producer id {value.next_producer_id} with epoch {value.next_producer_epoch} comes next")
     if value.state is TransactionState.ONGOING and EPOCH_MAX in (value.producer_epoch, value.next_producer_epoch):

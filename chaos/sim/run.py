@@ -32,6 +32,7 @@ from .workloads.partition_changes import (
     Reassignments,
     ThrottledReassignments,
 )
+from .workloads.pipelined_producers import PipelinedProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
@@ -255,6 +256,7 @@ class Run:
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
+            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),

@@ -544,6 +544,16 @@ SCENARIOS = {
             properties=_SHORT_TIMES,
         ),
         Scenario(
+            "pipelined-producers",
+            "producers that send to a new leader while the former one has not answered, over slow and cut links",
+            kinds=(*_NETWORK_FAULTS, FaultKind.KILL, FaultKind.PAUSE, FaultKind.REJECT, FaultKind.CLIENTS_CUT),
+            targets=("leader", "leader", "controller", "n1", "n2", "n3"),
+            faults_s=10.0,
+            mean_gap_s=0.5,
+            workloads=("pipelined producers", "elections"),
+            properties=_SHORT_TIMES,
+        ),
+        Scenario(
             "trims",
             "the beginning of a log is deleted while replicas are down",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),

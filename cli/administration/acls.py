@@ -19,7 +19,7 @@ from ...security.authorizer.acl_binding import (
     PatternType,
     ResourceType,
 )
-from ..options import Group, bootstrap_option, counted, json_option, print_json, run_client
+from ..options import Group, bootstrap_option, counted, json_option, print_json, run_client, tell_none
 
 _OPERATIONS = {
     one.name.lower().replace("_", "-"): one
@@ -41,6 +41,8 @@ _KINDS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user_principal": ResourceType.USER,
 }
 _NOUNS: dict[int, str] = {kind: kind.name.lower().replace("_", " ") for kind in ResourceType}
 
@@ -66,6 +68,10 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
     for option in (
         click.option("--prefixed", is_flag=True, help="The names are those that begin so."),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option(
+            "--user-principal", multiple=True, metavar="NAME", help="A user whose tokens are meant; repeatable."
+        ),
+        click.option("--delegation-token", multiple=True, metavar="ID", help="A delegation token; repeatable."),
         click.option("--transactional-id", multiple=True, metavar="ID", help="A transactional id; repeatable."),
         click.option("-g", "--group", multiple=True, metavar="ID", help="A consumer group; repeatable."),
         click.option("-t", "--topic", multiple=True, metavar="NAME", help="A topic, or '*' for all; repeatable."),
@@ -76,7 +82,11 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
 
 def _resources(given: dict[str, Any]) -> list[tuple[ResourceType, str]]:
     """The types and names of resources that the options name. Those options are removed from `given`."""
-    named = [(kind, name) for key, kind in _KINDS.items() for name in given.pop(key)]
+    named = [
+        (kind, _principal(name) if kind is ResourceType.USER and name != WILDCARD else name)
+        for key, kind in _KINDS.items()
+        for name in given.pop(key)
+    ]
     return named + ([(ResourceType.CLUSTER, CLUSTER_NAME)] if given.pop("cluster") else [])
 
 
@@ -126,7 +136,7 @@ def _rows(bindings: Sequence[AclBinding]) -> list[dict[str, object]]:
     ]
 
 
-def _print(work: Coroutine[Any, Any, list[AclBinding]], nothing: str, *, as_json: bool) -> int:
+def _print(work: Coroutine[Any, Any, list[AclBinding]], *, as_json: bool) -> int:
     rows = _rows(run_client(work))
     for row in rows:
         if as_json:
@@ -141,8 +151,6 @@ def _print(work: Coroutine[Any, Any, list[AclBinding]], nothing: str, *, as_json
             what = "cluster"
         host = "" if row["host"] == WILDCARD else f"  from {row['host']}"
         click.echo(folded(f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}", 7))
-    if not rows and not as_json:
-        click.echo(nothing)
     return len(rows)
 
 
@@ -150,7 +158,10 @@ def _change(permission: AclPermissionType, principal: str, operations: Sequence[
     bootstrap, host, prefixed, as_json = (given.pop(key) for key in ("bootstrap", "host", "prefixed", "as_json"))
     resources = _resources(given)
     if not resources:
-        raise click.UsageError("say on what: --topic NAME, --group ID, --transactional-id ID or --cluster")
+        raise click.UsageError(
+            "say on what: --topic NAME, --group ID, --transactional-id ID, --user-principal NAME, "
+            "--delegation-token ID or --cluster"
+        )
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     bindings = [
         AclBinding(kind, name, pattern, _principal(principal), host, operation, permission)
@@ -170,7 +181,7 @@ def _change(permission: AclPermissionType, principal: str, operations: Sequence[
             await AdminClient(client).create_acls(bindings)
         return bindings
 
-    _print(run(), "", as_json=as_json)
+    _print(run(), as_json=as_json)
 
 
 def _change_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -229,7 +240,8 @@ def list_acls(principal: str | None, prefixed: bool, bootstrap: str, as_json: bo
       raftwerk acls list --topic flights --principal alice
     """
     pattern = PatternType.PREFIXED if prefixed else PatternType.MATCH
-    filters = _filters(_resources(given), pattern, principal)
+    resources = _resources(given)
+    filters = _filters(resources, pattern, principal)
 
     async def run() -> list[AclBinding]:
         from ...cluster.client.admin_client import AdminClient
@@ -238,7 +250,8 @@ def list_acls(principal: str | None, prefixed: bool, bootstrap: str, as_json: bo
         async with ClusterClient(bootstrap) as client:
             return sorted({one for wanted in filters for one in await AdminClient(client).list_acls(wanted)})
 
-    _print(run(), "There are none.", as_json=as_json)
+    if not _print(run(), as_json=as_json):
+        tell_none("No ACL matches." if principal or resources else "There are no ACLs.")
 
 
 @acls.command()
@@ -287,8 +300,12 @@ def remove(
                 return sorted({one for wanted in filters for one in await AdminClient(client).list_acls(wanted)})
             return await AdminClient(client).delete_acls(filters)
 
-    count = _print(run(), "There are none.", as_json=as_json)
-    if count and not as_json:
+    count = _print(run(), as_json=as_json)
+    if not count and not (everything or dry_run):
+        raise click.ClickException("there are no such ACLs; raftwerk acls list shows them")
+    if not count:
+        tell_none("There are no ACLs." if everything else "No ACL matches.")
+    elif not as_json:
         click.echo(f"{counted(count, 'ACL')} would be removed." if dry_run else f"Removed {counted(count, 'ACL')}.")
 
 

@@ -53,9 +53,10 @@ def doctor(
     names = (bootstrap_server, cluster_name, cluster_dir)
     if not files or any(name is not None for name in names):
         address = choose_address(*names)
-        found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers))
+        options = address.local_options
+        found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers, options))
         if address.directory is not None:
-            found += examine_local_logs(address.directory)
+            found += examine_local_logs(address.directory, address.local_options or "")
     for one in found:
         if as_json:
             print_json({"level": one.level, "what": one.what, "way_out": one.way_out})

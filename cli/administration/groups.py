@@ -19,6 +19,7 @@ from ..options import (
     milliseconds,
     print_json,
     run_client,
+    tell_none,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 
     rows = run_client(run())
     if not rows:
-        click.echo("There are no groups.", err=True)
+        tell_none("There are no groups.")
     for row in rows:
         if as_json:
             print_json(row)

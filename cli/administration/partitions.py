@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
-from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client
+from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client, tell_none
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
@@ -194,8 +194,8 @@ def reassignments(bootstrap: str, as_json: bool) -> None:
             print_json(row)
         else:
             click.echo(f"{row['topic']}-{row['partition']}  adding {row['adding']}  removing {row['removing']}")
-    if not rows and not as_json:
-        click.echo("Nothing is moving.")
+    if not rows:
+        tell_none("Nothing is moving.")
 
 
 @partitions.command()

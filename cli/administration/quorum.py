@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +13,7 @@ from ...cluster.command_line.text_table import folded
 from ..options import Group, WrongConfiguration, json_option, print_json, run_client
 
 if TYPE_CHECKING:
-    from ...cluster.client.quorum_client import QuorumClient, QuorumReplica, QuorumView
+    from ...cluster.client.quorum_client import DownVoter, QuorumClient, QuorumReplica, QuorumView
     from ...cluster.command_line.cluster_address import ClusterAddress
 
 _LEADS, _FOLLOWS = "leader", "follows"
@@ -87,11 +87,12 @@ def describe(address: ClusterAddress, as_json: bool) -> None:
 def _describe(address: ClusterAddress, as_json: bool) -> None:
     from ...log.state.checkpoints import encode_uuid
 
-    async def ask(client: QuorumClient) -> tuple[QuorumView, Mapping[int, str]]:
+    async def ask(client: QuorumClient) -> tuple[QuorumView, list[DownVoter]]:
         view = await client.describe()
         return view, await client.down_voters(view)
 
     found, down = _run(address, ask, _DESCRIBE_TIMEOUT_S)
+    down_ids = {one.node_id for one in down}
     end_offset = max((one.log_end_offset for one in found.replicas), default=0)
     rows = [
         {
@@ -100,7 +101,7 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
             "log_end_offset": one.log_end_offset,
             "lag": end_offset - one.log_end_offset,
             "directory_id": encode_uuid(one.directory_id),
-            "state": _state(one, found, down),
+            "state": _state(one, found, down_ids),
         }
         for one in found.replicas
     ]
@@ -117,14 +118,14 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
         click.echo(line + (row["state"] if is_well else click.style(row["state"], fg="red")))
     if any(row["role"] == "observer" and row["state"].startswith("silent") for row in rows):
         click.echo(folded("An observer that is silent may be gone: it is listed for 5 minutes."))
-    for reason in down.values():
-        click.echo(folded(f"Voter {reason}."))
+    for voter in down:
+        click.echo(folded(f"Voter {voter}."))
     if 2 * len(down) >= len(found.voters):
         few = "Too few voters are left: the quorum loses its leader, and topics and leaders cannot change then."
         click.echo(folded(few))
 
 
-def _state(one: QuorumReplica, view: QuorumView, down: Mapping[int, str]) -> str:
+def _state(one: QuorumReplica, view: QuorumView, down: Collection[int]) -> str:
     """What a replica of the quorum does, as its leader knows. An observer that is gone stays listed for 5 minutes."""
     from ...cluster.client.quorum_client import SILENT_VOTER_MS
 
@@ -135,7 +136,8 @@ def _state(one: QuorumReplica, view: QuorumView, down: Mapping[int, str]) -> str
     silent_ms = view.silent_ms(one)
     if silent_ms is None:
         return "never here"
-    return _FOLLOWS if silent_ms < SILENT_VOTER_MS else f"silent {silent_ms / 1000:.0f} s"
+    is_silent = silent_ms >= SILENT_VOTER_MS if one.is_voter else view.is_late(one)  # an observer is not asked
+    return f"silent {silent_ms / 1000:.0f} s" if is_silent else _FOLLOWS
 
 
 @quorum.command("add-controller")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ...cluster.command_line.text_table import folded
-from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, way_out_told
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, tell_none, way_out_told
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
@@ -135,8 +135,8 @@ def list_quotas(bootstrap: str, as_json: bool, **given: Any) -> None:
         else:
             values = " ".join(f"{key}={row['quotas'][key]:.15g}" for key in row["quotas"])
             click.echo(folded(f"{_shown(row['entity'])}  {values}", 2))
-    if not rows and not as_json:
-        click.echo("There are no quotas.")
+    if not rows:
+        tell_none("There are no quotas.")
 
 
 @quotas.command("remove")
@@ -168,4 +168,6 @@ def remove_quotas(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
     way_out = None if removed else _way_out(entity, keys)
     if way_out is not None:
         raise click.ClickException(f"{_shown(entity)} has no quota {' and '.join(keys)}; {way_out}")
-    click.echo(f"Removed {', '.join(removed)}." if removed else f"{_shown(entity)} has no such quota.")
+    if not removed:
+        raise click.ClickException(f"{_shown(entity)} has no such quota; raftwerk quotas list shows them")
+    click.echo(f"Removed {', '.join(removed)}.")

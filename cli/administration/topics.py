@@ -14,12 +14,16 @@ from ..options import (
     print_json,
     run_client,
     setting_names_told,
+    tell_none,
     topic_argument,
 )
 from .topic_offsets import delete_records, offsets
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=Group,
+    hints={"add-partitions": "To add partitions: raftwerk topics alter TOPIC -p N, with the new number of all."},
+)
 def topics() -> None:
     """Create, list, describe, alter and delete topics; look up offsets and delete records.
 
@@ -111,7 +115,7 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 
     found = run_client(run())
     if not found:
-        click.echo("There are no topics.", err=True)
+        tell_none("There are no topics.")
     for name, partitions in found:
         if as_json:
             print_json({"topic": name, "partitions": partitions})

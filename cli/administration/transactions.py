@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Argument
-from ..options import Group, Option, bootstrap_option, json_option, milliseconds, print_json, run_client, topic_argument
+from ..options import (
+    Group,
+    Option,
+    bootstrap_option,
+    json_option,
+    milliseconds,
+    print_json,
+    run_client,
+    tell_none,
+    topic_argument,
+)
 
 if TYPE_CHECKING:
     from ...cluster.client.transaction_client import OpenTransaction, TransactionView
@@ -89,7 +99,7 @@ def list_transactions(
     rows = run_client(run())
     if not rows:
         is_filtered = bool(states) or pattern is not None or before is not None
-        click.echo("No transactional id matches." if is_filtered else "There are no transactional ids.", err=True)
+        tell_none("No transactional id matches." if is_filtered else "There are no transactional ids.")
     for row in rows:
         if as_json:
             print_json(row)
@@ -214,8 +224,8 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
             click.echo(f"{one.partition}  offset {one.start_offset}  producer {one.producer_id}", nl=False)
             click.echo(f"  epoch {one.producer_epoch}  last record {_since(one.last_timestamp_ms)}")
             click.echo(f"  -> raftwerk transactions abort {name} --partition {index} --start-offset {one.start_offset}")
-    if not found and not as_json:
-        click.echo("No transaction hangs.")
+    if not found:
+        tell_none("No transaction hangs.")
 
 
 @transactions.command()

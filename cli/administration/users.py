@@ -11,7 +11,7 @@ import click
 
 from ...runtime.os_errors import os_words
 from ...security.sasl.scram_credential import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, SCRAM_SHA_512
-from ..options import Group, WrongConfiguration, bootstrap_option, json_option, print_json, run_client
+from ..options import Group, WrongConfiguration, bootstrap_option, json_option, print_json, run_client, tell_none
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STANDARD_INPUT = "-"
@@ -160,8 +160,8 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
                 print_json({"user": name, "mechanism": mechanism, "iterations": iterations})
             else:
                 click.echo(f"{name:<20}  {mechanism:<13}  {iterations} iterations")
-    if not found and not as_json:
-        click.echo("There are none.")
+    if not found:
+        tell_none("There are no users with a password.")
 
 
 @users.command()

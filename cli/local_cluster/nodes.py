@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,12 +23,13 @@ from ..options import (
     print_json,
     run_client,
     sentence_of,
+    tell_none,
 )
 
 if TYPE_CHECKING:
     from ...cluster.client.admin_client import BrokerState
     from ...cluster.client.cluster_client import ClusterClient, ClusterView
-    from ...cluster.client.quorum_client import SilentVoter
+    from ...cluster.client.quorum_client import DownVoter, SilentVoter
     from ...cluster.local.layout import ClusterPlan, NodePlan
 
 _SIGNALS = ("KILL", "TERM", "STOP", "CONT", "INT", "HUP")
@@ -65,21 +67,49 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
-    view, controller, why = _ask(plan)
+    view, leader, why = _ask(plan)
+    if leader is not None and _missing_majority(plan):
+        leader = replace(leader, is_confirmed=False)
+    controller = leader.node_id if leader is not None and leader.is_confirmed else None
     rows = [_row(node, view, controller) for node in plan.nodes]
     for row in rows:
         if as_json:
             print_json(row)
     if not as_json:
         _print_table(rows)
-        click.echo(f"bootstrap.servers={plan.bootstrap}  cluster id {plan.cluster_id}")
+        click.echo(cluster_line(plan.bootstrap, plan.cluster_id))
         if view is None:
             click.echo(folded(_no_broker_answers(rows, why)))
         elif controller is None:
-            click.echo(folded(f"{_NO_LEADER}{_missing_majority(plan)}."))
+            click.echo(folded(f"{_no_controller(leader)}{_missing_majority(plan)}."))
             click.echo("Who leads and is in sync is what the brokers heard last.")
     is_in_sync = view is not None and _show_partitions(view, as_json)
     return is_in_sync and controller is not None and all(row["state"] == "up" for row in rows)
+
+
+def cluster_line(bootstrap: str, cluster_id: str | None) -> str:
+    """The addresses of a cluster, and its id, which has a line of its own on a terminal that is too narrow for both."""
+    servers, id_ = f"bootstrap.servers={bootstrap}", f"cluster id {cluster_id}"
+    line = f"{servers}  {id_}"
+    return line if folded(line) == line else f"{servers}\n{id_}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """The leader of the quorum, by its own account, and whether a majority of the voters follows it or answers."""
+
+    node_id: int
+    is_confirmed: bool
+
+
+def _no_controller(leader: _Leader | None) -> str:
+    """What to say where no controller is active that a majority follows."""
+    if leader is None:
+        return _NO_LEADER
+    return (
+        f"That node {leader.node_id} is the active controller is not confirmed: no majority of the controllers follows "
+        "it; topics and leaders cannot change until a majority of the controllers runs"
+    )
 
 
 def _no_broker_answers(rows: list[dict[str, Any]], why: str) -> str:
@@ -92,7 +122,10 @@ def _no_broker_answers(rows: list[dict[str, Any]], why: str) -> str:
 
 def _show_brokers(bootstrap: str, as_json: bool) -> bool:
     """Print the brokers of a cluster elsewhere; whether all is well."""
-    view, controller, states, silent = run_client(_cluster_of(bootstrap))
+    from ...cluster.client.quorum_client import SilentVoter
+
+    view, leader, states, silent = run_client(_cluster_of(bootstrap))
+    controller = leader.node_id if leader is not None and leader.is_confirmed else None
     down = {one.node_id: one.why_down for one in states if one.why_down is not None}
     live = {one.node_id for one in states if one.why_down is None}
     partitions = [one for topic in view.topics for one in topic.partitions]
@@ -118,13 +151,14 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
         click.echo(f"{node_id:>4}  {row['address'] or '-':{width}}  {row['leads']:>5}  {in_sync:>9}  {told}")
     for one in silent:
         if as_json:
-            print_json({"node": one.node_id, "voter": True, "state": "down", "silent_ms": one.silent_ms})
+            silent_ms = one.silent_ms if isinstance(one, SilentVoter) else None
+            print_json({"node": one.node_id, "voter": True, "state": "down", "silent_ms": silent_ms})
         else:
             click.echo(f"{one.node_id:>4}  a voter of the quorum that {one.since}")
     if not as_json:
-        click.echo(f"bootstrap.servers={bootstrap}  cluster id {view.cluster_id}")
+        click.echo(cluster_line(bootstrap, view.cluster_id))
         if controller is None:
-            click.echo(_NO_LEADER)
+            click.echo(folded(f"{_no_controller(leader)}."))
     is_in_sync = _show_partitions(view, as_json) and all(one in live for p in partitions for one in p.replicas)
     return is_in_sync and controller is not None and not silent
 
@@ -306,14 +340,18 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
 
 
 def _missing_majority(plan: ClusterPlan) -> str:
-    """What to do when so many controllers are down that no node can become ready; otherwise empty."""
+    """What to do when so many controllers are down or paused that there is no majority; otherwise empty."""
+    from ...cluster.local.processes import is_paused
     from ...cluster.local.supervisor import node_pid
 
-    controllers = [node for node in plan.nodes if node.controller_port is not None]
-    down = [str(node.node_id) for node in controllers if node_pid(node) is None]
-    if 2 * len(down) < len(controllers):
+    pids = {node.node_id: node_pid(node) for node in plan.nodes if node.controller_port is not None}
+    down = [str(node_id) for node_id, pid in pids.items() if pid is None]
+    paused = [str(node_id) for node_id, pid in pids.items() if pid is not None and is_paused(pid)]
+    if 2 * len(down + paused) < len(pids):
         return ""
-    return f"; without the controllers {', '.join(down)} there is no majority: raftwerk start starts all nodes"
+    ways = ["raftwerk start starts all nodes"] * bool(down)
+    ways += [f"raftwerk kill {' '.join(paused)} --signal CONT ends the pause"] * bool(paused)
+    return f"; without the controllers {', '.join(down + paused)} there is no majority: {', '.join(ways)}"
 
 
 @click.command(cls=Command)
@@ -343,8 +381,8 @@ def clusters(as_json: bool) -> None:
             print_json(row | {"directory": plan.directory})
         else:
             click.echo(f"{name:20}  {running} of {counted(len(plan.nodes), 'node')} up  {plan.bootstrap}")
-    if not names and not as_json:
-        click.echo("There are no named clusters; raftwerk up --name NAME creates one.")
+    if not names:
+        tell_none("There are no named clusters; raftwerk up --name NAME creates one.")
 
 
 def find_plan(directory: str) -> ClusterPlan:
@@ -370,14 +408,14 @@ def find_node(directory: str, node_id: int) -> NodePlan:
         raise WrongConfiguration(f"there is no node {node_id}; the cluster in {plan.directory} has {known}") from None
 
 
-def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None, str]:
-    """The cluster as clients see it, its active controller, and why there is no answer if there is none."""
+def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | None, str]:
+    """The cluster as clients see it, the leader of its quorum, and why there is no answer if there is none."""
     import asyncio
 
     from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
 
-    async def ask() -> tuple[ClusterView, int | None]:
+    async def ask() -> tuple[ClusterView, _Leader | None]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
             return await _view_of(client)
 
@@ -392,31 +430,42 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None, str]:
 
 async def _cluster_of(
     bootstrap: str,
-) -> tuple[ClusterView, int | None, list[BrokerState], list[SilentVoter]]:
-    """The cluster as clients see it, its active controller, its brokers, and voters of its quorum that are silent."""
+) -> tuple[ClusterView, _Leader | None, list[BrokerState], list[SilentVoter | DownVoter]]:
+    """The cluster as clients see it, the leader of its quorum, its brokers, and silent voters of the quorum."""
     from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.quorum_client import QuorumClient
 
     async with ClusterClient(bootstrap, timeout_s=2.0) as client:
-        view, controller = await _view_of(client)
-        silent = [] if controller is None else await QuorumClient(client).silent_voters()
+        view, leader = await _view_of(client)
+        silent: list[SilentVoter | DownVoter] = []
+        if leader is not None and leader.is_confirmed:
+            quorum = QuorumClient(client)
+            silent += await quorum.silent_voters()
+            late = {one.node_id for one in silent}
+            down = await quorum.down_voters(await quorum.describe())
+            silent += [one for one in down if one.node_id not in late]
         states = await AdminClient(client).broker_states()
     known = {one.node_id for one in states}
-    return view, controller, states, [one for one in silent if one.node_id not in known]
+    return view, leader, states, [one for one in silent if one.node_id not in known]
 
 
-async def _view_of(client: ClusterClient) -> tuple[ClusterView, int | None]:
-    """The cluster as clients see it, and its active controller if there is one."""
+async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
+    """The cluster as clients see it, and the leader of its quorum if there is one."""
     import asyncio
 
     from ...cluster.client.client_errors import ClientError
     from ...cluster.client.quorum_client import QuorumClient
 
     view = await client.metadata()
+    quorum = QuorumClient(client)
     try:
         async with asyncio.timeout(_LEADER_TIMEOUT_S):
-            return view, await QuorumClient(client).leader_id()
+            leader_id = await quorum.leader_id()
+            if leader_id is None:
+                return view, None
+            found = await quorum.describe()
+            return view, _Leader(found.leader_id, found.has_majority(await quorum.down_voters(found)))
     except (ClientError, OSError):
         return view, None
 

@@ -23,7 +23,7 @@ from ...cluster.command_line.cluster_options import (
 )
 from ...cluster.command_line.profiles import Profiles, ProfilesError, load_profiles, save_profiles
 from ...cluster.local.client_files import ADMIN_PROPERTIES
-from ..options import Command, Group, WrongConfiguration, json_option, print_json
+from ..options import Command, Group, WrongConfiguration, json_option, print_json, tell_none
 
 
 @click.group(cls=Group)
@@ -77,8 +77,8 @@ def list_profiles(as_json: bool) -> None:
             print_json({"profile": name, "bootstrap": bootstrap, "used": is_used})
         else:
             click.echo(f"{'*' if is_used else ' '} {name:20}  {bootstrap}")
-    if not profiles.bootstraps and not as_json:
-        click.echo("There are no profiles; raftwerk profile add NAME HOST:PORT,... adds one.")
+    if not profiles.bootstraps:
+        tell_none("There are no profiles; raftwerk profile add NAME HOST:PORT,... adds one.")
 
 
 @profile.command()

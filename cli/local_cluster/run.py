@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -67,6 +69,8 @@ def run(
       raftwerk run -n 3 -o min.insync.replicas=2 --output kafka-logs -- mvn verify
     """
     settings = parse_pairs(overrides, "--override")
+    if shutil.which(command[0]) is None:
+        raise click.exceptions.Exit(_cannot_run(command[0]))
     if settings:
         try:
             check_settings(plan_cluster("raftwerk-run", ClusterShape(nodes, overrides=settings)))
@@ -88,6 +92,14 @@ def run(
         except _Stopped as stopped:
             code = 128 + stopped.number
     raise click.exceptions.Exit(code)
+
+
+def _cannot_run(command: str) -> int:
+    """Say why a command cannot be run, before a cluster is started for it; returns the exit code, as a shell has it."""
+    is_there = os.path.dirname(command) != "" and os.path.exists(command)
+    reason = os.strerror(errno.EACCES if is_there else errno.ENOENT)
+    click.echo(f"raftwerk run: {command}: {reason}", err=True)
+    return _NOT_EXECUTABLE if is_there else _NOT_FOUND
 
 
 def _environment(cluster: TestCluster) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ import sys
 import click
 
 from ...cluster.command_line.cluster_options import use_own_login
+from ...cluster.command_line.text_table import folded
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
 from .nodes import find_plan, tell
 
@@ -49,14 +50,14 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         return
     who = f"node{'s' * (len(leaving) > 1)} {', '.join(leaving)}"
     moves = counted(len(planned.moves), "partition")
-    click.echo(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move.")
+    click.echo(folded(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move."))
     if planned.fewer:
         more = len(planned.fewer) - _NAMED
         names = ", ".join(planned.fewer[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        click.echo(f"Fewer replicas, since fewer brokers stay, will be left of {names}.")
+        click.echo(folded(f"Fewer replicas, since fewer brokers stay, will be left of {names}."))
     lost = lost_tolerance(planned.former, planned.smaller)
     if lost:
-        click.echo(lost)
+        click.echo(folded(lost))
     if not yes and not click.confirm("Go on?"):
         click.echo("Nothing was changed.")
         ctx.exit(1)
@@ -67,8 +68,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     changed = changed_defaults(planned)
     if changed:
         told = ", ".join(f"{name}={value}" for name, value in changed.items())
-        click.echo(
-            f"The nodes that stay take {told} at their next start: raftwerk stop N; raftwerk start N, one by one."
-        )
+        taken = f"The nodes that stay take {told} at their next start: raftwerk stop N; raftwerk start N, one by one."
+        click.echo(folded(taken))
     count = counted(len(planned.smaller.nodes), "node")
-    click.echo(f"The cluster has {count} now: bootstrap.servers={planned.smaller.bootstrap}")
+    click.echo(folded(f"The cluster has {count} now: bootstrap.servers={planned.smaller.bootstrap}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 
 import click
@@ -113,6 +114,14 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
     "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The first level of one feature."
 )
 @click.option(
+    "-S",
+    "--add-scram",
+    "scram",
+    multiple=True,
+    metavar="MECHANISM=[name=...,password=...]",
+    help="A user who logs in by SCRAM from the first start on; repeatable.",
+)
+@click.option(
     "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a new id and exit."
 )
 @click.option(
@@ -130,6 +139,7 @@ def format_dirs(
     overrides: tuple[str, ...],
     release: str | None,
     features: tuple[str, ...],
+    scram: tuple[str, ...],
 ) -> None:
     """Write meta.properties into the log directories of a node. This is done once, before its first start.
 
@@ -141,8 +151,10 @@ def format_dirs(
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties -s --release-version 4.1
+      raftwerk format -c server.properties -s --add-scram 'SCRAM-SHA-512=[name=admin,password=...]'
     """
     from ...cluster.node.bootstrap_features import choose_levels
+    from ...cluster.node.bootstrap_users import choose_users
     from ...cluster.node.formatting import FirstVoters
     from ...cluster.node.process import run_format
 
@@ -150,9 +162,15 @@ def format_dirs(
         levels = choose_levels(release, features)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    try:
+        users = choose_users(scram, secrets.token_bytes)
+    except ValueError as error:
+        raise click.UsageError(f"--add-scram: {error}") from None
 
     voters = FirstVoters(standalone, initial, no_initial)
-    ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted, levels=levels))
+    ctx.exit(
+        run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted, levels=levels, users=users)
+    )
 
 
 @click.command(cls=Command)

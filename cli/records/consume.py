@@ -164,7 +164,8 @@ def consume(**options: Any) -> None:
 
     With --group, the members of the group share the partitions. A partition is read from where the group has committed;
     if it has not, from the beginning, or with --latest from the end. What is printed is committed every five seconds,
-    when partitions move to another member, and at the end.
+    when partitions move to another member, and at the end. What a pipe has taken counts as printed: `| head` may
+    commit records that it has not shown; -n N commits exactly what it shows.
 
     With --isolation read_committed, records of aborted transactions are left out, and a partition ends at the first
     record of a transaction that is open: --exit-at-end stops there, and without it the command waits there.

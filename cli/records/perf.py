@@ -43,7 +43,7 @@ def perf() -> None:
     """
 
 
-@perf.command()
+@perf.command(hints={"--seconds": "it ends at the end of TOPIC, or after -n N records"})
 @topic_argument()
 @_max_records(default=0, help="Stop after this many records; 0: no limit.")
 @click.option("--seconds", type=click.FloatRange(0), default=0.0, help="Stop after this time; 0: no limit.")
@@ -113,7 +113,7 @@ def produce(
     _run(measure, bootstrap, as_json)
 
 
-@perf.command()
+@perf.command(hints={"--seconds": "it ends at the end of TOPIC, or after -n N records"})
 @topic_argument()
 @_max_records(default=0, help="Stop after this many records; 0: at the end.")
 @bootstrap_option
@@ -134,7 +134,7 @@ def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
     _run(measure, bootstrap, as_json)
 
 
-@perf.command()
+@perf.command(hints={"--seconds": "it ends after -n N records"})
 @topic_argument()
 @_max_records(minimum=1, default=1000, show_default=True, help="Stop after this many records.")
 @click.option(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import io
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
 
+from ...runtime.blocking.daemon_threads import in_daemon_thread
 from ..options import (
     ACKS,
     Command,
@@ -50,7 +48,6 @@ _OTHER_TOOLS = {
     "--sync": "produce waits for acks",
 }
 """Options of kafka-console-producer.sh, kcat and rpk, and what there is here instead."""
-T = TypeVar("T")
 _KeyAndValue: TypeAlias = tuple[bytes | None, bytes | None]
 
 
@@ -201,32 +198,11 @@ async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
     # The lock of the buffered stream must not be held by a thread that waits for input while Python ends.
     reader = LineReader(cast(io.RawIOBase, getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)))
     try:
-        while lines := await _in_daemon_thread(reader.take):
+        while lines := await in_daemon_thread(reader.take):
             yield lines
     except LineTooLongError:
         what = f"a line is longer than {_LINE_BYTES_MAX >> 20} MiB, which no request may be; it was not sent"
         raise click.ClickException(f"{what}; are the lines separated by newlines?") from None
-
-
-def _in_daemon_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """The result of a function that may wait for ever. Unlike `asyncio.to_thread`, it does not hold up Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(set_outcome: Callable[[Any], None], outcome: object) -> None:
-        if not future.done():
-            set_outcome(outcome)
-
-    def run() -> None:
-        try:
-            outcome: tuple[Callable[[Any], None], object] = (future.set_result, function())
-        except (OSError, LineTooLongError) as error:
-            outcome = (future.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 class LineTooLongError(ValueError):

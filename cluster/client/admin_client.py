@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...security.authorizer.acl_binding import AclBinding, AclBindingFilter
+from ...security.principals import KafkaPrincipal
 from ...security.sasl.scram_credential import MECHANISM_NUMBERS, SCRAM_MECHANISMS, salted
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
@@ -26,6 +27,8 @@ _DELETE_RECORDS_VERSION = 2
 _ACLS_VERSION = 3
 _CLIENT_QUOTAS_VERSION = 1
 _SCRAM_CREDENTIALS_VERSION = 0
+_TOKENS_VERSION = 3
+_TOKEN_CHANGE_VERSION = 2
 _SALT_BYTES = 24
 _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
@@ -89,6 +92,21 @@ class EntityQuotas:
 
     entity: Mapping[str, str | None]
     quotas: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A delegation token. Principals are texts such as `User:alice`; times are in milliseconds since 1970."""
+
+    token_id: str
+    hmac: bytes = field(repr=False)
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+    """It cannot be renewed beyond this time."""
 
 
 class AdminClient:
@@ -196,7 +214,9 @@ class AdminClient:
         changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
         resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
         fields = {"resources": [resource], "validate_only": False}
-        node = name if resource_type == BROKER_LOGGER else ""
+        # Only the broker itself has its loggers, and can try the certificates of its listeners.
+        is_of_listener = any(key.startswith("listener.name.") for key in (*values, *deleted))
+        node = name if resource_type == BROKER_LOGGER or is_of_listener else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
         _check(answer.responses[0], _resource_name(resource_type, name))
 
@@ -253,13 +273,20 @@ class AdminClient:
 
         Each is asked, because the cluster notices only at the end of its session that one is gone.
         """
+        found = await self.registered_brokers()
+        reasons = await asyncio.gather(*(silence_of(one.host, one.port) for one in found))
+        return [
+            replace(one, why_down=_why_down(one.why_down is not None, reason))
+            for one, reason in zip(found, reasons, strict=True)
+        ]
+
+    async def registered_brokers(self) -> list[BrokerState]:
+        """All registered brokers, in the order of their ids, as the cluster knows them; none is asked."""
         fields = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
         answer = await self._client.request(ApiKey.DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, fields)
-        rows = sorted(answer.brokers, key=lambda one: one.broker_id)
-        reasons = await asyncio.gather(*(silence_of(one.host, one.port) for one in rows))
         return [
-            BrokerState(one.broker_id, one.host, one.port, one.rack, _why_down(one.is_fenced, reason))
-            for one, reason in zip(rows, reasons, strict=True)
+            BrokerState(one.broker_id, one.host, one.port, one.rack, _why_down(one.is_fenced, None))
+            for one in sorted(answer.brokers, key=lambda one: one.broker_id)
         ]
 
     async def unregister_broker(self, broker_id: int) -> None:
@@ -395,6 +422,53 @@ class AdminClient:
         deletions = [{"name": user, "mechanism": MECHANISM_NUMBERS[one]} for one in mechanisms]
         await self._alter_scram_credentials(user, {"deletions": deletions, "upsertions": []})
 
+    async def create_token(
+        self, owner: KafkaPrincipal | None, renewers: Sequence[KafkaPrincipal], lifetime_ms: int
+    ) -> TokenRow:
+        """Make a delegation token (KIP-48), for oneself if there is no `owner`; a lifetime of -1 is the longest.
+
+        Raises `RefusedError`.
+        """
+        fields = {
+            "owner_principal_type": None if owner is None else owner.principal_type,
+            "owner_principal_name": None if owner is None else owner.name,
+            "renewers": [_principal_row(one) for one in renewers],
+            "max_lifetime": lifetime_ms,
+        }
+        answer = await self._client.request(ApiKey.CREATE_DELEGATION_TOKEN, _TOKENS_VERSION, fields)
+        _raise_if_refused(answer.error_code, "tokens", None)
+        return _token_row(answer, tuple(map(str, renewers)))
+
+    async def list_tokens(self, owners: Sequence[KafkaPrincipal] | None = None) -> list[TokenRow]:
+        """The delegation tokens that one may see: all, or those of these owners. Raises `RefusedError`."""
+        fields = {"owners": None if owners is None else [_principal_row(one) for one in owners]}
+        answer = await self._client.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, fields)
+        _raise_if_refused(answer.error_code, "tokens", None)
+        return [
+            _token_row(row, tuple(f"{one.principal_type}:{one.principal_name}" for one in row.renewers))
+            for row in answer.tokens
+        ]
+
+    async def renew_token(self, token: TokenRow, period_ms: int) -> int:
+        """Renew a delegation token for this time, -1 for the longest; returns when it expires now, in ms since 1970.
+
+        Raises `RefusedError`.
+        """
+        fields = {"hmac": token.hmac, "renew_period": period_ms}
+        answer = await self._client.request(ApiKey.RENEW_DELEGATION_TOKEN, _TOKEN_CHANGE_VERSION, fields)
+        _raise_if_refused(answer.error_code, f"token {token.token_id}", None)
+        return int(answer.expiry_timestamp)
+
+    async def expire_token(self, token: TokenRow, period_ms: int) -> int:
+        """Let a delegation token expire after this time, -1 for at once; returns when, in ms since 1970.
+
+        Raises `RefusedError`.
+        """
+        fields = {"hmac": token.hmac, "expiry_time_period": period_ms}
+        answer = await self._client.request(ApiKey.EXPIRE_DELEGATION_TOKEN, _TOKEN_CHANGE_VERSION, fields)
+        _raise_if_refused(answer.error_code, f"token {token.token_id}", None)
+        return int(answer.expiry_timestamp)
+
     async def _alter_scram_credentials(self, user: str, fields: Mapping[str, Any]) -> None:
         api = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
         answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
@@ -420,6 +494,23 @@ class AdminClient:
                     f"topic {name}: the change was accepted, and is not visible after {self._client.timeout_s:g} s"
                 )
             await asyncio.sleep(_RETRY_PAUSE_S / 4)
+
+
+def _principal_row(principal: KafkaPrincipal) -> dict[str, str]:
+    return {"principal_type": principal.principal_type, "principal_name": principal.name}
+
+
+def _token_row(row: Any, renewers: tuple[str, ...]) -> TokenRow:
+    return TokenRow(
+        token_id=row.token_id,
+        hmac=bytes(row.hmac),
+        owner=f"{row.principal_type}:{row.principal_name}",
+        requester=f"{row.token_requester_principal_type}:{row.token_requester_principal_name}",
+        renewers=renewers,
+        issued_ms=row.issue_timestamp,
+        expires_ms=row.expiry_timestamp,
+        max_ms=row.max_timestamp,
+    )
 
 
 def _resource_name(resource_type: int, name: str) -> str:

@@ -104,3 +104,15 @@ def no_such_partition(topic: str, partition: int, count: int) -> ClientError:
 def is_retriable(code: int) -> bool:
     """Whether the same request may succeed later."""
     return code in _RETRIABLE
+
+
+class DamagedBatchError(ClientError):
+    """A batch of the leader's copy of a partition is damaged on its disk. `leader` is its node id."""
+
+    def __init__(self, partition: str, leader: int, offset: int, reason: str) -> None:
+        self.partition = partition
+        self.leader = leader
+        super().__init__(
+            f"{partition}: the batch at offset {offset} is damaged in the log of node {leader}: {reason}; if another "
+            f"replica is in sync, stop node {leader}, cut the damage off, and start it: it fetches what is missing"
+        )

@@ -36,9 +36,14 @@ _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
 PROBE_TIMEOUT_S = 1.0
-_NOTICE_AFTER_S = 2.0
+NOTICE_AFTER_S = 2.0
+"""After this time without an answer it is said what is waited for."""
 _ALIVE_TIMEOUT_S = 2.0
 _REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
+TIMES_OUT = "does not answer in time"
+"""Why a node gives no answer that accepts connections: it is paused, hangs, or is overloaded."""
+REFUSES = "refuses the connection"
+"""Why a node gives no answer where nothing listens."""
 
 
 _logger = logging.getLogger("raftwerk.cluster.client")
@@ -130,6 +135,16 @@ class ClusterClient:
             connection.close()
         self._connections.clear()
 
+    def apart(self) -> ClusterClient:
+        """A client of the same cluster with connections of its own, where nothing waits for earlier answers."""
+        return ClusterClient(
+            bootstrap_text(self.bootstrap),
+            client_id=self.client_id,
+            timeout_s=self.timeout_s,
+            probe_timeout_s=self._probe_timeout_s,
+            login=self._login,
+        )
+
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The brokers and these topics, or all topics for None. An unknown topic is left out."""
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
@@ -176,16 +191,16 @@ class ClusterClient:
     @contextmanager
     def _notice(self, host: str, port: int) -> Iterator[None]:
         """Say what is waited for, if it takes long and will take as long again; once for all brokers."""
-        if self.timeout_s < 2 * _NOTICE_AFTER_S or self._has_told:
+        if self.timeout_s < 2 * NOTICE_AFTER_S or self._has_told:
             yield
             return
 
         def tell() -> None:
             self._has_told = True
             text = "%s:%d has not answered for %g s; waiting for up to %g s"
-            _logger.warning(text, host, port, _NOTICE_AFTER_S, self.timeout_s)
+            _logger.warning(text, host, port, NOTICE_AFTER_S, self.timeout_s)
 
-        timer = asyncio.get_running_loop().call_later(_NOTICE_AFTER_S, tell)
+        timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, tell)
         try:
             yield
         finally:
@@ -255,6 +270,11 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return [_parse_address(entry.strip()) for entry in text.split(",")]
 
 
+def bootstrap_text(pairs: Iterable[tuple[str, int]]) -> str:
+    """The text that `parse_bootstrap` understands."""
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
+
+
 def _parse_address(entry: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s/\[\]:]+))(?::([0-9]{1,5}))?", entry)
     if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
@@ -279,12 +299,12 @@ def no_answer_reason(error: Exception) -> str:
     if failure is not None:
         return failure
     if isinstance(error, TimeoutError | RequestTimedOutError):
-        return "does not answer in time"
+        return TIMES_OUT
     if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
         is_malformed = isinstance(error.__cause__, WireFormatError)
         return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
     reason = os_reason(error) if isinstance(error, OSError) else str(error)
-    return "refuses the connection" if reason == _REFUSED else f"does not answer: {reason}"
+    return REFUSES if reason == _REFUSED else f"does not answer: {reason}"
 
 
 def _cluster_view(answer: Struct) -> ClusterView:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -11,8 +13,8 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.records import AbortedTransactions, CorruptBatchError, Record, iter_headers, iter_records, verify_crc
-from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView
+from .client_errors import ClientError, DamagedBatchError, RefusedError, is_retriable, no_such_partition
+from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -20,6 +22,7 @@ _LIST_OFFSETS_VERSION = 7
 _FETCH_VERSION = 12
 _RETRY_PAUSE_S = 0.1
 _MAX_BYTES = 8 * 1024 * 1024
+_logger = logging.getLogger("raftwerk.cluster.client")
 _FURTHER_BACK = 4
 """By how much more of a partition is read when it has not as many records as are looked for."""
 
@@ -56,6 +59,7 @@ class Consumer:
         self._view: TopicView | None = None
         self._damage: ClientError | None = None
         """What is wrong with a batch that was met."""
+        self._unanswered_since: float | None = None
 
     async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
         """Assign partitions (default: all) and begin at `EARLIEST`, `LATEST` or an offset."""
@@ -192,8 +196,19 @@ class Consumer:
             self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         except RefusedError:
             raise
-        except ClientError:
+        except ClientError as error:
+            self.on_no_answer(error)
             return
+        self._unanswered_since = None
+
+    def on_no_answer(self, error: ClientError) -> None:
+        """Say that no broker answers, and why, once this has lasted for some seconds."""
+        now = asyncio.get_running_loop().time()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        elif now - self._unanswered_since >= NOTICE_AFTER_S:
+            self._unanswered_since = math.inf
+            _logger.warning("%s; asking again until one does", error)
 
     async def _list_offsets(
         self, leader: int, partitions: list[int], timestamp: int, isolation_level: int
@@ -286,7 +301,5 @@ class Consumer:
             self._damage = self._damaged(partition, error)
 
     def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
-        return ClientError(
-            f"{self.topic}-{partition}: the batch at offset {self.positions[partition]} is damaged: {error}; "
-            "raftwerk log verify says which node's copy is, and raftwerk log repair cuts it off where others are sound"
-        )
+        leader = -1 if self._view is None else self._view.partitions[partition].leader
+        return DamagedBatchError(f"{self.topic}-{partition}", leader, self.positions[partition], str(error))

@@ -170,11 +170,23 @@ _SENTENCES = {
         "the partition is being moved",
         "raftwerk partitions reassignments shows the moves, partitions cancel ends one",
     ),
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: ("the cluster has no delegation tokens", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "the cluster has no delegation tokens",
+        "delegation.token.secret.key in the settings of all nodes turns them on",
+    ),
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: ("there is no such delegation token", _ASK_OPERATOR),
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: ("the delegation token is another's", _ASK_OPERATOR),
-    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ("delegation tokens may not be asked for here", _ASK_OPERATOR),
-    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: ("you may not use this delegation token", _ASK_OPERATOR),
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (
+        "the delegation token is another's",
+        "only its owner and its renewers may change it",
+    ),
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
+        "delegation tokens are for who has logged in, and not by a token",
+        "use a --command-config with a user's name and password, or a client certificate",
+    ),
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
+        "you may not make tokens for that owner",
+        "somebody has to allow you CreateTokens on that user",
+    ),
     ErrorCode.DELEGATION_TOKEN_EXPIRED: ("the delegation token has expired", "ask for another"),
     ErrorCode.INVALID_PRINCIPAL_TYPE: ("the type of the principal is unknown", _ASK_OPERATOR),
     ErrorCode.NON_EMPTY_GROUP: (

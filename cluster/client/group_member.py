@@ -100,7 +100,8 @@ class GroupMember:
                 await self._heartbeat()
         except RefusedError:
             raise
-        except ClientError:  # no broker answers for the moment
+        except ClientError as error:  # no broker answers for the moment
+            self._consumer.on_no_answer(error)
             await asyncio.sleep(_RETRY_PAUSE_S)
         if not self._consumer.positions:
             await asyncio.sleep(_RETRY_PAUSE_S)

@@ -15,12 +15,13 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
 from .client_errors import Address, ClientError, RefusedError, UnreachableError
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason, silence_of
+from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason, parse_bootstrap, silence_of
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 _TEMPORARY = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 _AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
+_CONTROLLERS_KEY = "controller.quorum.bootstrap.servers"
 _PAUSE_S = 0.1
 SILENT_VOTER_MS = 3_000
 """A voter fetches at least twice a second; one that has not for this long is down or cut off."""
@@ -57,6 +58,15 @@ class QuorumView:
         """The replicas that vote."""
         return [replica for replica in self.replicas if replica.is_voter]
 
+    def has_majority(self, down: Sequence[DownVoter]) -> bool:
+        """Whether the leader and the voters that are not down are a majority."""
+        return 2 * len(down) < len(self.voters)
+
+    def is_late(self, one: QuorumReplica) -> bool:
+        """Whether a replica, not the leader, has not fetched for so long that it has to be asked."""
+        silent_ms = self.silent_ms(one)
+        return one.node_id != self.leader_id and (silent_ms is None or silent_ms >= _PROBED_MS)
+
     def silent_ms(self, one: QuorumReplica) -> int | None:
         """For how long a replica has not fetched, by the leader's clock; None if it never has."""
         return None if one.last_fetch_ms < 0 else _now_ms(self) - one.last_fetch_ms
@@ -77,10 +87,27 @@ class SilentVoter:
         return f"has not fetched from the quorum's leader for {self.silent_ms / 1000:.0f} s"
 
 
-class NoLeaderError(ClientError):
-    """No leader of the quorum answers. `silent` has the voters that do not answer, each with its address and why."""
+@dataclass(frozen=True, slots=True)
+class DownVoter:
+    """A voter that does not answer at `address` (`host:port`); `why` follows its name."""
 
-    def __init__(self, text: str, silent: Mapping[int, str]) -> None:
+    node_id: int
+    address: str
+    why: str
+
+    @property
+    def since(self) -> str:
+        """Why it is silent, and where it was asked, in words that follow its name."""
+        return f"{self.why} ({self.address})"
+
+    def __str__(self) -> str:
+        return f"{self.node_id} ({self.address}) {self.why}"
+
+
+class NoLeaderError(ClientError):
+    """No leader of the quorum answers. `silent` has the voters that do not answer."""
+
+    def __init__(self, text: str, silent: Sequence[DownVoter]) -> None:
         super().__init__(text)
         self.silent = silent
 
@@ -142,27 +169,49 @@ class QuorumClient:
             found = silent_in(await self.describe())
         return found
 
-    async def down_voters(self, view: QuorumView) -> dict[int, str]:
-        """The voters that have not fetched of late and do not answer: their addresses, and why."""
-        late = {
-            one.node_id: view.endpoints[one.node_id]
-            for one in view.voters
-            if one.node_id != view.leader_id
-            and one.node_id in view.endpoints
-            and ((silent_ms := view.silent_ms(one)) is None or silent_ms >= _PROBED_MS)
-        }
-        _, silent = await _asked(late)
-        return silent
+    async def down_voters(self, view: QuorumView, *, are_all_asked: bool = False) -> list[DownVoter]:
+        """The voters that have not fetched of late and do not answer.
+
+        With `are_all_asked` also those that fetched a moment ago, do not answer, and have not fetched a second later: a
+        voter that fetches runs, even if it cannot be reached from here.
+        """
+        late = {one.node_id for one in view.voters if view.is_late(one)}
+        asked = {one.node_id for one in view.voters if one.node_id != view.leader_id} if are_all_asked else late
+        _, silent = await _asked({one: at for one, at in view.endpoints.items() if one in asked})
+        if all(one.node_id in late for one in silent):
+            return silent
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        before, after = (
+            {one.node_id: one.last_fetch_ms for one in seen.voters} for seen in (view, await self.describe())
+        )
+        return [one for one in silent if one.node_id in late or before[one.node_id] == after.get(one.node_id)]
 
     async def no_leader(self) -> NoLeaderError:
         """What to say where brokers know of no leader, after its known voters were asked."""
-        if self._controllers:
-            return await _no_leader(self._controllers)
+        voters = self._controllers or await self._voters_of_settings()
+        if voters:
+            return await _no_leader(voters)
         return NoLeaderError(
             "the quorum has no leader that the brokers reach: a majority of the controllers must run and reach each "
             "other; raftwerk quorum --bootstrap-controller HOST:PORT says which of them answer",
-            {},
+            (),
         )
+
+    async def _voters_of_settings(self) -> Mapping[int, Address]:
+        """The voters as a controller knows them that the settings of a broker name; empty if none can be asked."""
+        if self._at_controllers:
+            return {}
+        async with self._client.apart() as client:
+            for address in await _listed_controllers(client):
+                try:
+                    answer = await client.request_at(
+                        address, ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS}
+                    )
+                except NO_ANSWER:
+                    continue
+                if found := _endpoints(answer):
+                    return found
+        return {}
 
     async def add_voter(self, voter: Voter, cluster_id: str | None = None) -> None:
         """Make a controller that follows the quorum a voter; returns when the change is committed."""
@@ -239,6 +288,22 @@ class QuorumClient:
         return await self._client.request_at(endpoint, api, version, fields)
 
 
+async def _listed_controllers(client: ClusterClient) -> list[Address]:
+    """The addresses of `controller.quorum.bootstrap.servers` at the first broker that tells them."""
+    try:
+        brokers = (await client.metadata(())).brokers
+    except ClientError:
+        return []
+    for broker in brokers:
+        try:
+            settings = await AdminClient(client).describe_configs(BROKER, str(broker.node_id), everything=True)
+            listed = next((one.value for one in settings if one.name == _CONTROLLERS_KEY), None)
+            return parse_bootstrap(listed) if listed else []
+        except (ClientError, *NO_ANSWER):
+            continue
+    return []
+
+
 def silent_in(view: QuorumView) -> list[SilentVoter]:
     """The voters that do not fetch, by one answer of the leader, which reports its own time for itself."""
     found = []
@@ -262,21 +327,20 @@ def _knows_no_leader(answer: Struct) -> bool:
 async def _no_leader(voters: Mapping[int, Address]) -> NoLeaderError:
     """What to say where no leader is known: which of the voters answer, and why the others do not."""
     answering, silent = await _asked(voters)
-    of = f"of its voters {', '.join(answering.values()) or 'none'} answer{'s' if len(answering) == 1 else ''}"
+    of = f"of its voters {', '.join(answering) or 'none'} answer{'s' if len(answering) == 1 else ''}"
     way_out = "a majority of the voters must run and reach each other"
-    return NoLeaderError(f"the quorum has no leader: {'; '.join([of, *silent.values()])}; {way_out}", silent)
+    return NoLeaderError(f"the quorum has no leader: {'; '.join([of, *map(str, silent)])}; {way_out}", silent)
 
 
-async def _asked(voters: Mapping[int, Address]) -> tuple[dict[int, str], dict[int, str]]:
-    """The voters that answer, with their addresses, and those that do not, with their addresses and why."""
+async def _asked(voters: Mapping[int, Address]) -> tuple[list[str], list[DownVoter]]:
+    """The voters that answer, by id and address, and those that do not."""
     reasons = await asyncio.gather(*(silence_of(*at) for at in voters.values()))
-    answering, silent = {}, {}
+    answering, silent = [], []
     for (node_id, (host, port)), reason in zip(voters.items(), reasons, strict=True):
-        name = f"{node_id} ({host}:{port})"
         if reason is None:
-            answering[node_id] = name
+            answering.append(f"{node_id} ({host}:{port})")
         else:
-            silent[node_id] = f"{name} {reason}"
+            silent.append(DownVoter(node_id, f"{host}:{port}", reason))
     return answering, silent
 
 

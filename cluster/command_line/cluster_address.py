@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -45,6 +46,15 @@ class ClusterAddress:
     """The controllers of a local cluster, by their node ids."""
 
     @property
+    def local_options(self) -> str | None:
+        """What a command about single nodes needs behind it to find this local cluster; None if it is not local."""
+        if self.directory is None or not self.is_explicit:
+            return None if self.directory is None else ""
+        path = os.path.abspath(self.directory)
+        is_named = os.path.dirname(path) == os.path.abspath(state_dir())
+        return f" --name {os.path.basename(path)}" if is_named else f" -d {shlex.quote(path)}"
+
+    @property
     def advice(self) -> str:
         """Where the address came from, and what to do when nobody answers there."""
         return f"the address is from {self.origin}: {self.way_out}"
@@ -78,13 +88,15 @@ def find_address(
 def normal_bootstrap(text: str) -> str:
     """`host:port,host:port` of a list in which ports may be missing. Raises `AddressError`."""
     from ..client.client_errors import ClientError
-    from ..client.cluster_client import parse_bootstrap  # here, so that a command without a client starts quickly
+    from ..client.cluster_client import (
+        bootstrap_text,
+        parse_bootstrap,
+    )  # here, so that a command without a client starts quickly
 
     try:
-        pairs = parse_bootstrap(text)
+        return bootstrap_text(parse_bootstrap(text))
     except ClientError as error:
         raise AddressError(str(error)) from None
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
 
 
 def state_dir() -> str:

@@ -113,7 +113,7 @@ class Command(click.Command):
             left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if error.option_name not in self.hints:
-                raise
+                raise _shown_ones_only(error, self.get_params(ctx)) from None
             ctx.fail(f"There is no option {error.option_name!r}: {self.hints[error.option_name]}")
         except click.BadParameter as error:
             if error.param is None or isinstance(error, click.MissingParameter):
@@ -135,14 +135,24 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands with `aliases`, other names by the names they stand for. A mistyped name gets suggestions."""
+    """A group of commands with `aliases`, other names by the names they stand for. A mistyped name gets suggestions.
+
+    `hints` are names that people may try, and what there is here instead.
+    """
 
     command_class = Command
     group_class = type
 
-    def __init__(self, *args: Any, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        aliases: Mapping[str, str] | None = None,
+        hints: Mapping[str, str] | None = None,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
         self.aliases = dict(aliases or {})
+        self.hints = dict(hints or {})
         _show_numbers_as_n(self.params)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -154,7 +164,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; a usage error that suggests similar names when there is none."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command {args[0]!r}.{self._suggestion(ctx, args[0])}")
+            hint = f" {self.hints[args[0]]}" if args[0] in self.hints else self._suggestion(ctx, args[0])
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -165,6 +176,7 @@ class Group(click.Group):
             name = error.option_name.lstrip("-")
             if self.get_command(ctx, name) is not None:
                 ctx.fail(f"There is no option {error.option_name!r}, but a command: {ctx.command_path} {name} --help")
+            error = _shown_ones_only(error, self.get_params(ctx))
             hint = f"Options of a command stand behind it: {ctx.command_path} COMMAND {error.option_name}"
             ctx.fail(f"{error.format_message()} {hint}")
 
@@ -183,6 +195,17 @@ class Group(click.Group):
     def _suggestion(self, ctx: click.Context, wrong: str) -> str:
         known = {name: name for name in self.list_commands(ctx)} | self.aliases
         return suggestion(wrong, known) or f" {ctx.command_path} --help lists them."
+
+
+def _shown_ones_only(error: click.NoSuchOption, parameters: Sequence[click.Parameter]) -> click.NoSuchOption:
+    """The error with suggestions that the help shows: for an alias the option that it stands for."""
+    shown: dict[str, str] = {}
+    for one in parameters:
+        if isinstance(one, click.Option) and not one.hidden:
+            shown |= {name: name for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
+            shown |= dict.fromkeys(getattr(one, "aliases", ()), max(one.opts, key=len))
+    told = f"No such option {error.option_name!r}.{suggestion(error.option_name, shown)}"
+    return click.NoSuchOption(error.option_name, told, ctx=error.ctx)
 
 
 def suggestion(wrong: str, known: Mapping[str, str]) -> str:

@@ -14,21 +14,25 @@ from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
+from ..client.admin_client import AdminClient
 from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
 from ..client.cluster_client import (
     CURRENT_LOGIN,
     NO_ANSWER,
+    REFUSES,
+    TIMES_OUT,
     ClusterClient,
     ClusterView,
     no_answer_reason,
     parse_bootstrap,
 )
 from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from ..client.quorum_client import SILENT_VOTER_MS, NoLeaderError, QuorumClient, SilentVoter
+from ..client.quorum_client import SILENT_VOTER_MS, DownVoter, NoLeaderError, QuorumClient, SilentVoter
 from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
+from .silent_nodes import NONE_SILENT, BrokerSilence, bring_back
 
 _TIMEOUT_S = 3.0
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
@@ -37,6 +41,7 @@ LONG_OPEN_MS = 60_000
 """How long a transaction may be open before it is reported."""
 _NAMED_PARTITIONS = 5
 _CLOCK_OFF_MS = 5_000
+_IF_RUNNING = "; if that runs, its port is not published here, or advertised.listeners is wrong"
 
 Apis: TypeAlias = frozenset[tuple[int, int, int]]
 """The key, lowest and highest version of every API that a broker serves."""
@@ -59,56 +64,76 @@ class LeaderlessPartition:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What was found at an address: how it went on, after the address, and the APIs that are served there, if any."""
+    """What was found at an address: how it went on, after the address, and the APIs that are served there, if any.
+
+    `why` is why a node there is silent: `REFUSES`, `TIMES_OUT` or something else.
+    """
 
     told: str
     level: str = FAILURE
     way_out: str = ""
     apis: Apis | None = None
+    why: str = ""
 
 
 async def examine_cluster(
     bootstrap: str,
     way_out: str = "start the cluster with raftwerk up",
     controllers: Mapping[int, Address] = MappingProxyType({}),
+    local_options: str | None = None,
 ) -> list[Finding]:
     """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
     `way_out` is the remedy when no broker answers. `controllers` are those that are known without asking.
+    `local_options` is what commands about single nodes need behind them if the cluster is local.
     """
     asked = parse_bootstrap(bootstrap)
     reached = dict(zip(asked, await asyncio.gather(*(_reach(*at) for at in asked)), strict=True))
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
-            view = await client.metadata()
+            addresses = await _broker_addresses(client)
         except ClientError as error:
             return await _unreachable([*_bootstrap_addresses(reached)], error, way_out)
-        addresses = {one.node_id: (one.host, one.port) for one in view.brokers}
         others = [at for at in addresses.values() if at not in reached]
         reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
         not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
         found = [*_bootstrap_addresses(not_brokers)]
-        found += _advertised({(one, at): reached[at] for one, at in addresses.items()})
+        found += _advertised({(one, at): reached[at] for one, at in addresses.items()}, local_options)
         apis = {one: reached[at].apis for one, at in addresses.items()}
         served = {one: answer for one, answer in apis.items() if answer is not None}
-        silent = [one for one in addresses if one not in served]
+        silent = {one: reached[at].why for one, at in addresses.items() if one not in served}
         found += _versions(served)
-        is_led, of_quorum = await _controller(bootstrap, controllers)
+        is_led, of_quorum = await _controller(bootstrap, controllers, local_options)
         found += of_quorum
         found += await _controller_listeners(client) if is_led else [_stale()]
-        found += [*_unled(view, silent), *_leaderless(await _leaderless_partitions(client, view), served)]
+        try:  # what was asked above took time: a node that is silent may have lost what it led
+            view = await client.metadata()
+        except ClientError as error:
+            return [*found, Finding(FAILURE, str(error), way_out)]
+        silence = BrokerSilence(silent, bring_back("broker", silent, local_options), is_led)
+        found += [*_unled(view, silence), *_leaderless(await _leaderless_partitions(client, view), served)]
         seen = _in_sync_without(view, silent)
-        found += _partitions(seen, silent)
+        found += _partitions(seen, silence)
         try:
             found += _min_isr(seen, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
         if silent:
-            who = f"broker {silent[0]} does" if len(silent) == 1 else f"brokers {ids(silent)} do"
+            who = f"broker {ids(silent)} does" if len(silent) == 1 else f"brokers {ids(silent)} do"
             found.append(Finding(WARNING, f"whether transactions hang cannot be seen while {who} not answer"))
         else:
             found += [await _hanging_transactions(client, view), *await _long_transactions(client)]
     return found
+
+
+async def _broker_addresses(client: ClusterClient) -> dict[int, Address]:
+    """Where the registered brokers say that they are, the fenced ones, too."""
+    found = {one.node_id: (one.host, one.port) for one in (await client.metadata(())).brokers}
+    try:
+        registered = await AdminClient(client).registered_brokers()
+    except (ClientError, *NO_ANSWER):
+        return found
+    return found | {one.node_id: (one.host, one.port) for one in registered}
 
 
 async def _unreachable(found: list[Finding], error: ClientError, way_out: str) -> list[Finding]:
@@ -127,16 +152,19 @@ def _bootstrap_addresses(reached: Mapping[Address, Reached]) -> Iterator[Finding
         yield Finding(one.level, f"bootstrap address {host}:{port}: {one.told}", one.way_out)
 
 
-def _advertised(reached: Mapping[tuple[int, Address], Reached]) -> Iterator[Finding]:
+def _advertised(reached: Mapping[tuple[int, Address], Reached], local_options: str | None) -> Iterator[Finding]:
     """What was found where brokers say that they are; brokers of which the same is to be said have one line."""
-    alike: dict[tuple[str, str, str], list[tuple[int, Address]]] = {}
+    alike: dict[tuple[str, str, str, str], list[tuple[int, Address]]] = {}
     for broker, one in reached.items():
-        alike.setdefault((one.level, one.told, one.way_out), []).append(broker)
-    for (level, told, way_out), brokers in alike.items():
+        alike.setdefault((one.level, one.told, one.way_out, one.why), []).append(broker)
+    for (level, told, way_out, why), brokers in alike.items():
         at = ", ".join(f"{host}:{port}" for _, (host, port) in brokers)
         who = f"broker {brokers[0][0]} advertises itself as {at}"
         if len(brokers) > 1:
             who = f"brokers {ids(one for one, _ in brokers)} advertise themselves as {at}"
+        if why in (REFUSES, TIMES_OUT):
+            found = bring_back("broker", {one: why for one, _ in brokers}, local_options)
+            way_out = f"{found}{_IF_RUNNING if why == REFUSES and local_options is None else ''}"
         yield Finding(level, f"{who}: {told}", way_out)
 
 
@@ -152,8 +180,8 @@ async def _reach(host: str, port: int) -> Reached:
         )
         return Reached(f"the name {host} does not resolve on this machine", way_out=way_out)
     except ConnectionRefusedError:
-        way_out = "start the node; if it is running, its port is not published here, or advertised.listeners is wrong"
-        return Reached("nothing listens there, as seen from this machine", way_out=way_out)
+        told = "nothing listens there, as seen from this machine"
+        return Reached(told, way_out=f"start the node{_IF_RUNNING}", why=REFUSES)
     except OSError as error:
         in_login = login_way_out(error)
         if in_login is not None:
@@ -179,7 +207,9 @@ async def _no_answer(host: str, port: int, error: Exception) -> Reached:
             "the process is paused, hangs or is overloaded: raftwerk status shows the first, raftwerk kill N --signal "
             "CONT ends it; its log shows the others"
         )
-        return Reached(f"accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out=way_out)
+        return Reached(
+            f"accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out=way_out, why=TIMES_OUT
+        )
     return Reached(no_answer_reason(error), way_out="does the port belong to another service?")
 
 
@@ -196,16 +226,20 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
         yield Finding(OK, f"Kafka's APIs have the same versions on {counted(len(served), 'broker')}")
 
 
-async def _controller(bootstrap: str, controllers: Mapping[int, Address]) -> tuple[bool, list[Finding]]:
+async def _controller(
+    bootstrap: str, controllers: Mapping[int, Address], local_options: str | None
+) -> tuple[bool, list[Finding]]:
     """Whether a controller is active that a majority follows, and whether its clock agrees with this machine's.
 
     The connections are not those of other requests, which would wait behind one that no controller answers.
     """
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
-        return await _controller_by(client, controllers)
+        return await _controller_by(client, controllers, local_options)
 
 
-async def _controller_by(client: ClusterClient, controllers: Mapping[int, Address]) -> tuple[bool, list[Finding]]:
+async def _controller_by(
+    client: ClusterClient, controllers: Mapping[int, Address], local_options: str | None
+) -> tuple[bool, list[Finding]]:
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     quorum = QuorumClient(client, controllers=controllers)
     clock = SystemClock()
@@ -218,7 +252,7 @@ async def _controller_by(client: ClusterClient, controllers: Mapping[int, Addres
     answered_ms = clock.wall_ms()
     row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
     if row is None or row.error_code or row.leader_id < 0:
-        return False, [_no_controller((await quorum.no_leader()).silent)]
+        return False, [_no_controller((await quorum.no_leader()).silent, local_options)]
     replicas = (*row.current_voters, *row.observers)
     reported_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
     found = [Finding(OK, f"node {row.leader_id} is the active controller")]
@@ -226,24 +260,28 @@ async def _controller_by(client: ClusterClient, controllers: Mapping[int, Addres
         found.append(_clock(row.leader_id, reported_ms, asked_ms, answered_ms))
     try:
         view = await quorum.describe()
-        down = await quorum.down_voters(view)
-        if 2 * len(down) >= len(view.voters):
-            return False, [_no_controller(down)]
-        return True, [*found, *_voters(len(row.current_voters), await quorum.silent_voters())]
     except NoLeaderError as error:
-        return False, [_no_controller(error.silent)]
+        return False, [_no_controller(error.silent, local_options)]
     except (ClientError, *NO_ANSWER):
         return True, found
+    try:
+        down = await quorum.down_voters(view, are_all_asked=True)
+        late = await quorum.silent_voters() if view.has_majority(down) else []
+    except (ClientError, *NO_ANSWER):  # it led a moment ago
+        return False, [_no_controller((await quorum.no_leader()).silent, local_options)]
+    if not view.has_majority(down):
+        return False, [_no_controller(down, local_options)]
+    return True, [*found, *_voters(len(row.current_voters), late, down, local_options)]
 
 
-def _no_controller(silent: Mapping[int, str]) -> Finding:
+def _no_controller(silent: Sequence[DownVoter], local_options: str | None) -> Finding:
     """There is no majority, or there soon will be none: a leader gives up when no majority has fetched for a while."""
     what = "no controller is active: topics and leaders cannot change"
     if not silent:
         way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
         return Finding(FAILURE, what, way_out)
-    way_out = f"start the nodes {ids(silent)}" if len(silent) > 1 else f"start node {ids(silent)}"
-    down = ", ".join(f"voter {one}" for one in silent.values())
+    way_out = bring_back("node", {one.node_id: one.why for one in silent}, local_options)
+    down = ", ".join(f"voter {one}" for one in silent)
     return Finding(FAILURE, f"{what}; {down}", f"{way_out}: a majority of the voters must run")
 
 
@@ -252,16 +290,31 @@ def _stale() -> Finding:
     return Finding(WARNING, "what follows is the last known metadata: only an active controller changes it")
 
 
-def _voters(count: int, silent: Sequence[SilentVoter]) -> Iterator[Finding]:
-    """Report voters of the quorum that are down or have never joined. They count for the majority all the same."""
-    for one in silent:
-        spare = (count - 1) // 2 - len(silent)
-        more = f"{spare} more may fail" if spare > 0 else "if one more fails, topics and leaders cannot change"
-        way_out = (
-            f"start controller {one.node_id}; if it is gone for good, raftwerk quorum remove-controller {one.node_id} "
-            "takes it out of the quorum"
-        )
-        yield Finding(WARNING, f"controller {one.node_id}, a voter of the quorum, {one.since}: {more}", way_out)
+def _voters(
+    count: int, late: Sequence[SilentVoter], down: Sequence[DownVoter] = (), local_options: str | None = None
+) -> Iterator[Finding]:
+    """Report voters of the quorum that are down or have never joined. They count for the majority all the same.
+
+    The `late` do not fetch, the `down` do not answer either.
+    """
+    silent = {one.node_id: one.since for one in late}
+    silent |= {one.node_id: one.since for one in down}
+    whys = {one.node_id: one.why for one in down}
+    spare = (count - 1) // 2 - len(silent)
+    more = f"{spare} more may fail" if spare > 0 else "if one more fails, topics and leaders cannot change"
+    for node_id, told in silent.items():
+        gone = f"raftwerk quorum remove-controller {node_id} takes it out of the quorum"
+        if node_id in whys:
+            way_out = (
+                f"{bring_back('controller', {node_id: whys[node_id]}, local_options)}; if it is gone for good, {gone}"
+            )
+        else:
+            way_out = (
+                f"start controller {node_id}; if it is gone for good, {gone}; if its process runs, it is paused, hangs "
+                f"or is cut off (raftwerk status shows a paused one, raftwerk kill {node_id} --signal "
+                f"CONT{local_options or ''} wakes it)"
+            )
+        yield Finding(WARNING, f"controller {node_id}, a voter of the quorum, {told}: {more}", way_out)
     if not silent:
         all_follow = f"all {count} voters of the quorum have followed it within {SILENT_VOTER_MS // 1000} s"
         yield Finding(OK, all_follow if count > 1 else "the quorum has one voter")
@@ -294,20 +347,23 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
 
 
-def _unled(view: ClusterView, silent: Collection[int]) -> Iterator[Finding]:
+def _unled(view: ClusterView, silence: BrokerSilence) -> Iterator[Finding]:
     """Report partitions that metadata gives to leaders that do not answer."""
     found = [
         (f"{topic.name}-{one.partition} (broker {one.leader})", one.leader)
         for topic in view.topics
         for one in topic.partitions
-        if one.leader in silent
+        if one.leader in silence.why
     ]
     if found:
         are = "is" if len(found) == 1 else "are"
         what = f"{counted(len(found), 'partition')} {are} offline, since the leader does not answer"
-        leaders = sorted({leader for _, leader in found})
-        who = f"broker {leaders[0]}" if len(leaders) == 1 else f"brokers {ids(leaders)}"
-        way_out = f"make {who} answer; an active controller lets other replicas lead that are in sync"
+        way_out = f"{silence.way_out}; only an active controller lets other replicas lead"
+        if silence.is_led:
+            way_out = (
+                "within broker.session.timeout.ms (9 s by default) the controller lets other replicas lead that are in "
+                f"sync; {silence.way_out}"
+            )
         yield Finding(FAILURE, f"{what}: {some([name for name, _ in found])}", way_out)
 
 
@@ -403,7 +459,7 @@ def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
     return f"as the last resort, {command} makes a live replica the leader: acked records that it lacks are lost"
 
 
-def _partitions(view: ClusterView, silent: Collection[int] = ()) -> Iterator[Finding]:
+def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iterator[Finding]:
     behind = []
     missing: set[int] = set()
     count = 0
@@ -422,8 +478,8 @@ def _partitions(view: ClusterView, silent: Collection[int] = ()) -> Iterator[Fin
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
             "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
-        if missing.issubset(silent):
-            way_out = f"start broker{'s' * (len(missing) > 1)} {ids(sorted(missing))}"
+        if missing.issubset(silence.why):
+            way_out = silence.way_out
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
         yield Finding(WARNING, f"{what}: {some(behind)}", way_out)
     if has_leaders and not behind:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -136,8 +137,11 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
 
 
-def examine_local_logs(directory: str) -> list[Finding]:
-    """Report damaged logs of the nodes of a local cluster, running or not, and which nodes have sound replicas."""
+def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]:
+    """Report damaged logs of the nodes of a local cluster, running or not, and which nodes have sound replicas.
+
+    `local_options` is what commands about single nodes need behind them to find this cluster.
+    """
     found: list[Finding] = []
     directories: dict[int, tuple[str, ...]] = {}
     for node in load_plan(directory).nodes:
@@ -151,18 +155,30 @@ def examine_local_logs(directory: str) -> list[Finding]:
             directories[node.node_id] = config.all_dirs
     for node_id, paths in directories.items():
         others = {other: there for other, there in directories.items() if other != node_id}
-        found += [one for path in paths for one in _damage(path, others)]
+        found += [one for path in paths for one in _damage(path, others, LocalNode(node_id, local_options))]
     return found
 
 
-def _sound_at(tp: TopicPartition, others: Mapping[int, Sequence[str]]) -> str:
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """A node of a local cluster, and what commands about it need behind them to find the cluster."""
+
+    node_id: int
+    local_options: str
+
+    def around(self, command: str) -> str:
+        """The commands that do this while the node is stopped."""
+        target = f"{self.node_id}{self.local_options}"
+        return f"raftwerk stop {target}; {command}; raftwerk start {target}"
+
+
+def _sound_at(tp: TopicPartition, others: Mapping[int, Sequence[str]]) -> list[int]:
     """Which of the other nodes of this machine have a replica that is not known to be damaged."""
-    sound = [
+    return [
         node_id
         for node_id, paths in others.items()
         if any(os.path.isdir(os.path.join(path, str(tp))) and tp not in _damaged(path) for path in paths)
     ]
-    return f"sound on node {' and '.join(map(str, sound))}" if sound else "no other replica is sound"
 
 
 def _damaged(path: str) -> dict[TopicPartition, int]:
@@ -173,7 +189,9 @@ def _damaged(path: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def _damage(path: str, others: Mapping[int, Sequence[str]] = MappingProxyType({})) -> Iterator[Finding]:
+def _damage(
+    path: str, others: Mapping[int, Sequence[str]] = MappingProxyType({}), node: LocalNode | None = None
+) -> Iterator[Finding]:
     """Report logs that a node has found damaged, by its file in the log directory.
 
     `others` are the directories of other nodes on this machine.
@@ -186,11 +204,32 @@ def _damage(path: str, others: Mapping[int, Sequence[str]] = MappingProxyType({}
             "stop it, empty its log directory, format it again and start it"
         )
         yield Finding(FAILURE, f"{path}: the metadata log is damaged from offset {metadata_from} on", way_out)
-    if found:
-        where = {tp: f" ({_sound_at(tp, others)})" if others else "" for tp in found}
-        names = some([f"{tp} from offset {offset} on{where[tp]}" for tp, offset in found.items()])
-        way_out = (
+    sound = {tp: _sound_at(tp, others) for tp in found}
+    who = path if node is None else f"node {node.node_id}, {path}"
+    for is_mendable in (True, False):
+        of = {tp: offset for tp, offset in found.items() if bool(sound[tp]) == is_mendable}
+        if not of:
+            continue
+        names = []
+        for tp, offset in of.items():
+            at = f"sound on node {' and '.join(map(str, sound[tp]))}" if is_mendable else "no other replica is sound"
+            names.append(f"{tp} from offset {offset} on{f' ({at})' if others else ''}")
+        what = f"{who}: {counted(len(of), 'log')} damaged on the disk: {some(names)}"
+        yield Finding(FAILURE, what, _mending(path, of, node, is_mendable=is_mendable))
+
+
+def _mending(path: str, damaged: Iterable[TopicPartition], node: LocalNode | None, *, is_mendable: bool) -> str:
+    """How damaged logs in the log directory `path` are mended; `is_mendable`: another node here has a sound replica."""
+    if node is None:
+        return (
             "the node mends them from other replicas; where there is none, restore a copy, or remove the damaged"
             " segments (raftwerk log verify, raftwerk log repair); replace the disk if it happens again"
         )
-        yield Finding(FAILURE, f"{path}: {counted(len(found), 'log')} damaged on the disk: {names}", way_out)
+    if is_mendable:
+        directories = shlex.join(os.path.join(path, str(tp)) for tp in damaged)
+        return (
+            "the node mends them from the sound replicas while it runs; if that does not happen, let it fetch them "
+            f"again: {node.around(f'rm -r {directories}')}"
+        )
+    repair = node.around(f"raftwerk log repair {shlex.quote(path)} --execute")
+    return f"restore a copy, or cut off what is damaged: {repair}; replace the disk if it happens again"

@@ -80,6 +80,7 @@ import asyncio
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.helpers import create_ssl_context
 
 HERE = Path(__file__).resolve().parent
@@ -94,6 +95,10 @@ SETTINGS = {
 
 async def main():
     secure = create_ssl_context(cafile=str(HERE / "ca.crt"))
+    admin = AIOKafkaAdminClient(ssl_context=secure, **SETTINGS)
+    await admin.start()
+    await admin.create_topics([NewTopic("example-aiokafka", 1, 1)])  # leaves it as it is if it is there
+    await admin.close()
     async with AIOKafkaProducer(ssl_context=secure, **SETTINGS) as producer:
         await producer.send_and_wait("example-aiokafka", b"hello")
     consumer = AIOKafkaConsumer("example-aiokafka", auto_offset_reset="earliest", ssl_context=secure, **SETTINGS)

@@ -141,7 +141,7 @@ def _login_of_admin(plan: ClusterPlan, password: str) -> ClientLogin:
     from ...security.client_login import ClientLogin
     from ...security.sasl.scram import ScramClientExchange, new_nonce  # its library is optional
 
-    def exchange() -> ScramClientExchange:
+    def exchange(_: str) -> ScramClientExchange:
         return ScramClientExchange(SCRAM_SHA_512, ADMIN, password, new_nonce(secrets.token_bytes))
 
     return ClientLogin(_trusting(plan), exchange)
@@ -174,7 +174,7 @@ async def _make_users(plan: ClusterPlan, admin: str, app: str) -> None:
     from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, parse_bootstrap
 
     nodes = password_of_nodes(plan.nodes[0])
-    CURRENT_LOGIN.set(ClientLogin(_trusting(plan), lambda: PlainClient(_NODE, nodes)))
+    CURRENT_LOGIN.set(ClientLogin(_trusting(plan), lambda _: PlainClient(_NODE, nodes)))
     async with ClusterClient(plan.bootstrap) as client:
         to = AdminClient(client)
         await to.create_acls(_ACLS_OF_APP)

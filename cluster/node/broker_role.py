@@ -20,8 +20,13 @@ from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..settings.authorizer_settings import make_authorizer
-from ..settings.listener_security import listener_security, login_to_brokers, login_to_controllers
-from ..settings.node_config import NodeConfig
+from ..settings.current_config import CurrentConfig
+from ..settings.listener_security import (
+    certificates_complaint,
+    listener_security,
+    login_to_brokers,
+    login_to_controllers,
+)
 from ..settings.settings_per_package import (
     broker_config,
     log_maintenance_change,
@@ -34,6 +39,7 @@ from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
 from .errors import listen
 from .observers import NodeObservers
+from .token_logins import token_logins
 
 _STUCK_LIMIT_S = 0.6
 _STUCK_CHECK_S = 0.05
@@ -49,7 +55,7 @@ class BrokerRole:
 
     def __init__(
         self,
-        config: NodeConfig,
+        current: CurrentConfig,
         runtime: Runtime,
         loader: MetadataLoader,
         raft: RaftDriver,
@@ -57,7 +63,7 @@ class BrokerRole:
         observers: NodeObservers,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        self._config = config
+        self._config = config = current.config
         self._raft = raft
         self._loader = loader
         self.log_manager = log_manager
@@ -69,8 +75,9 @@ class BrokerRole:
             broker_config(config, cluster_id, directory_ids),
             previous_broker_epoch=log_manager.previous_broker_epoch,
             supported_features=loader.supported_features,
-            login_to_brokers=login_to_brokers(config, runtime),
-            login_to_controllers=login_to_controllers(config, runtime),
+            certificates_complaint=lambda dynamic: certificates_complaint(current, dynamic, runtime),
+            login_to_brokers=login_to_brokers(current, runtime),
+            login_to_controllers=login_to_controllers(current, runtime),
         )
         self._authorization = Authorization(make_authorizer(config))
         loader.subscribe(self._authorization.on_metadata)
@@ -92,9 +99,10 @@ class BrokerRole:
         dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties, self.broker.config.quota_window)
         memory = request_memory(config)
+        find = loader.find_scram_credential, token_logins(config, runtime, loader).find
         self.servers = [
             Server(
-                server_config(config, one, listener_security(config, one, runtime, loader.find_scram_credential)),
+                server_config(config, one, listener_security(current, one, runtime, *find)),
                 dispatcher,
                 quota,
                 observers.requests,

@@ -15,13 +15,15 @@ from ...controller.quorum_controller import ControllerPorts, QuorumController
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ..settings.authorizer_settings import make_authorizer
+from ..settings.current_config import CurrentConfig
 from ..settings.listener_security import listener_security, login_to_controllers
-from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import broker_config, controller_settings, request_memory, server_config
 from .bootstrap_features import read_levels
+from .bootstrap_users import BootstrapUsers
 from .controller_registration import ControllerRegistrationManager
 from .errors import listen
 from .observers import NodeObservers
+from .token_logins import token_logins
 
 
 class ControllerRole:
@@ -29,13 +31,14 @@ class ControllerRole:
 
     def __init__(
         self,
-        config: NodeConfig,
+        current: CurrentConfig,
         runtime: Runtime,
         loader: MetadataLoader,
         raft: RaftDriver,
         observers: NodeObservers,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
+        config = current.config
         self._loader = loader
         self._authorization = authorization = Authorization(make_authorizer(config))
         loader.subscribe(authorization.on_metadata)  # before the controller, whose answers say that changes hold
@@ -49,11 +52,19 @@ class ControllerRole:
         )
         supported = loader.supported_features
         bootstrap_features = read_levels(runtime.disk, config.metadata_log_dir)
+        users = BootstrapUsers(
+            runtime.disk, config.metadata_log_dir, loader.find_scram_credential, lambda: loader.image
+        )
+        if users.users:
+            loader.subscribe(users.on_metadata)
         settings = replace(
-            controller_settings(config), supported_features=supported, bootstrap_features=bootstrap_features
+            controller_settings(config),
+            supported_features=supported,
+            bootstrap_features=bootstrap_features,
+            bootstrap_users=users.users,
         )
         self.controller = QuorumController(settings, runtime, loader, ports)
-        login = login_to_controllers(config, runtime)
+        login = login_to_controllers(current, runtime)
         self._registrar = ControllerRegistrationManager(config, runtime, loader, raft, on_fatal, login)
         services = ControllerServices(
             cluster_id=raft.config.cluster_id,
@@ -67,10 +78,11 @@ class ControllerRole:
         )
         loader.subscribe(services.mutation_quotas.on_metadata)
         dispatcher = controller_dispatcher(services, on_fatal)
+        tokens = token_logins(config, runtime, loader)
         self.servers = []
         memory = request_memory(config)
         for listener in config.controller_listeners:
-            security = listener_security(config, listener, runtime, loader.find_scram_credential)
+            security = listener_security(current, listener, runtime, users.find, tokens.find)
             server = server_config(config, listener, security)
             limits = replace(server.limits, ordered_start=False)
             server = replace(server, limits=limits)

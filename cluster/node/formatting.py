@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE
+from ...controller.metadata.metadata_records import SECURITY_RECORDS, UserScramCredentialRecord
 from ...log.errors import DirFailedError, LogDirError, UnformattedDirError
 from ...log.manager.meta_properties import (
     format_dirs,
@@ -32,6 +34,7 @@ from ..settings.format_advice import format_advice
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import voter_listeners
 from .bootstrap_features import write_levels
+from .bootstrap_users import write_users
 
 _CONTROLLER = re.compile(r"(\d+)@(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(\d+):([A-Za-z0-9_-]{22})")
 _CHOICES = "--standalone, --initial-controllers or --no-initial-controllers"
@@ -65,13 +68,14 @@ def format_node(
     ignore_formatted: bool,
     first_voters: FirstVoters = FirstVoters(),
     levels: dict[str, int] | None = None,
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> list[str]:
     """Format the node's directories; returns those that were not formatted before.
 
-    `levels` are the feature levels that a new cluster begins with. Raises `FormatError` for a directory that belongs to
-    another node or cluster, that cannot be read, that holds data of an unknown owner, or that is formatted already.
-    With `ignore_formatted` formatted directories are left alone and unreadable ones are skipped: a node goes on without
-    a disk that has failed.
+    `levels` are the feature levels that a new cluster begins with, `users` its SCRAM users. Raises `FormatError` for a
+    directory that belongs to another node or cluster, that cannot be read, that holds data of an unknown owner, or that
+    is formatted already. With `ignore_formatted` formatted directories are left alone and unreadable ones are skipped:
+    a node goes on without a disk that has failed.
     """
     _check_cluster_id(cluster_id)
     fresh: list[str] = []
@@ -93,8 +97,8 @@ def format_node(
             raise FormatError(f"Log directory {done[0]} is formatted already: empty it, or use --ignore-formatted.")
         chosen = {}
         if config.metadata_log_dir in fresh:
-            if levels and config.is_controller:
-                _write_levels(runtime, config.metadata_log_dir, levels)
+            if config.is_controller:
+                _write_beginning(runtime, config.metadata_log_dir, levels, users)
             chosen[config.metadata_log_dir] = _format_quorum(config, runtime, first_voters)
         format_dirs(runtime, [*fresh, *done], cluster_id, config.node_id, chosen)
     except LogDirError as error:
@@ -183,10 +187,21 @@ def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> N
         raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
 
 
-def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> None:
+def _write_beginning(
+    runtime: Runtime, log_dir: str, levels: dict[str, int] | None, users: Sequence[UserScramCredentialRecord]
+) -> None:
+    """Write what the first records of a new cluster are made of, beside what follows from the software."""
+    if users and (levels or {}).get(RECORD_VERSION_FEATURE, SECURITY_RECORDS) < SECURITY_RECORDS:
+        raise FormatChoiceError(
+            f"With {RECORD_VERSION_FEATURE} below {SECURITY_RECORDS} a cluster has no users: leave one of both out."
+        )
     try:
-        make_durably(runtime.disk, log_dir)
-        write_levels(runtime.disk, log_dir, levels)
+        if levels or users:
+            make_durably(runtime.disk, log_dir)
+        if levels:
+            write_levels(runtime.disk, log_dir, levels)
+        if users:
+            write_users(runtime.disk, log_dir, users)
     except OSError as error:
         raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
 

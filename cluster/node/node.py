@@ -26,6 +26,7 @@ from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metada
 from ...runtime.invariants import InvariantViolation
 from ...runtime.os_errors import os_reason
 from ...runtime.ports import Runtime
+from ..settings.current_config import CurrentConfig
 from ..settings.listener_security import login_to_controllers
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import log_manager_config, raft_config, snapshot_policy
@@ -165,18 +166,22 @@ class Node:
         self.loader = MetadataLoader(cluster_id, snapshot_policy(config), self._supported_features)
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
-        connect = connector(settings, login_to_controllers(config, runtime))
+        current = CurrentConfig(config)
+        self.loader.subscribe(current.on_metadata)
+        connect = connector(settings, login_to_controllers(current, runtime))
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader, connect)
         self.loader.set_snapshot_sink(self.raft.create_snapshot)
         self.loader.set_kraft_version_reader(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.log_manager.scrub_metadata_log(log, self._on_metadata_damaged)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
-            self._controller_role = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)
+            self._controller_role = ControllerRole(
+                current, runtime, self.loader, self.raft, self._observers, self._fail
+            )
             await self._controller_role.start()
         if config.is_broker:
             self._broker_role = BrokerRole(
-                config, runtime, self.loader, self.raft, self.log_manager, self._observers, self._fail
+                current, runtime, self.loader, self.raft, self.log_manager, self._observers, self._fail
             )
         changes = StateChangeLog(config.node_id)
         self.loader.subscribe(changes.on_metadata)

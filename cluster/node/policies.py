@@ -46,11 +46,15 @@ def loaded_class(name: str, method: str) -> type:
 def _made(name: str, properties: Mapping[str, str]) -> Any:
     if not name:
         return None
-    found = policy_class(name)
+    return made(policy_class(name), properties)
+
+
+def made(found: type, properties: Mapping[str, str]) -> Any:
+    """An object of the class. Its method `configure`, if there is one, gets the settings. Raises `PolicyError`."""
     try:
-        policy = found()
-        if callable(getattr(policy, "configure", None)):
-            policy.configure(dict(properties))
+        one = found()
+        if callable(getattr(one, "configure", None)):
+            one.configure(dict(properties))
     except Exception as error:
         raise PolicyError(f"{found.__name__} cannot be made: {type(error).__name__}: {error}") from error
-    return policy
+    return one

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 
 if TYPE_CHECKING:
+    from ...controller.metadata.metadata_records import UserScramCredentialRecord
     from ...raft.voters.voter_set import Voter
     from ..metrics.exporter import Exporter
     from .formatting import FirstVoters
@@ -82,6 +83,7 @@ def run_format(
     *,
     ignore_formatted: bool,
     levels: dict[str, int],
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> int:
     """Format the directories of a node; returns the exit code."""
     from ...log.state.checkpoints import encode_uuid
@@ -103,6 +105,7 @@ def run_format(
             ignore_formatted=ignore_formatted,
             first_voters=first_voters,
             levels=levels,
+            users=users,
         )
     except FormatError as error:
         return _fail(str(error), EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...security.authorizer.authorizer import Authorizer
 from ...security.authorizer.standard_authorizer import StandardAuthorizer
 from ...security.jaas import parse_jaas
 from ...security.principals import ANONYMOUS, USER, parse_principal
-from ..node.policies import PolicyError, loaded_class
+from ..node.policies import PolicyError, loaded_class, made
 
 if TYPE_CHECKING:
     from .node_config import Listener, NodeConfig
@@ -30,13 +30,7 @@ def make_authorizer(config: NodeConfig) -> Authorizer | None:
         users = super_users(config[SUPER_USERS])
         return StandardAuthorizer(users, allow_everyone_if_no_acl_found=config[ALLOW_EVERYONE])
     found = loaded_class(name, "authorize(principal, host, operation, resource_type, name)")
-    try:
-        made: Any = found()
-        if callable(getattr(made, "configure", None)):
-            made.configure(dict(config.properties))
-    except Exception as error:
-        raise PolicyError(f"{found.__name__} cannot be made: {type(error).__name__}: {error}") from error
-    authorizer: Authorizer = made
+    authorizer: Authorizer = made(found, config.properties)
     return authorizer
 
 

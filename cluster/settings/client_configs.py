@@ -68,12 +68,22 @@ _SECURITY = (
     JAAS_CONFIG,
     *(key for name, key in LISTENER_CONFIGS.items() if name.startswith("ssl.") and name not in _OF_LISTENERS_ONLY),
 )
+_OF_LOGINS = (
+    "sasl.mechanism",
+    "sasl.kerberos.service.name",
+    "sasl.login.callback.handler.class",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
+)
 CLIENT_CONFIGS: Mapping[str, ConfigKey] = {
-    name: ConfigKey(name, config_type, None, "", is_served=name == "sasl.mechanism")
+    name: ConfigKey(name, config_type, None, "", is_served=name in _OF_LOGINS)
     for config_type, names in _NAMES.items()
     for name in names.split()
 } | {key.name: key for key in _SECURITY}
-"""The settings of clients by name. Those with a documentation, and sasl.mechanism, say how commands log in."""
+"""The settings of clients by name. Those with a documentation, and those of logins, say how commands log in."""
 
 _OF_LIBRDKAFKA: Mapping[str, str] = {
     "metadata.broker.list": "write bootstrap.servers",

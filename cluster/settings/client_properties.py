@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...controller.configs.security_configs import LISTENER_CONFIGS
+from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS
 from ...runtime.os_errors import os_words
-from ...runtime.ports import Runtime
+from ...runtime.ports import Runtime, environment
 from ...runtime.tls_contexts import TlsError, client_context
 from ...security.client_login import ClientLogin
+from ...security.delegation_token import logs_in_by_token
 from ...security.jaas import parse_jaas
+from ...security.kerberos.exchange import GSSAPI
+from ...security.oauthbearer.exchange import OAUTHBEARER
 from ...wire.config_def import ConfigKey, InvalidValue, shown
 from .client_configs import CLIENT_CONFIGS, suspicious_lines
 from .listener_security import (
     SERVER_MECHANISMS,
     check_mechanism,
-    client_exchange,
+    endpoint_material,
+    sasl_login,
     tls_material,
     tls_options,
     uses_sasl,
@@ -59,6 +63,10 @@ def load_properties(path: str, runtime: Runtime) -> ClientProperties:
     warnings: list[str] = []
     try:
         properties = parse_properties(runtime.disk.read_bytes(path).decode())
+        if "config.providers" in properties:
+            from .config_providers.resolve import resolve  # most files have none
+
+            properties = resolve(properties, runtime.disk.read_bytes, environment())
         warnings = list(suspicious_lines(properties))
         return ClientProperties(login_of(properties, runtime), [f"{path}: {sentence}" for sentence in warnings])
     except OSError as error:
@@ -94,9 +102,38 @@ def librdkafka_login(properties: Mapping[str, str], runtime: Runtime) -> dict[st
         found |= {"ssl.key.password": material.key_password} if material.key_password else {}
         found |= {} if tls_options(values).checks_host else {"ssl.endpoint.identification.algorithm": "none"}
     if uses_sasl(protocol):
-        options = parse_jaas(values["sasl.jaas.config"]).options
-        found |= {"sasl.mechanism": values["sasl.mechanism"]}
+        mechanism, options = _mechanism(values), _options(values)
+        found |= {"sasl.mechanism": mechanism}
+        if mechanism == OAUTHBEARER:
+            return found | _librdkafka_token(values, options, runtime)
+        if mechanism == GSSAPI:
+            from .sasl.gssapi import librdkafka_kerberos  # its imports take memory
+
+            return found | librdkafka_kerberos(values, JAAS_CONFIG.name, options)
+        if logs_in_by_token(options):
+            raise ClientPropertiesError("librdkafka cannot log in by a delegation token: take a name and a password")
         found |= {"sasl.username": options.get("username", ""), "sasl.password": options.get("password", "")}
+    return found
+
+
+def _librdkafka_token(values: _Values, options: Mapping[str, str], runtime: Runtime) -> dict[str, str]:
+    from .sasl.oauthbearer_client import client_credentials  # its imports take memory
+
+    credentials = client_credentials(values, options, None)
+    if credentials is None:
+        reason = "librdkafka takes tokens of a token endpoint only: set sasl.oauthbearer.token.endpoint.url to http(s)"
+        raise ClientPropertiesError(reason)
+    found = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": credentials.endpoint,
+        "sasl.oauthbearer.client.id": credentials.client_id,
+        "sasl.oauthbearer.client.secret": credentials.client_secret,
+    }
+    if credentials.scope:
+        found["sasl.oauthbearer.scope"] = credentials.scope
+    authorities = endpoint_material(options, runtime.disk).authorities
+    if authorities:
+        found["https.ca.pem"] = authorities.decode("ascii")
     return found
 
 
@@ -115,16 +152,28 @@ def _login(values: _Values, runtime: Runtime) -> ClientLogin | None:
     tls = client_context(tls_material(values, runtime.disk), tls_options(values)) if uses_tls(protocol) else None
     if not uses_sasl(protocol):
         return ClientLogin(tls)
-    mechanism = values["sasl.mechanism"]
-    if mechanism is None:
+    if values["sasl.mechanism"] is None and values["sasl.kerberos.service.name"] is None:
         offered = ", ".join(SERVER_MECHANISMS)
-        raise ClientPropertiesError(f"sasl.mechanism is not set, and its default GSSAPI is not served; set {offered}")
+        reason = "sasl.mechanism is not set, and its default GSSAPI needs sasl.kerberos.service.name"
+        raise ClientPropertiesError(f"{reason}; set one of {offered}")
+    mechanism = _mechanism(values)
     check_mechanism("sasl.mechanism", mechanism)
-    jaas = values["sasl.jaas.config"]
+    return sasl_login(tls, JAAS_CONFIG.name, mechanism, values, _options(values), runtime)
+
+
+def _mechanism(values: _Values) -> str:
+    return str(values["sasl.mechanism"] or GSSAPI)
+
+
+def _options(values: _Values) -> Mapping[str, str]:
+    """The options of the login module. Kerberos needs none, since a ticket may be there."""
+    jaas, mechanism = values[JAAS_CONFIG.name], _mechanism(values)
+    if jaas is None and mechanism == GSSAPI:
+        return {}
     if jaas is None:
-        raise ClientPropertiesError("sasl.jaas.config is not set; it has the user's name and password")
+        holds = "it names OAuthBearerLoginModule" if mechanism == OAUTHBEARER else "it has the user's name and password"
+        raise ClientPropertiesError(f"sasl.jaas.config is not set; {holds}")
     try:
-        options = parse_jaas(jaas).options
+        return parse_jaas(jaas).options
     except ValueError as error:
         raise ClientPropertiesError(f"sasl.jaas.config: {error}") from None
-    return ClientLogin(tls, client_exchange("sasl.jaas.config", mechanism, options, runtime))

@@ -10,6 +10,8 @@ from functools import partial
 
 from ...runtime.ports import Runtime
 from ...runtime.tls_contexts import TlsError
+from ...security.delegation_token import no_tokens
+from .current_config import CurrentConfig
 from .listener_security import (
     ListenerSettings,
     listener_security,
@@ -32,11 +34,13 @@ def security_problems(config: NodeConfig, runtime: Runtime) -> tuple[list[Proble
 
     Key stores are read with their passwords, and the libraries that SCRAM and PKCS12 need are imported.
     """
+    current = CurrentConfig(config)
     made: list[Callable[[], object]] = [
-        partial(listener_security, config, one, runtime, lambda mechanism, user: None) for one in config.listeners
+        partial(listener_security, current, one, runtime, lambda mechanism, user: None, no_tokens)
+        for one in config.listeners
     ]
-    made += [partial(login_to_brokers, config, runtime)] * config.is_broker
-    made.append(partial(login_to_controllers, config, runtime))
+    made += [partial(login_to_brokers, current, runtime)] * config.is_broker
+    made.append(partial(login_to_controllers, current, runtime))
     found: dict[Problem, None] = {}
     for make in made:
         try:
@@ -56,7 +60,7 @@ def certificate_problem(listener: str, end: datetime, now: datetime) -> Problem:
     """What to say of a certificate that has expired, or soon will."""
     is_over = end <= now
     told = f"expired on {end:%Y-%m-%d}, and peers refuse it" if is_over else f"expires in {(end - now).days} days"
-    way_out = "put a new one in its key store, and restart the node"
+    way_out = "put a new one in its key store; a node that runs takes it up by itself"
     return Problem("ssl.keystore.*", "", f"the certificate of listener {listener} {told}", way_out)
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
-from ...controller.configs.security_configs import JAAS_CONFIG, LISTENER_CONFIGS, SECURITY_PROTOCOLS
-from ...wire.config_def import ConfigKey, InvalidValue, shown
+from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS, SECURITY_PROTOCOLS
+from ...runtime.files.real_disk import RealDisk
+from ...runtime.ports import environment
+from ...wire.config_def import HIDDEN, ConfigKey, InvalidValue, SecretText, shown
 from .properties import parse_properties, properties_from_env
 from .relations import check_values_together, relation_warnings
 from .setting_names import is_unknown, misspelt_names, nearest_name
@@ -203,14 +205,40 @@ def load_config(
             continue
         properties[key.strip()] = value.strip()
         overridden.append(key.strip())
-    problems += _misspelt_among(overridden, properties)
+    resolved = _resolved(properties)
+    problems += _misspelt_among([name for name in overridden if name in resolved], resolved)
     try:
-        config = NodeConfig.from_properties(properties)
+        config = NodeConfig.from_properties(resolved)
     except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
+        raise ConfigError([*problems, *(_without_secrets(one, resolved) for one in error.problems)]) from None
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _resolved(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties with what config providers say. Raises `ConfigError`."""
+    if "config.providers" not in properties:
+        return properties
+    from .config_providers.resolve import ConfigProviderError, resolve  # most nodes have none
+
+    try:
+        return resolve(properties, RealDisk().read_bytes, environment())
+    except ConfigProviderError as error:
+        raise ConfigError([Problem(error.key, properties.get(error.key), error.reason, error.way_out)]) from None
+
+
+def _without_secrets(problem: Problem, properties: Mapping[str, str]) -> Problem:
+    """The problem without the values that are from config providers, and without the items of such lists."""
+    reason = problem.reason
+    for value in properties.values():
+        if isinstance(value, SecretText):
+            parts = sorted(
+                (part for part in (value, *value.split(",")) if len(part.strip()) > 1), key=len, reverse=True
+            )
+            for part in parts:
+                reason = reason.replace(part.strip(), HIDDEN)
+    return replace(problem, reason=reason)
 
 
 def check_names(given: Iterable[str], properties: Mapping[str, str]) -> None:
@@ -236,7 +264,7 @@ def listener_config(name: str) -> ConfigKey | None:
     if match is None:
         return None
     rest = match["rest"]
-    return JAAS_CONFIG if rest.partition(".")[2] == JAAS_CONFIG.name else LISTENER_CONFIGS.get(rest)
+    return LISTENER_CONFIGS.get(rest) or MECHANISM_CONFIGS.get(rest.partition(".")[2])
 
 
 class _Builder:

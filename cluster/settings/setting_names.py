@@ -36,7 +36,12 @@ _LISTS = {
     CLIENT_METRICS_RESOURCE: f"the settings are {', '.join(CLIENT_METRICS_CONFIGS)}",
 }
 _LISTENER_PREFIX = re.compile(r"(?P<word>\w+)\.name\.(?P<name>[^.]+)\.")
-_POLICY_SETTINGS = ("create.topic.policy.class.name", "alter.config.policy.class.name")
+_POLICY_SETTINGS = (
+    "create.topic.policy.class.name",
+    "alter.config.policy.class.name",
+    ".sasl.server.callback.handler.class",
+    "principal.builder.class",
+)
 
 
 def is_unknown(name: str) -> bool:
@@ -59,14 +64,16 @@ def nearest_name(name: str, known: Iterable[str] = BROKER_CONFIGS) -> str | None
 
 
 def way_out_of_names(resource_type: int, names: Iterable[str]) -> str | None:
-    """What to do about the names that resources of this type, such as topics, do not have; None without such names.
+    """What to do about the names that resources of this type, such as topics, do not have; None if the usual one fits.
+
+    Where all names are known, a value was refused. The usual way out names the lists of topics and nodes.
 
     A topic's name for a broker's setting is known, and the reverse, and which settings only a restart changes.
     """
     known = _TABLES.get(resource_type, {})
     wrong = [name for name in names if name not in known]
     if not wrong:
-        return None
+        return None if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE) else _LISTS.get(resource_type)
     meant = [name for name in (_meant(resource_type, name) for name in wrong) if name is not None]
     if meant:
         return f"did you mean {' and '.join(meant)}?"
@@ -112,7 +119,8 @@ def way_out_of_quotas(entity: Iterable[str], names: Iterable[str]) -> str | None
 def misspelt_names(given: Iterable[str], all_names: Iterable[str]) -> list[str]:
     """The names among `given` that are probably mistakes.
 
-    A policy's own settings may have any name, so where a policy is set only names that are like a known one count.
+    The own settings of a policy, or of another Python class, may have any name, so where one is set only names that are
+    like a known one count.
     """
-    has_policy = any(name in _POLICY_SETTINGS for name in all_names)
+    has_policy = any(name.endswith(_POLICY_SETTINGS) for name in all_names)
     return [name for name in given if is_unknown(name) and (not has_policy or nearest_name(name) is not None)]

@@ -28,6 +28,7 @@ from ...controller.configs.group_configs import GroupLimits
 from ...controller.metadata.features import SUPPORTED_FEATURES
 from ...controller.metadata.metadata_image import MetadataImage
 from ...controller.metadata.metadata_loader import SnapshotPolicy
+from ...controller.security.delegation_tokens import TokenSettings
 from ...controller.settings import ControllerSettings
 from ...isr.ports import ReplicaManagerConfig
 from ...log.cleaner.log_cleaner import CleanerConfig
@@ -43,6 +44,7 @@ from ...log.topic_configs import TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
+from ...security.delegation_token import TokenKey
 from ..node.policies import load_policies
 from .node_config import Listener, NodeConfig
 from .relations import QUORUM_FETCH_WAIT_MS
@@ -181,7 +183,19 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         group_limits=group_limits(config),
         delete_topic_enable=config["delete.topic.enable"],
         policies=load_policies(config.values, config.properties),
+        tokens=TokenSettings(
+            key=token_key(config),
+            max_lifetime_ms=config["delegation.token.max.lifetime.ms"],
+            expiry_time_ms=config["delegation.token.expiry.time.ms"],
+            expiry_check_interval_ms=config["delegation.token.expiry.check.interval.ms"],
+        ),
     )
+
+
+def token_key(config: NodeConfig) -> TokenKey | None:
+    """The key of delegation tokens; None where they are not served."""
+    secret = config["delegation.token.secret.key"]
+    return TokenKey(secret) if secret else None
 
 
 def group_limits(config: NodeConfig) -> GroupLimits:
@@ -251,6 +265,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         fetch_max_bytes=config["fetch.max.bytes"],
         sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
         quota_window=QuotaWindow(config["quota.window.num"], config["quota.window.size.seconds"] * 1000),
+        token_key=token_key(config),
     )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 
 _NAMES = """
-auto.include.jmx.reporter broker.id broker.id.generation.enable client.quota.callback.class config.providers
+auto.include.jmx.reporter broker.id broker.id.generation.enable client.quota.callback.class
 control.plane.listener.name controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quorum.append.linger.ms controller.quota.window.num controller.quota.window.size.seconds
-controller.socket.timeout.ms cordoned.log.dirs delegation.token.expiry.check.interval.ms
-delegation.token.expiry.time.ms delegation.token.master.key delegation.token.max.lifetime.ms
-delegation.token.secret.key delete.records.purgatory.purge.interval.requests early.start.listeners
+controller.socket.timeout.ms cordoned.log.dirs delegation.token.master.key
+delete.records.purgatory.purge.interval.requests early.start.listeners
 eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests group.consumer.regex.refresh.interval.ms
 group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.coordinator.threads
 group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
@@ -35,7 +34,7 @@ metadata.log.segment.ms metadata.max.idle.interval.ms metrics.num.samples metric
 metrics.sample.window.ms num.replica.alter.log.dirs.threads offsets.commit.required.acks offsets.load.buffer.size
 offsets.topic.compression.codec password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
-principal.builder.class producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
+producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
 queued.max.requests remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
 remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
 remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
@@ -45,20 +44,14 @@ remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
 remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.storage.manager.class.name
 remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
 replica.selector.class replica.socket.receive.buffer.bytes request.timeout.ms reserved.broker.max.id
-sasl.client.callback.handler.class sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.algorithm
-sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
-sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
-sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
-sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-sasl.server.callback.handler.class security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
+sasl.client.callback.handler.class sasl.login.class
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
 share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
 share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
 share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions

@@ -229,12 +229,17 @@ class TestCluster:
 
         Nodes that are in no side form one side together. Nothing passes between sides, and no connection is refused, as
         if cables were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends
-        it. A node that is started again comes back without its cuts.
+        it. A node that is started again comes back without its cuts. Raises ValueError for no side, an empty one, or a
+        node in two.
         """
         __tracebackhide__ = True
         named = [frozenset(side if isinstance(side, Iterable) else [side]) for side in sides]
         for node_id in frozenset().union(*named):
             self._child(node_id)
+        if not named or not all(named):
+            raise ValueError("name the nodes of each side, such as partition(1) or partition([1, 2], [3])")
+        if sum(map(len, named)) > len(frozenset().union(*named)):
+            raise ValueError("a node is in two sides")
         rest = frozenset(self.node_ids).difference(*named)
         for side in (*named, rest):
             for node_id in sorted(side):

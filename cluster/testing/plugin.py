@@ -22,6 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--raftwerk-nodes", type=int, default=None, help="nodes of the session's cluster (default: 1)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a wrong number before any test runs."""
+    if config.getoption("--raftwerk-nodes") is not None:
+        _nodes_of(config)
+
+
 @pytest.fixture(scope="session")
 def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
     """The session's cluster; each xdist worker has its own. To kill nodes, use `raftwerk_factory` instead."""

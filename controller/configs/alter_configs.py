@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...runtime.incremental_work import Pace, count_in_steps
 from ...security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
+from ...security.authorizer.authorizer import DENIED
 from ...wire.config_def import LIST, ConfigKey, UpdateMode
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import (
@@ -27,6 +28,7 @@ from ..security.rights import IsAllowed, allows_all
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
 from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .group_configs import GROUP_CONFIGS, GroupLimits
+from .security_configs import CERTIFICATE_CONFIGS, certificate_config
 
 if TYPE_CHECKING:
     from ...wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
@@ -195,16 +197,15 @@ def _replaced(
 def _check_right(key: tuple[int, str], is_allowed: IsAllowed) -> None:
     resource_type, name = key
     if resource_type == TOPIC_RESOURCE:
-        kind, code, text = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+        kind, what = ResourceType.TOPIC, "Topic"
     elif resource_type == GROUP_RESOURCE:
-        kind, code, text = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+        kind, what = ResourceType.GROUP, "Group"
     elif resource_type not in _TABLES:
         return
     else:
-        kind, name = ResourceType.CLUSTER, CLUSTER_NAME
-        code, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+        kind, what, name = ResourceType.CLUSTER, "Cluster", CLUSTER_NAME
     if not is_allowed(AclOperation.ALTER_CONFIGS, kind, name):
-        raise ProtocolError(code, text)
+        raise ProtocolError(DENIED[kind], f"{what} authorization failed.")
 
 
 def _check_name(key: tuple[int, str]) -> None:
@@ -242,6 +243,8 @@ def _check_exists(image: MetadataImage, key: tuple[int, str]) -> None:
 
 def _declared(resource_type: int, name: str) -> ConfigKey:
     config = _TABLES[resource_type].get(name)
+    if config is None and resource_type == BROKER_RESOURCE:
+        config = certificate_config(name)
     if config is not None:
         return config
     if resource_type == TOPIC_RESOURCE:
@@ -280,7 +283,10 @@ def _apply(values: dict[str, str], resource_type: int, change: IncrementalAlterC
 
 def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mapping[str, str]) -> None:
     for name, value in values.items():
-        config = DYNAMIC_BROKER_CONFIGS.get(name)
+        if name in CERTIFICATE_CONFIGS:
+            complaint = "These security configs can be dynamically updated only per-listener using the listener prefix"
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: {name}")
+        config = DYNAMIC_BROKER_CONFIGS.get(name) or certificate_config(name)
         if config is not None:
             config.parse_for_client(value)
             if not broker and config.update_mode is UpdateMode.PER_BROKER:

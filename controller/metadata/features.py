@@ -59,6 +59,8 @@ FIXED_LEVELS: Mapping[str, int] = {GROUP_VERSION_FEATURE: 1}
 """Levels that belong to the software and cannot be changed."""
 METADATA_VERSION_MIN = 7
 METADATA_VERSION = 29
+METADATA_VERSION_WITH_TOKENS = 14
+"""3.6-IV2: the first level with delegation tokens."""
 METADATA_VERSION_WITH_ELR = 23
 """4.0-IV1: the last level that changed Kafka's records; below it metadata could be lost."""
 
@@ -294,9 +296,10 @@ def _check_nothing_is_lost(update: _Update) -> None:
 
 
 def _check_no_security(image: MetadataImage, update: _Update) -> None:
-    if image.scram_credentials or image.acls or image.client_quotas:
+    if image.scram_credentials or image.acls or image.client_quotas or image.delegation_tokens:
         raise update.refused(
-            "Refusing to perform the requested downgrade because it would delete users' credentials, ACLs or quotas."
+            "Refusing to perform the requested downgrade because it would delete users' credentials, ACLs, quotas or "
+            "delegation tokens."
         )
 
 

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from ...runtime.invariants import InvariantViolation, invariant
 from ...security.authorizer.acl_binding import AclBinding
+from ...security.delegation_token import DelegationToken
 from ...security.sasl.scram_credential import ScramCredential
 from .metadata_records import (
     LOST,
@@ -34,6 +35,7 @@ from .metadata_records import (
     BrokerChangeRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     Endpoint,
     FeatureLevelRecord,
     PartitionChangeRecord,
@@ -43,6 +45,7 @@ from .metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -183,6 +186,7 @@ class MetadataDelta:
     changed_credentials: dict[tuple[int, str], None] = field(default_factory=dict)
     changed_acls: dict[UUID, None] = field(default_factory=dict)
     changed_quotas: dict[QuotaEntity, None] = field(default_factory=dict)
+    changed_tokens: dict[str, None] = field(default_factory=dict)
 
     @property
     def moves_leadership(self) -> bool:
@@ -213,6 +217,8 @@ class MetadataImage:
         self.acls: dict[UUID, AclBinding] = {}
         self._times_of_acls: Counter[AclBinding] = Counter()
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.delegation_tokens: dict[str, DelegationToken] = {}
+        """By the id of the token."""
         self.next_producer_id = 0
         self._topics_by_metric_name: dict[str, str] = {}
         # Topics whose dict of partitions no copy shares. The dicts of other topics are copied before they change.
@@ -227,6 +233,7 @@ class MetadataImage:
         copy.configs, copy.features = self.configs.copy(), self.features.copy()
         copy.scram_credentials, copy.acls = self.scram_credentials.copy(), self.acls.copy()
         copy.client_quotas = self.client_quotas.copy()
+        copy.delegation_tokens = self.delegation_tokens.copy()
         copy._times_of_acls = self._times_of_acls.copy()
         copy._topics_by_metric_name = self._topics_by_metric_name.copy()
         self._owned.clear()
@@ -243,7 +250,7 @@ class MetadataImage:
         return (
             (self.cluster_id, self.offset, self.epoch, self.next_producer_id),
             (self.brokers, self.controllers, self.topics_by_id, self.topics_by_name, self.configs, self.features),
-            (self.scram_credentials, self.acls, self.client_quotas),
+            (self.scram_credentials, self.acls, self.client_quotas, self.delegation_tokens),
         )
 
     def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
@@ -502,6 +509,21 @@ class MetadataImage:
             self.client_quotas.pop(record.entity, None)
         delta.changed_quotas[record.entity] = None
 
+    def _replay_token(self, record: DelegationTokenRecord, offset: int, delta: MetadataDelta) -> None:
+        self.delegation_tokens[record.token_id] = DelegationToken(
+            record.owner,
+            record.requester,
+            record.renewers,
+            record.issue_timestamp_ms,
+            record.max_timestamp_ms,
+            record.expiry_timestamp_ms,
+        )
+        delta.changed_tokens[record.token_id] = None
+
+    def _replay_no_token(self, record: RemoveDelegationTokenRecord, offset: int, delta: MetadataDelta) -> None:
+        required(self.delegation_tokens.pop(record.token_id, None), "only a known delegation token is removed")
+        delta.changed_tokens[record.token_id] = None
+
     # -- helpers ----------------------------------------------------------------------------------------------------
 
     def _writable(self, topic_id: UUID) -> TopicImage:
@@ -548,4 +570,6 @@ _REPLAY: Mapping[int, Callable[[MetadataImage, Any, int, MetadataDelta], None]] 
     AccessControlEntryRecord.TYPE: MetadataImage._replay_acl,
     RemoveAccessControlEntryRecord.TYPE: MetadataImage._replay_no_acl,
     ClientQuotaRecord.TYPE: MetadataImage._replay_client_quota,
+    DelegationTokenRecord.TYPE: MetadataImage._replay_token,
+    RemoveDelegationTokenRecord.TYPE: MetadataImage._replay_no_token,
 }

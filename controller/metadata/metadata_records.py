@@ -30,7 +30,7 @@ PLAIN_RECORDS = 0
 COMPACT_RECORDS = 1
 """Level of `raftwerk.record.version`: records of partitions have only fields that differ from a default."""
 SECURITY_RECORDS = 2
-"""Level of `raftwerk.record.version`: there may be records of SCRAM credentials, ACLs and quotas of clients."""
+"""Level of `raftwerk.record.version`: there may be records of SCRAM credentials, ACLs, quotas and delegation tokens."""
 
 
 class MalformedRecordError(Exception):
@@ -271,6 +271,33 @@ class ClientQuotaRecord:
     value: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class DelegationTokenRecord:
+    """A new delegation token, or a new time at which it expires (KIP-48).
+
+    Principals are texts such as `User:alice`. The secret of the token is not in the log: the nodes make it of the id.
+    """
+
+    TYPE: ClassVar[int] = 16
+    VERSION: ClassVar[int] = 0
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiry_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDelegationTokenRecord:
+    """The delegation token is gone."""
+
+    TYPE: ClassVar[int] = 17
+    VERSION: ClassVar[int] = 0
+    token_id: str
+
+
 Record: TypeAlias = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -288,6 +315,8 @@ Record: TypeAlias = (
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
     | ClientQuotaRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
 )
 
 
@@ -322,6 +351,8 @@ _RECORD_TYPES: tuple[type[Record], ...] = (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
     ClientQuotaRecord,
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
 )
 # Fields whose types msgpack does not have; all others are ints, strings, bools, None or tuples of them.
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {

@@ -14,6 +14,7 @@ from .metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -60,6 +61,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
     for entity, quotas in image.client_quotas.items():
         for quota, limit in quotas.items():
             yield ClientQuotaRecord(entity, quota, limit)
+    for token_id, token in image.delegation_tokens.items():
+        yield DelegationTokenRecord(token_id, *token)
     if image.next_producer_id:
         yield ProducerIdsRecord(-1, -1, image.next_producer_id)
 
@@ -114,6 +117,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     delta.changed_credentials = _changed(old.scram_credentials, new.scram_credentials)
     delta.changed_acls = _changed(old.acls, new.acls)
     delta.changed_quotas = _changed(old.client_quotas, new.client_quotas)
+    delta.changed_tokens = _changed(old.delegation_tokens, new.delegation_tokens)
     return delta
 
 

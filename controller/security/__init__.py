@@ -1,1 +1,1 @@
-"""Decisions about users and what they may do: SCRAM credentials, access control lists, quotas."""
+"""Decisions about users and what they may do: SCRAM credentials, access control lists, quotas, tokens."""

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from ...runtime.incremental_work import PLAIN_STEP, Pace
+from ...runtime.incremental_work import PLAIN_STEP, Pace, map_in_steps
 from ...security.authorizer.acl_binding import (
     CLUSTER_NAME,
     AclBinding,
@@ -123,7 +123,9 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
             yield PLAIN_STEP
         left -= len(found)
         matched.update(found)
-        rows = [{**error_response(ErrorCode.NONE), **binding._asdict()} for _, binding in found]
+        rows = yield from map_in_steps(
+            lambda item: {**error_response(ErrorCode.NONE), **item[1]._asdict()}, found, pace
+        )
         results.append({**error_response(ErrorCode.NONE), "matching_acls": rows})
     records: list[Record] = []
     for acl_id, _ in sorted(matched.items(), key=lambda item: item[1].permission_type == AclPermissionType.DENY):
@@ -133,6 +135,10 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
             yield records
             records = []
     return ControllerResult(records, {"filter_results": results})
+
+
+def _matching_row(item: tuple[UUID, AclBinding]) -> Response:
+    return {**error_response(ErrorCode.NONE), **item[1]._asdict()}
 
 
 def _matching(

@@ -11,8 +11,8 @@ def check_security_records(image: MetadataImage) -> None:
     """Raise `ProtocolError(UNSUPPORTED_VERSION)` while older software may read the metadata log."""
     if image.record_level < SECURITY_RECORDS:
         text = (
-            f"The cluster keeps {RECORD_VERSION_FEATURE} at {image.record_level}, and users, ACLs and quotas need "
-            f"{SECURITY_RECORDS}: when all nodes have the new software, raise it with "
+            f"The cluster keeps {RECORD_VERSION_FEATURE} at {image.record_level}, and users, ACLs, quotas and tokens "
+            f"need {SECURITY_RECORDS}: when all nodes have the new software, raise it with "
             f"kafka-features upgrade --feature {RECORD_VERSION_FEATURE}={SECURITY_RECORDS}"
         )
         raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
-from ...wire.errors import ErrorCode, ProtocolError
+from ...security.authorizer.authorizer import DENIED
+from ...wire.errors import ProtocolError
 
 
 class IsAllowed(Protocol):
@@ -32,7 +33,7 @@ class TopicRights:
     def check(self, name: str, message: str = "") -> None:
         """Raise `ProtocolError(TOPIC_AUTHORIZATION_FAILED)` unless the topic may be dealt with."""
         if not self._has_all and not self._is_allowed(self._operation, ResourceType.TOPIC, name):
-            raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+            raise ProtocolError(DENIED[ResourceType.TOPIC], message)
 
     def may_describe(self, name: str) -> bool:
         """Whether the topic may be known to exist."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.incremental_work import Pace, count_in_steps
 from ...security.authorizer.acl_binding import AclOperation, ResourceType
+from ...security.authorizer.authorizer import DENIED
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_records import PartitionRecord, Record
 from ..result import ControllerResult, Decision, Response
@@ -44,7 +45,7 @@ def create_partitions(
             if times[topic.name] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if not is_allowed(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
-                raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+                raise ProtocolError(DENIED[ResourceType.TOPIC], "")
             grown = _grow_topic(context, topic)
             if partition_count + len(grown) > PARTITIONS_PER_REQUEST_MAX:
                 complaint = "Excessively large number of partitions per request."

@@ -13,6 +13,7 @@ from uuid import UUID
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...runtime.incremental_work import count_in_steps
 from ...security.authorizer.acl_binding import AclOperation, ResourceType
+from ...security.authorizer.authorizer import DENIED
 from ...wire.errors import ErrorCode, ProtocolError
 from ..configs.effective_configs import resolve
 from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage, metric_name
@@ -241,7 +242,7 @@ def _created_by_who_may_not_describe(plan: _TopicPlan) -> Response:
         "topic_id": plan.topic_id,
         "error_code": 0,
         "error_message": None,
-        "topic_config_error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        "topic_config_error_code": int(DENIED[ResourceType.TOPIC]),
         "num_partitions": -1,
         "replication_factor": -1,
         "configs": [],

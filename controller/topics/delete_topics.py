@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...runtime.incremental_work import Pace, count_in_steps, map_in_steps
-from ...security.authorizer.acl_binding import AclOperation
+from ...security.authorizer.acl_binding import AclOperation, ResourceType
+from ...security.authorizer.authorizer import DENIED
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, TopicImage
 from ..metadata.metadata_records import Record, RemoveTopicRecord
@@ -95,7 +96,7 @@ def _topic_to_delete(
     if times[target] > 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if not rights.may_describe(name):
-        raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _DENIED)
+        raise ProtocolError(DENIED[ResourceType.TOPIC], _DENIED)
     topic = image.topics_by_name.get(name)
     if topic is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")

@@ -7,9 +7,9 @@ batches to other partitions that are in their logs already, which are now there 
 producer (`producer.id.expiration.ms`) would even take the second batch for the first, and the first one, sent again,
 would be out of order for ever. So the second batch is refused as the first one was, and the client sends both again.
 
-The same comes of a change of leader: the first batch is on its way to the former leader, and the second one, sent to
-the new leader, overtakes it. So a leader refuses a batch that leaves a gap in the same way while the producer may have
-sent batches to its predecessor.
+The same comes of a change of leader: the first batches are on their way to the former leader, and the next one, sent
+to the new leader, overtakes them. The client hears of each of them at another time, so that one of them may come here
+long before the others. So for a while a new leader refuses each batch that leaves a gap in the same way.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ class _Refused(NamedTuple):
 class RefusedBatches:
     """Belongs to one partition while this broker leads it. `known` are the producers that its log knows.
 
-    This broker leads since `since_ms`; the log ended at `start_offset` then.
+    The broker has led since `since_ms`; None if no other leader was before it.
     """
 
-    __slots__ = ("_since_ms", "_start_offset", "producers")
+    __slots__ = ("_settled_at_ms", "producers")
 
-    def __init__(self, since_ms: int, start_offset: int) -> None:
-        self._since_ms = since_ms
-        self._start_offset = start_offset
+    def __init__(self, since_ms: int | None) -> None:
+        self._settled_at_ms = since_ms + _PREDECESSOR_MS if since_ms is not None else None
         self.producers: OrderedDict[int, _Refused] = OrderedDict()
         """By producer id."""
 
@@ -79,19 +78,29 @@ class RefusedBatches:
                 raise _expected_first(header, f"{refused.sequence} was refused before")
 
     def check_gap(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
-        """Raise NOT_ENOUGH_REPLICAS for batches out of order that may have overtaken others, sent to the former leader.
+        """Raise NOT_ENOUGH_REPLICAS for a batch that may have overtaken others, sent to the former leader.
 
-        That is so for a while, until the producer has written here.
+        Of a producer that the log does not know, or in a new epoch, the first batch is the one with sequence 0.
         """
-        if now_ms - self._since_ms > _PREDECESSOR_MS:
+        if self._settled_at_ms is None:
+            return
+        if now_ms > self._settled_at_ms:
+            self._settled_at_ms = None
             return
         for _, header in iter_headers(records):
-            entry = known.get(header.producer_id)
-            if entry is None or not entry.batches or entry.epoch != header.producer_epoch:
-                continue
-            last = entry.batches[-1]
-            if last.last_offset < self._start_offset and _is_later(header.base_sequence, last.last_sequence):
-                raise _expected_first(header, f"what follows {last.last_sequence} may be on its way")
+            expected = _expected_sequence(header, known)
+            if expected is not None and _is_later(header.base_sequence, expected):
+                raise _expected_first(header, f"{expected} may be on its way to the former leader")
+
+
+def _expected_sequence(header: BatchHeader, known: ProducerStateManager) -> int | None:
+    """The sequence of the producer's next batch; None if it has none, or if the epoch is fenced."""
+    entry = known.get(header.producer_id)
+    if header.base_sequence < 0 or (entry is not None and header.producer_epoch < entry.epoch):
+        return None
+    if entry is None or header.producer_epoch > entry.epoch:
+        return 0
+    return (entry.last_sequence + 1) & SEQUENCE_MASK if entry.batches else None
 
 
 def _expected_first(header: BatchHeader, what: str) -> ProtocolError:

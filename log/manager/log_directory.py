@@ -317,6 +317,13 @@ class LogDirectory:
                 on_gaps=lambda _, at_once: self._note_gaps(tp, at_once=at_once),
             ),
         )
+        committed = max(recovery_point, self.checkpoints.high_watermarks.offsets.get(tp, 0))
+        if path is None and log.log_end_offset < committed:
+            _logger.error(
+                "%s ends at offset %d, below its last recovery point or high watermark, %d: up to %d records are lost "
+                "on this disk, and for good if no other replica has them",
+                *(tp, log.log_end_offset, committed, committed - log.log_end_offset),
+            )
         # The log may have lost what it had there.
         self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log

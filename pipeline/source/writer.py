@@ -7,6 +7,7 @@ written again: the guarantee is at least once, as with Spark's own Kafka connect
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ _DEFAULTS = {
     "log_level": "0",  # An error is raised; librdkafka need not print it in the worker too.
 }
 _FLUSH_TIMEOUT_S = 300.0
+_FLUSH_SLICE_S = 1.0
 _NO_HEADERS: dict[str, Any] = {}
 _TEXT = (StringType, BinaryType)
 _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
@@ -88,10 +90,11 @@ class TaskProducer:
 
     def __init__(self, options: WriteOptions) -> None:
         try:
-            from confluent_kafka import KafkaException, Producer
+            from confluent_kafka import KafkaError, KafkaException, Producer
         except ImportError:
             raise PipelineError(f"writing needs confluent-kafka: {how_to_install('spark')}") from None
         self._refusal = KafkaException
+        self._is_no_login = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
         self._topic = options.topic
         self._bootstrap = options.bootstrap
         self._error: Any = None
@@ -131,15 +134,24 @@ class TaskProducer:
 
     def finish(self) -> TaskResult:
         """Wait for all acknowledgements."""
-        left = self._producer.flush(_FLUSH_TIMEOUT_S)
-        self._check()
+        end = time.monotonic() + _FLUSH_TIMEOUT_S
+        left = 1
+        while left and time.monotonic() < end:
+            left = self._producer.flush(_FLUSH_SLICE_S)
+            self._check()
         if left:
             raise PipelineError(f"{left} records are not acknowledged after {_FLUSH_TIMEOUT_S:g} s.")
         return TaskResult(self._sent)
 
     def _reports(self) -> dict[str, Any]:
         """Delivery reports for failures only, so that an acknowledged record costs no call."""
-        return {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
+        reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
+        return reports | {"error_cb": self._on_error}
+
+    def _on_error(self, error: Any) -> None:
+        """A login that fails ends the task, as in Java; librdkafka would try again until the records are too old."""
+        if error.code() in self._is_no_login and self._error is None:
+            self._error = PipelineError(f"no login at {self._bootstrap}: {error.str()}")
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:

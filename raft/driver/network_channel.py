@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from ...runtime.ports import Buffer
+from ...security.client_login import AuthenticationFailedError
 from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, Login, RequestTimedOutError
 from ...wire.client import connect as wire_connect
@@ -29,6 +31,7 @@ from ..quorum.config import RaftConfig
 from ..quorum.effects import FailureKind
 from ..voters.voter_set import VoterEndpoint
 
+_logger = logging.getLogger(__name__)
 Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]
 
 
@@ -52,6 +55,7 @@ class NetworkChannel:
         self._timeout_s = config.timing.request_timeout_ms / 1000
         self._connections: dict[tuple[VoterEndpoint, bool], Connection] = {}
         self._connecting: dict[tuple[VoterEndpoint, bool], asyncio.Lock] = {}
+        self._refused_logins: set[VoterEndpoint] = set()
 
     async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
         """Send a request, after connecting where needed; returns its reply, or why there is none."""
@@ -64,6 +68,9 @@ class NetworkChannel:
             return _decode(api_key, version, request, answer)
         except (TimeoutError, RequestTimedOutError):
             return FailureKind.TIMEOUT
+        except AuthenticationFailedError as error:
+            self._tell_of_login(outgoing.endpoint, error)
+            return FailureKind.LOST
         except OSError as error:
             return FailureKind.REFUSED if is_refused(error) else FailureKind.LOST
         except (WireFormatError, ProtocolError):
@@ -89,7 +96,17 @@ class NetworkChannel:
             if connection is None or connection.is_closed:
                 connection = await self._connect(endpoint.host, endpoint.port)
                 self._connections[key] = connection
+                self._refused_logins.discard(endpoint)
             return connection
+
+    def _tell_of_login(self, endpoint: VoterEndpoint, error: AuthenticationFailedError) -> None:
+        """Log that a controller refuses our login, once until it accepts one."""
+        if endpoint not in self._refused_logins:
+            self._refused_logins.add(endpoint)
+            _logger.warning(
+                "the controller at %s:%d %s: %s; this node's are the settings listener.name.%s.*",
+                *(endpoint.host, endpoint.port, error.reason, error.way_out, self._config.listener_name.lower()),
+            )
 
     def close(self) -> None:
         """Close all connections; requests in flight end as lost."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from ...wire.errors import ErrorCode
 from ..principals import KafkaPrincipal
 from .acl_binding import AclBinding, AclOperation, ResourceType
+
+DENIED: Mapping[ResourceType, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error code of a denial, by the type of the resource."""
 
 
 class Authorizer(Protocol):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from ...runtime.blocking.daemon_threads import DaemonThreads
 from ..principals import KafkaPrincipal
 
 
 class SaslAuthenticationError(Exception):
-    """The peer has not proved who it is. The text is sent to it, so it says nothing that helps to guess."""
+    """The peer has not proved who it is. The text is sent to it, so it says nothing that helps to guess.
+
+    `reason` is for the log of the server; it is the text where the server knows no more.
+    """
+
+    def __init__(self, text: str, reason: str | None = None) -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,37 @@ class ServerMechanism(Protocol):
         ...
 
 
+@runtime_checkable
+class AwaitedServerMechanism(Protocol):
+    """One exchange on the server's side that waits for something, such as a file or another server."""
+
+    @property
+    def result(self) -> Authenticated | None:
+        """Who the peer is, once it has proved it."""
+        ...
+
+    async def evaluate_soon(self, token: bytes) -> bytes:
+        """The answer to the client's next token. Raises `SaslAuthenticationError`."""
+        ...
+
+
+class MechanismInThread:
+    """An exchange whose evaluation blocks, in a thread of `threads`."""
+
+    def __init__(self, exchange: ServerMechanism, threads: DaemonThreads) -> None:
+        self._exchange = exchange
+        self._threads = threads
+
+    @property
+    def result(self) -> Authenticated | None:
+        """Who the peer is, once it has proved it."""
+        return self._exchange.result
+
+    async def evaluate_soon(self, token: bytes) -> bytes:
+        """The answer to the client's next token. Raises `SaslAuthenticationError`."""
+        return await self._threads.run(lambda: self._exchange.evaluate(token))
+
+
 class ClientMechanism(Protocol):
     """One exchange on the client's side."""
 
@@ -42,7 +81,7 @@ class ClientMechanism(Protocol):
         ...
 
     def first(self) -> bytes:
-        """The first token."""
+        """The first token. Raises `SaslAuthenticationError`."""
         ...
 
     def evaluate(self, token: bytes) -> bytes | None:

@@ -4,11 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
+from typing import NamedTuple
 
 from ..principals import USER, KafkaPrincipal
 from .mechanism import Authenticated, SaslAuthenticationError
 
 PLAIN = "PLAIN"
+INVALID_CREDENTIALS = "Authentication failed: Invalid username or password"
+
+
+class PlainResponse(NamedTuple):
+    """What a client says of itself."""
+
+    authorization_id: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"PlainResponse(user={self.user!r})"  # the password is a secret
+
+
+def parse_response(token: bytes) -> PlainResponse:
+    """The parts of the only token. Raises `SaslAuthenticationError`."""
+    try:
+        parts = token.decode().split("\0")
+    except UnicodeDecodeError:
+        parts = []
+    if len(parts) != 3:
+        raise SaslAuthenticationError("Invalid SASL/PLAIN response: expected 3 tokens")
+    response = PlainResponse(*parts)
+    if not response.user:
+        raise SaslAuthenticationError("Authentication failed: username not specified")
+    if not response.password:
+        raise SaslAuthenticationError("Authentication failed: password not specified")
+    return response
 
 
 class PlainServer:
@@ -20,19 +49,9 @@ class PlainServer:
 
     def evaluate(self, token: bytes) -> bytes:
         """Check the only token. Raises `SaslAuthenticationError`."""
-        try:
-            parts = token.decode().split("\0")
-        except UnicodeDecodeError:
-            parts = []
-        if len(parts) != 3:
-            raise SaslAuthenticationError("Invalid SASL/PLAIN response: expected 3 tokens")
-        authorization_id, user, password = parts
-        if not user:
-            raise SaslAuthenticationError("Authentication failed: username not specified")
-        if not password:
-            raise SaslAuthenticationError("Authentication failed: password not specified")
+        authorization_id, user, password = parse_response(token)
         if not self._is_valid(user, password):
-            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
+            raise SaslAuthenticationError(INVALID_CREDENTIALS)
         if authorization_id and authorization_id != user:
             raise SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from username"

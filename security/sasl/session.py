@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ...wire.errors import ErrorCode
 from ..principals import KafkaPrincipal
-from .mechanism import Authenticated, SaslAuthenticationError, ServerMechanism
+from .mechanism import Authenticated, AwaitedServerMechanism, SaslAuthenticationError, ServerMechanism
 
-MakeMechanism = Callable[[], ServerMechanism]
+MakeMechanism = Callable[[], ServerMechanism | AwaitedServerMechanism]
 
 
 class TokenAnswer(NamedTuple):
@@ -23,14 +23,20 @@ class TokenAnswer(NamedTuple):
     token: bytes = b""
     session_lifetime_ms: int = 0
     """How long the session holds, 0 for ever or while the exchange goes on."""
+    reason: str | None = None
+    """Why the login failed, for the log of the server."""
 
 
 class SaslSession:
-    """`mechanisms` are those that the listener offers; `max_reauth_ms` is connections.max.reauth.ms, 0 for none."""
+    """`mechanisms` are those that the listener offers.
+
+    `max_reauth_ms` is connections.max.reauth.ms of each mechanism; none, or 0, stands for no limit.
+    """
 
     __slots__ = (
         "_exchange",
         "_has_failed",
+        "_is_evaluating",
         "_max_reauth_ms",
         "_mechanism",
         "_mechanisms",
@@ -40,13 +46,17 @@ class SaslSession:
     )
 
     def __init__(
-        self, mechanisms: Mapping[str, MakeMechanism], max_reauth_ms: int = 0, failure_delay_s: float = 0.0
+        self,
+        mechanisms: Mapping[str, MakeMechanism],
+        max_reauth_ms: Mapping[str, int] | None = None,
+        failure_delay_s: float = 0.0,
     ) -> None:
         self.failure_delay_s = failure_delay_s
         """A failure is answered only after so many seconds, so that guessing is slow."""
         self._mechanisms = mechanisms
-        self._max_reauth_ms = max_reauth_ms
-        self._exchange: ServerMechanism | None = None
+        self._max_reauth_ms = max_reauth_ms or {}
+        self._exchange: ServerMechanism | AwaitedServerMechanism | None = None
+        self._is_evaluating = False
         self._has_failed = False  # nothing more is taken, while the answer to the failure is delayed
         self._mechanism = ""
         self.mechanism = ""
@@ -80,32 +90,53 @@ class SaslSession:
         self._exchange, self._mechanism = make(), mechanism
         return ErrorCode.NONE
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the answer to the next token is that of `evaluate_soon`, since the mechanism waits for something."""
+        return isinstance(self._exchange, AwaitedServerMechanism)
+
     def evaluate(self, token: bytes) -> TokenAnswer:
         """Answer the next token of the exchange. A peer that authenticates again must be the same (KIP-368)."""
         exchange = self._exchange
-        if exchange is None:
+        if exchange is None or isinstance(exchange, AwaitedServerMechanism):
             return TokenAnswer(ErrorCode.ILLEGAL_SASL_STATE, "no handshake chose a mechanism before this token")
         try:
-            answer = exchange.evaluate(token)
+            return self._answered(exchange.evaluate(token), exchange.result)
         except SaslAuthenticationError as error:
-            return self._failed(str(error))
-        result = exchange.result
+            return self._failed(str(error), error.reason)
+
+    async def evaluate_soon(self, token: bytes) -> TokenAnswer:
+        """As `evaluate`, where `is_awaited`. A second token before the answer to the first one is refused."""
+        exchange = self._exchange
+        if self._is_evaluating or not isinstance(exchange, AwaitedServerMechanism):
+            return TokenAnswer(ErrorCode.ILLEGAL_SASL_STATE, "a token came before the answer to the one before")
+        self._is_evaluating = True
+        try:
+            answer = await exchange.evaluate_soon(token)
+            return self._answered(answer, exchange.result)
+        except SaslAuthenticationError as error:
+            return self._failed(str(error), error.reason)
+        finally:
+            self._is_evaluating = False
+
+    def _answered(self, answer: bytes, result: Authenticated | None) -> TokenAnswer:
         if result is None:
             return TokenAnswer(ErrorCode.NONE, None, answer)
         self._exchange = None
         before = self.authenticated
-        if before is not None and before.principal != result.principal:
+        if before is not None and str(before.principal) != str(result.principal):
             return self._failed(
                 f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
             )
         self.authenticated, self.mechanism = result, self._mechanism
         return TokenAnswer(ErrorCode.NONE, None, answer, self._lifetime_ms(result.lifetime_ms))
 
-    def _failed(self, text: str) -> TokenAnswer:
+    def _failed(self, text: str, reason: str | None = None) -> TokenAnswer:
         self._exchange, self._has_failed = None, True
-        return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
+        return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, reason=reason or text)
 
     def _lifetime_ms(self, credentials_ms: int | None) -> int:
-        if not self._max_reauth_ms:
+        limit_ms = self._max_reauth_ms.get(self.mechanism, 0)
+        if not limit_ms:
             return credentials_ms or 0
-        return self._max_reauth_ms if credentials_ms is None else min(credentials_ms, self._max_reauth_ms)
+        return limit_ms if credentials_ms is None else min(credentials_ms, limit_ms)

@@ -76,6 +76,7 @@ SEEDS = {
     "elr": 40,
     "sessions": 30,
     "min-isr": 20,
+    "pipelined-producers": 10,
     "trims": 12,
     "quotas": 16,
     "compaction": 4,

@@ -118,6 +118,20 @@ def test_options_of_other_tools_get_hints() -> None:
     assert "127.0.0.1:1 refuses" in _run("raftwerk topics list --broker-list 127.0.0.1:1")[1]
 
 
+def test_only_options_and_commands_of_the_help_are_suggested() -> None:
+    for line, meant in (
+        ("groups reset g --offset 3", "'--offset'. Did you mean --to?"),
+        ("consume t --bootstrap-serve x", "'--bootstrap-serve'. Did you mean --bootstrap-server?"),
+        ("perf e2e t --seconds 3", "'--seconds': it ends after -n N records"),
+        ("perf consume t --seconds 3", "'--seconds': it ends at the end of TOPIC, or after -n N records"),
+        ("topics add-partitions t 4", "'add-partitions'. To add partitions: raftwerk topics alter TOPIC -p N"),
+        ("topics create t --topik 3", "No such option '--topik'.\n"),
+        ("topics create t --partition 3", "Did you mean --partitions?"),
+    ):
+        code, told = _run(f"raftwerk {line}")
+        assert (code, meant in told) == (2, True), told
+
+
 def test_a_topic_as_an_option() -> None:
     at = "-b 127.0.0.1:1"
     for line in (

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import click
+from uuid import UUID
 
+import click
+import pytest
+
+from raftwerk.cli.administration import quorum
+from raftwerk.cli.local_cluster.nodes import cluster_line
+from raftwerk.cluster.client.quorum_client import QuorumReplica, QuorumView
 from raftwerk.cluster.command_line.text_table import Cell, boxed
 
 
@@ -44,3 +50,23 @@ def test_the_last_column_is_cut_where_the_terminal_is_too_narrow() -> None:
     assert {len(line) for line in lines} == {20}
     assert "was killed b…" in lines[1] or "was killed …" in lines[1]
     assert {len(line) for line in boxed(rows, width=5)} == {16}
+
+
+def test_a_cluster_id_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers, cluster_id = ",".join(["127.0.0.1:19392"] * 3), "lHkZX9DcSy2fRC1LfukUiQ"
+    one_line = f"bootstrap.servers={servers}  cluster id {cluster_id}"
+    assert cluster_line(servers, cluster_id) == one_line, "where standard output is no terminal"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cluster_line(servers, cluster_id) == f"bootstrap.servers={servers}\ncluster id {cluster_id}"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cluster_line(servers, cluster_id) == one_line
+
+
+def test_an_observer_that_has_not_fetched_for_a_second_does_not_follow() -> None:
+    def replica(node_id: int, last_fetch_ms: int) -> QuorumReplica:
+        return QuorumReplica(node_id, UUID(int=node_id), node_id < 3, 10, last_fetch_ms, last_fetch_ms)
+
+    replicas = (replica(1, 100_000), replica(2, 98_500), replica(4, 98_500), replica(5, 99_600))
+    view = QuorumView(1, 7, 10, replicas, {})
+    assert [quorum._state(one, view, ()) for one in replicas] == ["leader", "follows", "silent 2 s", "follows"]

@@ -9,7 +9,12 @@ from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
 from raftwerk.cluster.settings.client_configs import CLIENT_CONFIGS, suspicious_lines
-from raftwerk.cluster.settings.client_properties import ClientPropertiesError, load_properties
+from raftwerk.cluster.settings.client_properties import (
+    ClientPropertiesError,
+    librdkafka_login,
+    load_properties,
+    login_of,
+)
 from raftwerk.runtime.loop import real_runtime
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="wonder";'
@@ -50,6 +55,22 @@ def test_what_other_clients_need_is_not_told(tmp_path: Path) -> None:
     assert load_properties(str(file), real_runtime()).warnings == []
 
 
+def test_a_token_logs_in_for_our_commands_and_not_for_librdkafka() -> None:
+    module = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="id" password="aG1hYw=="'
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+    for option, is_token in ((' tokenauth="True"', True), (' tokenauth="false"', False), ("", False)):
+        given = properties | {"sasl.jaas.config": f"{module}{option};"}
+        login = login_of(given, real_runtime())
+        assert login is not None
+        assert login.new_exchange is not None
+        assert login.new_exchange("here").first().endswith(b",tokenauth=true") is is_token
+        if is_token:
+            with pytest.raises(ClientPropertiesError, match="librdkafka cannot log in by a delegation token"):
+                librdkafka_login(given, real_runtime())
+        else:
+            assert librdkafka_login(given, real_runtime())["sasl.username"] == "id"
+
+
 def test_a_login_without_a_protocol_is_told() -> None:
     (told,) = suspicious_lines({"sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS})
     assert told == (
@@ -64,8 +85,12 @@ def test_a_login_without_a_protocol_is_told() -> None:
         ("ssl.enabled.protocols=TLSv9", "ssl.enabled.protocols=TLSv9: it must be one of TLSv1.2, TLSv1.3"),
         ("request.timeout.ms=soon", "request.timeout.ms=soon: it is no whole number"),
         ("enable.auto.commit=yes", "enable.auto.commit=yes: it is neither true nor false"),
-        ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "GSSAPI is not served; choose among PLAIN"),
-        ("security.protocol=SASL_SSL", "client.properties: sasl.mechanism is not set, and its default GSSAPI is not"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI",
+            "sasl.kerberos.service.name is not set: GSSAPI needs it; set it",
+        ),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=DIGEST-MD5", "DIGEST-MD5 is not served; choose among PLAIN"),
+        ("security.protocol=SASL_SSL", "client.properties: sasl.mechanism is not set, and its default GSSAPI needs"),
         (
             "security.protocol=SASL_SSL\nsasl.mechansim=PLAIN",
             "client.properties: sasl.mechansim is not a setting of Kafka's clients and has no effect; did you mean "

@@ -310,7 +310,7 @@ def test_the_delay_of_preferred_leaders_is_served() -> None:
     [
         "sasl.jaas.config",
         "listener.name.plaintext.sasl.jaas.config",
-        "listener.name.plaintext.plain.connections.max.reauth.ms",
+        "listener.name.plaintext.plain.sasl.server.max.receive.size",
     ],
 )
 def test_what_no_listener_reads_is_said_to_have_no_effect(key: str) -> None:

@@ -261,11 +261,16 @@ def test_damaged_logs_of_a_local_cluster_are_named(tmp_path: Path) -> None:
     assert examine_local_logs(str(tmp_path)) == []
     for number, content in ((1, "t 3 17\n"), (2, "__cluster_metadata 0 40\n")):
         (tmp_path / f"node-{number}" / "damaged-offset-checkpoint").write_text(f"0\n1\n{content}")
-    logs, metadata = examine_local_logs(str(tmp_path))
+    logs, metadata = examine_local_logs(str(tmp_path), " --name x")
     assert logs.what.endswith("1 log damaged on the disk: t-3 from offset 17 on (no other replica is sound)")
+    assert logs.what.startswith(f"node 1, {tmp_path}/node-1: ")
+    repair = f"raftwerk log repair {tmp_path}/node-1 --execute"
+    assert f"raftwerk stop 1 --name x; {repair}; raftwerk start 1 --name x" in logs.way_out
     (tmp_path / "node-2" / "t-3").mkdir()
     logs, _ = examine_local_logs(str(tmp_path))
     assert logs.what.endswith("t-3 from offset 17 on (sound on node 2)")
+    assert f"raftwerk stop 1; rm -r {tmp_path}/node-1/t-3; raftwerk start 1" in logs.way_out
+    assert "log repair" not in logs.way_out
     (tmp_path / "node-2" / "damaged-offset-checkpoint").write_text("0\n1\nt 3 5\n")
     assert all("no other replica is sound" in one.what for one in examine_local_logs(str(tmp_path)))
     (tmp_path / "node-2" / "damaged-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 40\n")

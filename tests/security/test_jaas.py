@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from raftwerk.security.jaas import parse_jaas
+from raftwerk.security.sasl.plain import passwords_of
 
 
 def test_options_with_and_without_quotes() -> None:
@@ -27,3 +30,14 @@ def test_secrets_are_not_shown() -> None:
         parse_jaas('m required username="u" password "hush";')
     assert "hush" not in str(caught.value)
     assert "hush" not in repr(parse_jaas('m required password="hush";'))
+
+
+@pytest.mark.parametrize("name", ["com.sun.security.auth.module.JndiLoginModule", "antigravity"])
+def test_the_class_of_a_login_module_is_never_loaded(name: str) -> None:
+    """CVE-2023-25194, CVE-2025-27818 and CVE-2025-27819: there a class that was named in settings ran."""
+    loaded = set(sys.modules)
+    module = parse_jaas(f'{name} required user.provider.url="ldap://attacker/x" user_alice="wonder";')
+    is_valid = passwords_of(module.options)
+    assert is_valid("alice", "wonder")
+    assert not is_valid("attacker", "x")
+    assert set(sys.modules) == loaded

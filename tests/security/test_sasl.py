@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.security.principals import KafkaPrincipal
+from raftwerk.security.sasl import plain
 from raftwerk.security.sasl.mechanism import Authenticated, SaslAuthenticationError
 from raftwerk.security.sasl.plain import PlainClient, PlainServer, passwords_of
 from raftwerk.security.sasl.scram import ScramClientExchange, ScramServer
@@ -37,7 +38,7 @@ def session(max_reauth_ms: int = 0) -> SaslSession:
         "PLAIN": lambda: PlainServer(is_valid),
         SCRAM_SHA_256: lambda: ScramServer(SCRAM_SHA_256, find, "server-nonce"),
     }
-    return SaslSession(mechanisms, max_reauth_ms)
+    return SaslSession(mechanisms, dict.fromkeys(mechanisms, max_reauth_ms))
 
 
 def test_plain() -> None:
@@ -69,6 +70,20 @@ def test_plain_refuses(token: bytes) -> None:
     with pytest.raises(SaslAuthenticationError):
         server.evaluate(token)
     assert server.result is None
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+def test_passwords_are_compared_in_constant_time(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2021-38153: also for a user that does not exist."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(plain, "compare_digest", compare)
+    assert not is_valid(user, "wrong")
+    assert [given for _, given in compared] == [b"wrong"]
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS.values())

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ....controller.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from ....controller.configs.broker_configs import BROKER_CONFIGS
 from ....controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from ....controller.configs.group_configs import GROUP_CONFIGS
+from ....controller.configs.security_configs import certificate_config
 from ....controller.metadata.metadata_image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -26,11 +27,12 @@ from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
 from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
-from ....wire.config_def import ConfigKey, ConfigSource, ConfigType, is_secret
+from ....wire.config_def import ConfigKey, ConfigSource, ConfigType, SecretText, UpdateMode, is_secret
 from ....wire.errors import ErrorCode
 from ...api import Fields
-from ...authorization import DENIED, Authorization
+from ...authorization import Authorization
 from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
@@ -116,9 +118,9 @@ def _broker_rows(services: ConfiguredNode, broker: str, query: _Query) -> list[d
         levels = _dynamic_levels(image, broker, name)
         if broker:
             levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
-        row = BROKER_CONFIGS.get(name, ConfigKey(name, ConfigType.STRING, None, ""))
+        row = BROKER_CONFIGS.get(name) or certificate_config(name) or ConfigKey(name, ConfigType.STRING, None, "")
         levels.append(_Level(name, row.default, ConfigSource.DEFAULT))
-        rows.append(_row(row, levels, query, read_only=name not in DYNAMIC_BROKER_CONFIGS))
+        rows.append(_row(row, levels, query, read_only=row.update_mode is UpdateMode.READ_ONLY))
     return rows
 
 
@@ -151,7 +153,7 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, query: _Query) -> 
 def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool = False) -> dict[str, Any]:
     """One row of the response. The first of `levels` with a value wins."""
     there = [level for level in levels if level.value is not None]
-    secret = is_secret(key.name)
+    secret = is_secret(key.name) or any(isinstance(level.value, SecretText) for level in there)
     source = there[0].source if there else ConfigSource.DEFAULT
     row: dict[str, Any] = {
         "name": key.name,

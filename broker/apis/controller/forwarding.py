@@ -12,7 +12,8 @@ from ipaddress import ip_address
 
 from ....runtime.files.file_slice import Sendable, in_memory
 from ....runtime.ports import Buffer
-from ....security.authorizer.acl_binding import AclOperation
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....security.principal_serde import deserialize
 from ....security.principals import KafkaPrincipal
 from ....security.sasl.session import SaslSession
@@ -90,7 +91,7 @@ async def envelope(services: ControllerServices, request: Request, message: Stru
     The request inside is that of the principal and the address in the envelope, so only nodes may send one.
     """
     if not services.authorization.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION):
-        return {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}
+        return {"error_code": int(DENIED[ResourceType.CLUSTER])}
     frame = memoryview(message.request_data)
     try:
         header, _ = parse_request_header(frame)

@@ -11,18 +11,23 @@ from ....controller.security.rights import IsAllowed, allows_all
 from ....controller.topics.new_partitions import CountPartitions, counts_nothing
 from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....security.authorizer.acl_binding import AclOperation
+from ....security.principals import KafkaPrincipal
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import DecodedHandler, Fields, Result
 from ...network.request import Request
 from ...quotas.controller_mutations import ControllerMutationQuota
 from ...services import ControllerServices
+from ..security.token_requests import check_token_request
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
 DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
 """A decision that asks for each resource whether who makes the request may do it."""
 DecisionByQuota = Callable[[QuorumController, Any, IsAllowed, CountPartitions], Awaitable[Fields]]
 """A decision that counts the partitions that it creates or deletes, too."""
+
+DecisionForRequester = Callable[[QuorumController, Any, KafkaPrincipal, IsAllowed], Awaitable[Fields]]
+"""A decision by rights that depends on who makes the request, too."""
 
 
 def _decided(needed: AclOperation, decision: Decision) -> DecodedHandler[ControllerServices]:
@@ -93,13 +98,25 @@ def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
 
 
 def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """As `_decided` with ALTER, for changes of access control lists, which need an authorizer."""
-    decided = _decided(AclOperation.ALTER, decision)
+    """As `_decided_for_all` with ALTER, for changes of access control lists, which need an authorizer."""
+    decided = _decided_for_all(AclOperation.ALTER, decision)
 
     def handle(services: ControllerServices, request: Request, message: Struct) -> Result:
         if not services.authorization.is_on:
             raise ProtocolError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
         return decided(services, request, message)
+
+    return handle
+
+
+def _about_tokens(decision: DecisionForRequester) -> DecodedHandler[ControllerServices]:
+    """As `_decided_by_rights`, for requests about delegation tokens."""
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        check_token_request(request)
+        authorization = services.authorization
+        is_allowed = partial(authorization.is_allowed, request) if authorization.is_on else allows_all
+        return decision(services.controller, message, request.sink.principal, is_allowed)
 
     return handle
 
@@ -123,6 +140,9 @@ list_reassignments = _decided_for_all(
 update_features = _decided(_ALTER, lambda controller, message: controller.update_features(message))
 unregister_broker = _decided(_ALTER, lambda controller, message: controller.unregister_broker(message))
 alter_scram_credentials = _decided(_ALTER, lambda controller, message: controller.alter_scram_credentials(message))
+create_token = _about_tokens(lambda controller, message, who, rights: controller.create_token(message, who, rights))
+renew_token = _about_tokens(lambda controller, message, who, rights: controller.renew_token(message, who, rights))
+expire_token = _about_tokens(lambda controller, message, who, rights: controller.expire_token(message, who, rights))
 create_acls = _with_authorizer(lambda controller, message: controller.create_acls(message))
 delete_acls = _with_authorizer(lambda controller, message: controller.delete_acls(message))
 register_broker = _from_broker(lambda controller, message: controller.register_broker(message))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from ....security.authorizer.acl_binding import AclOperation
+from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
@@ -39,7 +40,7 @@ def quorum_fetch(services: ControllerServices, request: Request) -> None:
     """Fetch of the metadata log."""
     version = request.api_version
     if not services.authorization.is_allowed_on_cluster(request, AclOperation.CLUSTER_ACTION):
-        refusal = FetchResponse(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        refusal = FetchResponse(int(DENIED[ResourceType.CLUSTER]))
         request.respond(encode_fetch_response(version, refusal))
         return
     if len(request.body) > _QUORUM_FETCH_BYTES_MAX:

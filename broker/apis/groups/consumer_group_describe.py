@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ....controller.metadata.metadata_image import MetadataImage
 from ....runtime.incremental_work import Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
@@ -30,11 +31,11 @@ def handle(services: BrokerServices, request: Request, message: ConsumerGroupDes
 
     def described(group_id: str) -> dict[str, Any]:
         if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-            return _failed(group_id, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
+            return _failed(group_id, int(DENIED[ResourceType.GROUP]), None)
         row = _row(services, group_id)
         if may_see is not None and not all(may_see(name) for name in _topics(row)):
             text = "The group has described topic(s) that the client is not authorized to describe."
-            return _failed(group_id, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), text)
+            return _failed(group_id, int(DENIED[ResourceType.TOPIC]), text)
         if row["error_code"]:
             return row
         is_asked = message.include_authorized_operations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields, Result
@@ -26,7 +27,7 @@ def handle(services: BrokerServices, request: Request, message: DeleteGroupsRequ
     pace = Pace()
     codes: list[ErrorCode | asyncio.Future[ErrorCode]] = []
     for group_id in message.groups_names:
-        code: ErrorCode | asyncio.Future[ErrorCode] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        code: ErrorCode | asyncio.Future[ErrorCode] = DENIED[ResourceType.GROUP]
         if services.authorization.is_allowed(request, AclOperation.DELETE, ResourceType.GROUP, group_id):
             code = _delete(services, group_id)
         codes.append(code)

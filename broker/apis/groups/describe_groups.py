@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
@@ -27,7 +28,7 @@ def handle(services: BrokerServices, request: Request, message: DescribeGroupsRe
 
     def described(group_id: str) -> dict[str, Any]:
         if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-            return _failed(group_id, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
+            return _failed(group_id, int(DENIED[ResourceType.GROUP]), None)
         row = _row(services, request, group_id)
         found = asked and not row["error_code"]
         return row | {"authorized_operations": rights.group_operations(request, group_id, is_asked=found)}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
-from ...authorization import DENIED
 from ...coordinators.coordinator_topic import CoordinatorTopic
 from ...network.request import Request
 from ...services import BrokerServices

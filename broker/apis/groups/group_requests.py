@@ -8,6 +8,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
+from ....security.authorizer.acl_binding import ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
@@ -77,9 +79,9 @@ def find_topic(image: MetadataImage, row: Struct, may_use: Callable[[str], bool]
         by_id = None if topic_id is None else image.topics_by_id.get(topic_id)
         if by_id is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return by_id if may_use(by_id.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return by_id if may_use(by_id.name) else DENIED[ResourceType.TOPIC]
     if not may_use(row.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return DENIED[ResourceType.TOPIC]
     by_name = image.topics_by_name.get(row.name)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name is None else by_name
 

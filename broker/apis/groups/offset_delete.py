@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Result
@@ -40,7 +41,7 @@ def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequ
             key = TopicPartition(topic.name, one.partition_index)
             code = ErrorCode.NONE
             if not is_allowed:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                code = DENIED[ResourceType.TOPIC]
             elif known is None or one.partition_index not in known.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif _is_subscribed(group, topic.name):

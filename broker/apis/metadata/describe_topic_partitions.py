@@ -8,6 +8,7 @@ from ....controller.metadata.metadata_image import MetadataImage
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
@@ -52,7 +53,7 @@ def handle(services: BrokerServices, request: Request, message: DescribeTopicPar
             yield PLAIN_STEP
         if not may_describe(name):
             if not wants_all:
-                rows.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                rows.append(_failed(name, DENIED[ResourceType.TOPIC]))
             continue
         topic = image.topics_by_name.get(name)
         if topic is None:

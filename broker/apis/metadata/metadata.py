@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
-from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, run_at_once
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields, Result
@@ -91,22 +93,21 @@ def _rows(services: BrokerServices, request: Request, message: MetadataRequest) 
             rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         elif not may_describe(topic.name if topic is not None else name or ""):
             if not wants_all:  # an id is not a secret, the name is
-                rows.append(failed_topic(request, name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                rows.append(failed_topic(request, name, topic_id, DENIED[ResourceType.TOPIC]))
         elif topic is not None:
             operations = rights.topic_operations(request, topic.name, is_asked=asked)
             rows.append(topic_row(partitions, topic, request, operations))
             left -= len(topic.partitions)
         else:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if name is None or not is_legal_topic_name(name):
+            if may_create is not None and not may_create(name or ""):
+                code = DENIED[ResourceType.TOPIC]
+            elif name is None or not is_legal_topic_name(name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif may_create is not None:
-                if may_create(name):
-                    missing[name] = None
-                else:
-                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                missing[name] = None
             row = failed_topic(request, name, None, code)
-            if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            if code != DENIED[ResourceType.TOPIC]:
                 row["topic_authorized_operations"] = rights.topic_operations(request, name or "", is_asked=asked)
             rows.append(row)
         left -= 1
@@ -114,7 +115,7 @@ def _rows(services: BrokerServices, request: Request, message: MetadataRequest) 
             left = ITEMS_PER_STEP
             yield PLAIN_STEP
     if missing:
-        services.topic_creator.request_topics(missing)
+        services.topic_creator.request_topics(missing, request)
     return rows
 
 
@@ -129,17 +130,14 @@ def _may_create(services: BrokerServices, request: Request) -> Callable[[str], b
 def _topics(
     image: MetadataImage, request: Request, message: MetadataRequest
 ) -> Iterator[tuple[str | None, UUID | None, TopicImage | None]]:
-    """The topics to describe, each once, as in Apache Kafka: name, id, and what is known of it."""
+    """The topics to describe: name, id, and what is known of each."""
     if _wants_all(request, message):
         for name, topic in sorted(image.topics_by_name.items(), key=itemgetter(0)):
             yield name, topic.topic_id, topic
         return
-    seen: set[tuple[str | None, UUID | None]] = set()
     for wanted in message.topics or ():
         key = wanted.name, wanted.get("topic_id")
-        if key not in seen:
-            seen.add(key)
-            yield *key, _find_topic(image, *key)
+        yield *key, _find_topic(image, *key)
 
 
 def _find_topic(image: MetadataImage, name: str | None, topic_id: UUID | None) -> TopicImage | None:
@@ -151,9 +149,12 @@ def _find_topic(image: MetadataImage, name: str | None, topic_id: UUID | None) -
 
 def _is_invalid(request: Request, message: MetadataRequest) -> bool:
     """Whether the request uses topic ids before version 12: the schema has them from 10 on, for later use."""
-    if message.topics is None or request.api_version >= FIRST_VERSION_BY_ID:
-        return False
-    return any(wanted.name is None or wanted.get("topic_id") is not None for wanted in message.topics)
+    return any(_is_invalid_topic(request, wanted) for wanted in message.topics or ())
+
+
+def _is_invalid_topic(request: Request, wanted: MetadataRequest.MetadataRequestTopic) -> bool:
+    has_id = wanted.name is None or wanted.get("topic_id") is not None
+    return has_id and request.api_version < FIRST_VERSION_BY_ID
 
 
 def _leaders(image: MetadataImage, message: MetadataRequest, wants_all: bool) -> Iterator[int]:
@@ -182,24 +183,39 @@ async def _answer_when_certain(
 def handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Result:
     """Answer at once, or wait while a leader is suspected to be dead (see `suspected_brokers`)."""
     if len(message.topics or ()) > ITEMS_PER_STEP:
-        return _handle_distinct(services, request, message)
+        return _handle_in_steps(services, request, message)
+    if message.topics:
+        run_at_once(_leave_out_duplicates(message))
     return _handle(services, request, message)
 
 
-def _handle_distinct(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[Result]:
-    """Leave out what is asked for more than once, then handle the request. Very many topics are not waited for."""
-    distinct = {}
-    names_only = request.api_version < FIRST_VERSION_BY_ID
-    is_invalid = False
-    for index, wanted in enumerate(message.topics or ()):
-        distinct[wanted.name, wanted.get("topic_id")] = wanted
-        is_invalid = is_invalid or (names_only and (wanted.name is None or wanted.get("topic_id") is not None))
-        if index % ITEMS_PER_STEP == 0:
+def _handle_in_steps(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[Result]:
+    """Handle a request with many topics. Where they are distinct, their leaders are not waited for."""
+    yield from _leave_out_duplicates(message)
+    if len(message.topics or ()) <= ITEMS_PER_STEP:
+        return _handle(services, request, message)
+    is_invalid = any((yield from map_in_steps(partial(_is_invalid_topic, request), message.topics or ())))
+    return error(message, int(ErrorCode.INVALID_REQUEST), "") if is_invalid else _answer(services, request, message)
+
+
+def _leave_out_duplicates(message: MetadataRequest) -> Work[None]:
+    """Each topic is described once, as in Apache Kafka."""
+    asked = message.topics or []
+    message.topics = []
+    asked.reverse()
+    distinct: dict[object, MetadataRequest.MetadataRequestTopic] = {}
+    pace = Pace()
+    while asked:
+        wanted = asked.pop()
+        topic_id = wanted.get("topic_id")
+        distinct.setdefault(wanted.name if topic_id is None else (wanted.name, topic_id), wanted)
+        if pace.ends_step():
             yield PLAIN_STEP
     message.topics = list(distinct.values())
-    if len(message.topics) <= ITEMS_PER_STEP:
-        return _handle(services, request, message)
-    return error(message, int(ErrorCode.INVALID_REQUEST), "") if is_invalid else _answer(services, request, message)
+    while distinct:  # freed in steps, since its keys may be tuples
+        distinct.popitem()
+        if pace.ends_step():
+            yield PLAIN_STEP
 
 
 def _handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Result:

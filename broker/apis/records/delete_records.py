@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ....isr.results import DeletedRecords
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -64,7 +65,7 @@ def handle(services: BrokerServices, request: Request, message: DeleteRecordsReq
     """Move the log start offset, and answer when the replicas that are up have followed."""
     pace = Pace()
     results: dict[TopicPartition, DeletedRecords] = {}
-    denied = DeletedRecords(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    denied = DeletedRecords(int(DENIED[ResourceType.TOPIC]))
     for topic in message.topics:
         is_allowed = services.authorization.is_allowed(request, AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         for wanted in topic.partitions:

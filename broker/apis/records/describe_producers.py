@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ....isr.replica import Replica
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -62,7 +63,7 @@ def _producers(replica: Replica) -> list[dict[str, int]]:
 
 
 def _denied(index: int) -> dict[str, Any]:
-    return _failed(index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "")
+    return _failed(index, int(DENIED[ResourceType.TOPIC]), "")
 
 
 def _failed(index: int, code: int, text: str) -> dict[str, Any]:

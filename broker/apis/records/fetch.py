@@ -14,6 +14,7 @@ from ....isr.fetching.partition_reader import failed_row
 from ....isr.results import FetchParams
 from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
 from ....wire.fetch import (
     ROWS_PER_STEP,
@@ -122,7 +123,7 @@ def _is_no_node(services: BrokerServices, request: Request) -> bool:
 
 def _refuse_in_steps(request: Request, message: FetchRequest) -> Work[None]:
     """Answer who is no node of the cluster and fetches as one: no partition, known or not, and no session."""
-    code, visited = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 0
+    code, visited = int(DENIED[ResourceType.TOPIC]), 0
     response = FetchResponse()
     for topic in message.topics:
         rows: list[FetchPartitionResponse] = []
@@ -156,7 +157,7 @@ def _separate(
         asked = found.name if found is not None else name
         is_denied = may_read is not None and asked is not None and not may_read(asked)
         if is_denied:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            code = DENIED[ResourceType.TOPIC]
         existing: list[FetchPartition] = []
         missing: list[FetchPartitionResponse] = []
         for index, partition in partitions.items():

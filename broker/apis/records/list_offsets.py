@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -68,7 +69,7 @@ def handle(services: BrokerServices, request: Request, message: ListOffsetsReque
         for wanted in topic.partitions:
             index = wanted.partition_index
             if not is_allowed:
-                rows.append(_failed(index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+                rows.append(_failed(index, int(DENIED[ResourceType.TOPIC])))
             elif seen[topic.name, index] > 1:
                 rows.append(_failed(index, int(ErrorCode.INVALID_REQUEST)))
             elif known is None or index not in known.partitions:

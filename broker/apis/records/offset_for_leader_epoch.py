@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -33,7 +34,7 @@ def _row(
 
 
 def _denied(wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> dict[str, Any]:
-    return {"partition": wanted.partition, "error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    return {"partition": wanted.partition, "error_code": int(DENIED[ResourceType.TOPIC])}
 
 
 def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Work[Fields]:

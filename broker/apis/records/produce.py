@@ -10,9 +10,9 @@ import logging
 import struct
 from typing import Any
 
-from ....controller.metadata.metadata_image import TopicImage
 from ....runtime.invariants import InvariantViolation
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
 from ....wire.primitives import NodeEndpoint
 from ....wire.produce import (
@@ -41,6 +41,7 @@ FIRST_VERSION_WITH_ZSTD = 7
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi10xB")
 _CODEC_MASK = 0x07
 _ZSTD = 4
+_WRITE, _TOPIC = AclOperation.WRITE, ResourceType.TOPIC
 _new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 _NOT_ANSWERED = ProducePartitionResponse(-1)
 """Stands in the place of a response that is still to come."""
@@ -136,7 +137,8 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
     """Fill `pending` with a row for each partition; returns what is to be appended."""
     image = pending.services.metadata.image
     by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
-    is_checked = pending.services.authorization.is_on
+    authorization = pending.services.authorization
+    is_allowed = authorization.is_allowed if authorization.is_on else None
     version, transactional_id = pending.request.api_version, message.transactional_id
     entries: list[tuple[TopicPartition, memoryview | None]] = []
     for name, topic_id, partitions in message.topics:
@@ -145,11 +147,13 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
         else:
             topic = image.topics_by_name.get(name) if name is not None else None
         rows: list[ProducePartitionResponse] = []
-        if is_checked and _is_denied(pending, topic, name):
+        asked = topic.name if topic is not None else name
+        # Of an unknown topic id nobody is told but that it is unknown.
+        if is_allowed is not None and asked is not None and not is_allowed(pending.request, _WRITE, _TOPIC, asked):
             pending.lacks_transactional_id |= transactional_id is None and any(
                 _is_transactional(records) for _, records in partitions
             )
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            code = DENIED[_TOPIC]
             rows += [ProducePartitionResponse(partition, code) for partition, _ in partitions]
             pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
             continue
@@ -176,13 +180,6 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
     return entries
 
 
-def _is_denied(pending: _PendingResponse, topic: TopicImage | None, name: str | None) -> bool:
-    """Whether the client may not write to the topic. Of an unknown topic id nobody is told but that it is unknown."""
-    asked = topic.name if topic is not None else name
-    rights = pending.services.authorization
-    return asked is not None and not rights.is_allowed(pending.request, AclOperation.WRITE, ResourceType.TOPIC, asked)
-
-
 def _may_use(services: BrokerServices, request: Request, message: ProduceRequest, transactional_id: str) -> bool:
     """Whether the client may write transactional batches, if the request has any, with this transactional id."""
     if not any(_is_transactional(records) for _, _, partitions in message.topics for _, records in partitions):
@@ -203,7 +200,7 @@ def handle(services: BrokerServices, request: Request) -> None:
     if transactional_id is not None and services.authorization.is_on:
         pending.lacks_transactional_id |= not _may_use(services, request, message, transactional_id)
     if pending.lacks_transactional_id:
-        pending.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        pending.refuse(DENIED[ResourceType.TRANSACTIONAL_ID])
         return
     if message.acks not in (-1, 0, 1):
         pending.fail(ErrorCode.INVALID_REQUIRED_ACKS)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, count_in_steps, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation
+from ....security.sasl.scram_credential import ScramCredential
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode
 from ...api import Fields
@@ -16,15 +17,22 @@ if TYPE_CHECKING:
     from ....wire.message_types.security import DescribeUserScramCredentialsRequest
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeUserScramCredentialsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeUserScramCredentialsRequest) -> Work[Fields]:
     """The named users, or all where none is named."""
     services.authorization.check_cluster(request, AclOperation.DESCRIBE)
+    credentials = list(services.metadata.image.scram_credentials.items())
+    return _answer([one.name for one in message.users or ()], credentials)
+
+
+def _answer(named: list[str], credentials: list[tuple[tuple[int, str], ScramCredential]]) -> Work[Fields]:
+    pace = Pace()
     kept: dict[str, list[dict[str, int]]] = {}
-    for (mechanism, user), credential in services.metadata.image.scram_credentials.items():
+    for (mechanism, user), credential in credentials:
         kept.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
-    named = [one.name for one in message.users or ()]
-    times = Counter(named)
-    results = [_row(name, times[name], kept.get(name, [])) for name in dict.fromkeys(named or kept)]
+        if pace.ends_step():
+            yield PLAIN_STEP
+    times = yield from count_in_steps(named, pace)
+    results = yield from map_in_steps(lambda name: _row(name, times[name], kept.get(name, [])), times or kept, pace)
     return {"error_code": 0, "error_message": None, "results": results}
 
 

@@ -7,13 +7,17 @@ client that does send version 0 is refused: its tokens would come without Kafka'
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Any
 
+from ....security.sasl.session import SaslSession, TokenAnswer
 from ....wire.api_keys import ApiKey
 from ....wire.codec import decode_request, encode_response
 from ....wire.errors import ErrorCode
 from ...network.request import Request
+
+logger = logging.getLogger("raftwerk.broker")
 
 _TOKENS_WITHOUT_HEADERS = "the client logs in by SaslHandshake 0; version 1 is needed, which clients have since 2017"
 _NOT_SASL = "this listener does not authenticate by SASL"
@@ -43,7 +47,24 @@ def authenticate(_: Any, request: Request) -> None:
     if sasl is None:
         _answer(request, {"error_code": int(ErrorCode.ILLEGAL_SASL_STATE), "error_message": _NOT_SASL})
         return
-    answer = sasl.evaluate(bytes(message.auth_bytes))
+    token = bytes(message.auth_bytes)
+    if sasl.is_awaited:
+        request.on_gone = asyncio.get_running_loop().create_task(_answer_soon(request, sasl, token)).cancel
+    else:
+        _answer_token(request, sasl, sasl.evaluate(token))
+
+
+async def _answer_soon(request: Request, sasl: SaslSession, token: bytes) -> None:
+    try:
+        answer = await sasl.evaluate_soon(token)
+    except Exception:
+        logger.exception("a token of %s could not be evaluated", request.sink.peer)
+        request.reject("the login failed because of an error of this node")
+        return
+    _answer_token(request, sasl, answer)
+
+
+def _answer_token(request: Request, sasl: SaslSession, answer: TokenAnswer) -> None:
     fields = {
         "error_code": int(answer.error),
         "error_message": answer.message,
@@ -55,7 +76,7 @@ def authenticate(_: Any, request: Request) -> None:
             request.sink.on_authenticated(answer.session_lifetime_ms)
         _answer(request, fields)
     else:
-        reason = f"the login failed: {answer.message}"
+        reason = f"the login failed: {answer.reason or answer.message}"
         asyncio.get_running_loop().call_later(sasl.failure_delay_s, partial(_fail, request, fields, reason))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
@@ -82,14 +83,14 @@ def _begin(services: BrokerServices, request: Request, asked: _Asked, partitions
     rights = services.authorization
     if asked.is_of_client and rights.is_on:
         if not rights.is_allowed(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-            return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return dict.fromkeys(partitions, DENIED[ResourceType.TRANSACTIONAL_ID])
         names = {one.topic for one in partitions}
         denied = frozenset(names - rights.allowed(request, AclOperation.WRITE, ResourceType.TOPIC, names))
     topics = services.metadata.image.topics_by_name
     failed: _Codes = {}
     for one in partitions:
         if one.topic in denied:
-            failed[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            failed[one] = DENIED[ResourceType.TOPIC]
         elif (topic := topics.get(one.topic)) is None or one.partition not in topic.partitions:
             failed[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if failed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....runtime.incremental_work import Work, map_in_steps
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
@@ -29,7 +30,7 @@ def _describe(services: BrokerServices, request: Request, transactional_id: str)
         return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
     rights = services.authorization
     if not rights.is_allowed(request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _failed(transactional_id, DENIED[ResourceType.TRANSACTIONAL_ID])
     may_see = rights.permission(request, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denial=False)
     try:
         value = services.transactions.shard_of(transactional_id).current(transactional_id)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
+from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
@@ -69,13 +70,13 @@ def _denial(services: BrokerServices, request: Request, message: InitProducerIdR
         is_allowed = rights.is_allowed_on_cluster(
             request, AclOperation.IDEMPOTENT_WRITE, logs_denial=False
         ) or rights.is_allowed_by_type(request, AclOperation.WRITE, ResourceType.TOPIC)
-        return ErrorCode.NONE if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.NONE if is_allowed else DENIED[ResourceType.CLUSTER]
     needed = [AclOperation.WRITE]
     if message.get("enable2_pc", False):
         needed.append(AclOperation.TWO_PHASE_COMMIT)
     if all(rights.is_allowed(request, one, ResourceType.TRANSACTIONAL_ID, transactional_id) for one in needed):
         return ErrorCode.NONE
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return DENIED[ResourceType.TRANSACTIONAL_ID]
 
 
 def _refusal(services: BrokerServices, message: InitProducerIdRequest) -> ErrorCode:

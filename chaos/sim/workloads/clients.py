@@ -72,21 +72,31 @@ class TopicClient:
         self.partitions: tuple[PartitionView, ...] = ()
 
     async def refresh(self) -> None:
-        """Request the metadata once; keep the old metadata if no broker answers."""
+        """Request the metadata once; keep the old metadata if no broker answers.
+
+        What is said of an older leader epoch is ignored, as Kafka's clients do (KIP-320): the broker that was asked may
+        be cut off, and the former leader that it names has not all records.
+        """
         try:
             view = await self.cluster.metadata([self.topic])
         except ClientError:
             return
         for topic in view.topics:
             if topic.topic_id is not None:
+                is_same = topic.topic_id == self.topic_id
+                known = {each.partition: each for each in self.partitions} if is_same else {}
                 self.topic_id = topic.topic_id
-                self.partitions = topic.partitions
+                self.partitions = tuple(_newer(each, known.get(each.partition)) for each in topic.partitions)
 
     async def until_known(self) -> None:
         """Wait until every partition has a leader."""
         while not self.partitions or any(each.leader < 0 for each in self.partitions):
             await self.refresh()
             await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def _newer(heard: PartitionView, known: PartitionView | None) -> PartitionView:
+    return heard if known is None or heard.leader_epoch >= known.leader_epoch else known
 
 
 class IdempotentProducer:

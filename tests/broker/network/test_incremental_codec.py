@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.wire import kio_oracle as oracle
 
 from raftwerk.broker.network.decoded_memory import DecodedItems, DecodedMemory
 from raftwerk.broker.network.incremental_codec import (
+    FREED_PER_STEP,
     decode_request_in_steps,
     encode_response_in_steps,
+    free_in_steps,
 )
 from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, run_at_once
 from raftwerk.wire import codec, schemas
@@ -61,3 +66,19 @@ def test_long_arrays_are_done_in_steps_however_they_are_nested() -> None:
         == 11_000 // ITEMS_PER_STEP
     )
     assert len(list(encode_response_in_steps(ApiKey.LIST_OFFSETS, 6, {"topics": topics}))) == 11_000 // ITEMS_PER_STEP
+
+
+@pytest.mark.parametrize("rows", [lambda items: {"topics": items}, lambda items: codec.Struct({"topics": items})])
+def test_a_long_array_is_freed_some_items_a_step(rows: Callable[[list[Any]], Any]) -> None:
+    topics = [codec.Struct({"partitions": [codec.Struct({"index": n})]}) for n in range(20_000)]
+    kept = topics[7]
+    left = [weakref.ref(one) for topic in topics for one in (topic, topic.partitions[0])]
+    values = [rows([{"topics": topics}])]
+    del topics
+    work = free_in_steps(values)
+    for _ in work:
+        before = len(left)
+        left = [one for one in left if one() is not None]
+        assert before - len(left) <= FREED_PER_STEP
+    assert [one() for one in left] == [kept, kept.partitions[0]]
+    assert kept == {"partitions": [{"index": 7}]}

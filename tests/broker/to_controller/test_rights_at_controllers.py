@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from support.broker.broker_harness import decode_answer, run, until
 from support.controller.controller_listener import ControllerListener, topic_id, topic_name
+from support.security.right_mutants import leave_out_check
 
-from raftwerk.broker.apis.api_table import controller_registry
+from raftwerk.broker.api import ApiSpec
+from raftwerk.broker.apis.api_table import API_TABLE, controller_registry
 from raftwerk.broker.authorization import Authorization
-from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation
+from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation, ResourceType
 from raftwerk.security.authorizer.standard_authorizer import StandardAuthorizer
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -68,6 +70,11 @@ TOLD_BY_ROWS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.CREATE_ACLS: {"creations": [{**AclBinding(2, "t", 3, ME, "*", 3, 3)._asdict(), "resource_pattern_type": 3}]},
     ApiKey.DELETE_ACLS: {"filters": [{"resource_type_filter": 1, "pattern_type_filter": 1}]},
 }
+NOT_WITHOUT_LOGIN = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+)
 EVERYTHING = {
     **dict.fromkeys(("resource_type_filter", "pattern_type_filter", "operation", "permission_type"), 1),
     **dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter")),
@@ -99,12 +106,24 @@ def test_who_has_no_right_is_refused_and_nothing_happens(key: ApiKey) -> None:
         if key in TOLD_BY_ROWS:
             (rows,) = [value for value in answer.values() if isinstance(value, list)]
             assert [row["error_code"] for row in rows] == [CLUSTER_DENIED]
+        elif key in NOT_WITHOUT_LOGIN:
+            assert answer["error_code"] == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         else:
             assert answer["error_code"] == CLUSTER_DENIED
         assert image.offset == offset
         assert asker.listener.fatal == []
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in API_TABLE if spec.broker is None], ids=lambda spec: f"without {spec.key.name}"
+)
+def test_a_check_that_is_left_out_is_noticed(spec: ApiSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    (right,) = ((one.operation, one.resource_type) for one in spec.checks)
+    leave_out_check(monkeypatch, spec.key, right)
+    with pytest.raises((AssertionError, KeyError)):
+        test_who_has_no_right_is_refused_and_nothing_happens(spec.key)
 
 
 def created(*names: str) -> dict[str, Any]:
@@ -167,6 +186,12 @@ def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_not_ther
         assert [one.error_code for one in answer.responses] == [0, 0]
 
     run(main())
+
+
+def test_a_deletion_without_the_right_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_check(monkeypatch, ApiKey.DELETE_TOPICS, (AclOperation.DELETE, ResourceType.TOPIC))
+    with pytest.raises(AssertionError):
+        test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_not_there()
 
 
 def test_partitions_are_added_to_topics_that_may_be_altered() -> None:

@@ -120,6 +120,18 @@ def test_no_record_ends_a_partition(values: list[tuple[str, TransactionMetadata,
     load(rows, check)
 
 
+def test_a_version_that_markers_cannot_have_is_passed_over() -> None:
+    flights = frozenset([TopicPartition("flights", 0)])
+    value = TransactionMetadata(0, 0, 60_000, TransactionState.PREPARE_COMMIT, flights, 0, 0, client_version=128)
+    record = transaction_record("t", value, 1)
+
+    async def check(harness: TransactionHarness) -> None:
+        await is_served(harness)
+        assert harness.transactions.partitions.passed_over == 1
+
+    load([(record[0], record[1])], check)
+
+
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     st.builds(lambda version, rest: struct.pack(">h", version) + rest, st.integers(0, 2), st.binary(max_size=60)),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.broker.transaction_harness import A, B, TransactionHarness, play, settle
+from support.security.right_mutants import leave_out_check
 
 from raftwerk.broker.transactions.transaction_metadata import (
     EPOCH_MAX,
@@ -15,6 +16,8 @@ from raftwerk.broker.transactions.transaction_metadata import (
     TransactionState,
 )
 from raftwerk.broker.transactions.transaction_records import decode_value, transaction_record
+from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation, ResourceType
+from raftwerk.security.authorizer.standard_authorizer import StandardAuthorizer
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
@@ -216,3 +219,25 @@ def test_the_record_has_both_producers_at_every_level(level: int) -> None:
     record = transaction_record("t", ended, level)
     assert record.value is not None
     assert decode_value(record.value).completed(11).client == ended.client
+
+
+def rights_of_a_producer(harness: TransactionHarness) -> None:
+    """Everybody may write with the transactional id, and nobody leave its transactions to another coordinator."""
+    authorizer = StandardAuthorizer()
+    authorizer.replace([AclBinding(ResourceType.TRANSACTIONAL_ID, "t", 3, "User:*", "*", AclOperation.WRITE, 3)])
+    authorization = harness.services.authorization
+    authorization._authorizer, authorization.is_on = authorizer, True
+
+
+@enabled
+async def test_a_producer_without_the_right_has_a_time_out(harness: TransactionHarness) -> None:
+    rights_of_a_producer(harness)
+    assert (await harness.init())[0] == ErrorCode.NONE
+    assert (await harness.init(enable2_pc=True))[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_the_right_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID
+    leave_out_check(monkeypatch, ApiKey.INIT_PRODUCER_ID, right)
+    with pytest.raises(AssertionError):
+        test_a_producer_without_the_right_has_a_time_out()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -60,12 +61,26 @@ def test_a_tool_ends_when_its_load_process_is_killed() -> None:
     _until(lambda: not status.exists() or "State:\tZ" in _text(status))
 
 
-def test_an_incarnation_that_stands_still_after_it_was_asked_to_stop_is_woken() -> None:
+def test_an_incarnation_that_stands_still_after_it_was_asked_to_stop_is_woken(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _STALLS_LATE], stdin=subprocess.PIPE)
     with process:
-        incarnation = Incarnation(process)
+        incarnation = Incarnation("processor-0.1", process, str(tmp_path / "none"))
         incarnation.ask_to_stop()
         assert incarnation.wait(time.monotonic() + 20) == 0
+
+
+def test_an_incarnation_that_does_nothing_for_a_minute_is_killed(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        incarnation = Incarnation("processor-0.1", process, str(history))
+        for now in (100.0, 159.0):
+            incarnation.kill_if_silent(now)
+        history.write_text("something")
+        for now in (161.0, 220.0):
+            incarnation.kill_if_silent(now)
+            assert process.poll() is None
+        incarnation.kill_if_silent(222.0)
+        assert process.wait(20) == -signal.SIGKILL
 
 
 def _text(path: Path) -> str:

@@ -63,7 +63,7 @@ def told(at: str, *arguments: str, code: int = 0) -> list[str]:
 
 
 def test_entries_are_made_listed_and_removed(at: str) -> None:
-    assert told(at, "list") == ["There are none."]
+    assert told(at, "list") == ["There are no ACLs."]
     assert told(at, "allow", "alice", "consume", "-t", "flights", "-g", "reports") == [
         "allow User:alice read topic flights",
         "allow User:alice describe topic flights",
@@ -91,7 +91,10 @@ def test_entries_are_made_listed_and_removed(at: str) -> None:
         "pattern": "prefix",
         "host": "*",
     }
-    assert told(at, "remove", "bob", "-t", "fli") == ["There are none."]
+    (missing,) = told(at, "remove", "bob", "-t", "fli", code=1)
+    assert missing == "Error: there are no such ACLs; raftwerk acls list shows them"
+    assert told(at, "remove", "bob", "-t", "fli", "--dry-run") == ["No ACL matches."]
+    assert told(at, "list", "--principal", "nobody") == ["No ACL matches."]
     assert told(at, "remove", "alice", "read", "--dry-run") == [
         "allow User:alice read topic flights",
         "allow User:alice read group reports",
@@ -100,7 +103,19 @@ def test_entries_are_made_listed_and_removed(at: str) -> None:
     assert told(at, "remove", "alice", "describe", "-t", "flights")[-1] == "Removed 1 ACL."
     assert len(told(at, "list")) == 5
     assert told(at, "remove", "--all")[-1] == "Removed 5 ACLs."
-    assert told(at, "list") == ["There are none."]
+    assert told(at, "remove", "--all") == ["There are no ACLs."]
+    assert told(at, "list") == ["There are no ACLs."]
+
+
+def test_entries_about_tokens(at: str) -> None:
+    assert told(at, "allow", "carol", "create-tokens", "--user-principal", "alice") == [
+        "allow User:carol create-tokens user User:alice"
+    ]
+    assert told(at, "allow", "carol", "describe", "--delegation-token", "*") == [
+        "allow User:carol describe every delegation token"
+    ]
+    assert told(at, "list", "--user-principal", "User:alice") == ["allow User:carol create-tokens user User:alice"]
+    assert told(at, "remove", "carol", "--delegation-token", "*")[-1] == "Removed 1 ACL."
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,31 @@ def test_a_silent_peer_is_not_asked_twice() -> None:
         paused.setblocking(False)
         with pytest.raises(BlockingIOError):
             paused.accept()
+
+
+@pytest.mark.process
+def test_paused_nodes_are_to_be_woken_and_no_leader_is_claimed_without_a_majority() -> None:
+    with TestCluster.start(3) as cluster:
+        cluster.create_topic("t", partitions=6, replicas=3)
+        directory = cluster.plan.directory
+        leader = cluster.controller()
+        assert leader is not None
+        first, second = (one for one in (1, 2, 3) if one != leader)
+        cluster.pause(first)
+        found = asyncio.run(examine_cluster(cluster.bootstrap_servers, local_options=" -d X"))
+        told = {one.what: one for one in found}
+        wakes = f"raftwerk kill {first} --signal CONT -d X ends a pause"
+        for start in (
+            f"broker {first} advertises",
+            f"controller {first}, a voter of the quorum, does not answer in time",
+        ):
+            assert wakes in the_one(told, start).way_out
+        assert not [one for one in found if f"start broker {first}" in one.way_out or "start controller" in one.way_out]
+        cluster.pause(second)
+        status = raftwerk("status", "-d", directory)
+        assert status.returncode == 1 and "active controller\n" not in status.stdout
+        assert f"raftwerk kill {first} {second} --signal CONT ends the pause" in " ".join(status.stdout.split())
+        remote = raftwerk("status", "-b", f"127.0.0.1:{cluster.plan.node(leader).port}")
+        assert remote.returncode == 1
+        for node in (first, second):
+            cluster.resume(node)

@@ -40,14 +40,14 @@ def listener(authority: Authority | None, *, has_sasl: bool = True) -> ListenerS
     return ListenerSecurity(tls=tls, mechanisms=mechanisms, failure_delay_s=0)
 
 
-def login(authority: Authority | None, make: Callable[[], ClientMechanism] | None) -> ClientLogin:
+def login(authority: Authority | None, make: Callable[[str], ClientMechanism] | None) -> ClientLogin:
     tls = None
     if authority is not None:
         tls = client_context(TlsMaterial(authorities=authority.file.read_bytes()), TlsOptions())
     return ClientLogin(tls, make)
 
 
-def wrong_password() -> ClientMechanism:
+def wrong_password(_: str) -> ClientMechanism:
     return PlainClient("alice", "w0nder")
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_of_scram_names_the_mechanism_and_says_that_users_of_others_ar
 
 
 def test_a_mechanism_that_is_not_offered() -> None:
-    reason, way_out = told(refusal(listener(None), login(None, lambda: OtherMechanism("alice", "wonder"))))
+    reason, way_out = told(refusal(listener(None), login(None, lambda _: OtherMechanism("alice", "wonder"))))
     assert reason == "does not offer SCRAM-SHA-512; it offers PLAIN"
     assert way_out == "set sasl.mechanism, and sasl.jaas.config for it"
 

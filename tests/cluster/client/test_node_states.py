@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from uuid import UUID
@@ -40,6 +42,7 @@ def test_a_silent_voter_is_told_with_the_way_out() -> None:
         "and leaders cannot change"
     )
     assert "start controller 103; if it is gone for good, raftwerk quorum remove-controller 103" in found.way_out
+    assert "if its process runs, it is paused" in found.way_out and "kill 103 --signal CONT" in found.way_out
     (found,) = cluster_checks._voters(5, [SilentVoter(5, 9000)])
     assert found.what.endswith("for 9 s: 1 more may fail")
     assert [one.level for one in cluster_checks._voters(3, [])] == [OK]
@@ -71,7 +74,7 @@ def test_nodes_that_were_killed_are_told_at_once_and_a_quorum_without_a_leader_i
             lambda: any(f"controller {down}, a voter" in one.what for one in asyncio.run(examine_cluster(servers)))
         )
         status = raftwerk("status", "-b", servers)
-        assert status.returncode == 1 and f" {down}  a voter of the quorum that has not fetched" in status.stdout
+        assert status.returncode == 1 and f" {down}  a voter of the quorum that " in status.stdout
 
         (left,) = {101, 102, 103} - {down, leader := cluster.controller()}
         assert leader is not None
@@ -89,5 +92,32 @@ def test_nodes_that_were_killed_are_told_at_once_and_a_quorum_without_a_leader_i
             async with ClusterClient(servers, timeout_s=1.5) as client:
                 await QuorumClient(client).describe()
 
-        with pytest.raises(ClientError, match="no leader that the brokers reach: a majority of the controllers must"):
+        with pytest.raises(ClientError) as refused:  # a broker's settings name the controllers
             asyncio.run(through_brokers())
+        told = str(refused.value)
+        assert f"the quorum has no leader: of its voters {left} ({at}) answers; " in told
+        assert told.count("refuses the connection") == 2
+        silent = [
+            one for one in asyncio.run(examine_cluster(servers)) if one.what.startswith("no controller is active")
+        ]
+        assert [one.way_out for one in silent] == [
+            f"start the nodes {min(down, leader)}, {max(down, leader)}: a majority of the voters must run"
+        ]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("group", [(), ("--group", "g")], ids=["alone", "in a group"])
+def test_consume_says_that_no_broker_answers(group: tuple[str, ...]) -> None:
+    with TestCluster.start(1) as cluster:
+        cluster.create_topic("t")
+        command = [sys.executable, "-m", "raftwerk", "consume", "t", *group, "-b", cluster.bootstrap_servers]
+        ok("produce", "t", "-m", "x", "-b", cluster.bootstrap_servers)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as consuming:
+            try:
+                assert consuming.stdout is not None and consuming.stderr is not None
+                assert consuming.stdout.readline() == "x\n"
+                cluster.kill(1)
+                told = consuming.stderr.readline()  # the test's limit of time ends it if nothing comes
+                assert f"no broker answers: {cluster.bootstrap_servers} refuses the connection" in told
+            finally:
+                consuming.kill()

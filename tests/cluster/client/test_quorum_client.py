@@ -18,6 +18,12 @@ from raftwerk.wire.errors import ErrorCode
 _HERE = ("localhost", 9093)
 
 
+def test_another_client_of_the_cluster_has_the_same_addresses() -> None:
+    addresses = [("localhost", 9093), ("127.0.0.1", 9094), ("::1", 9095)]
+    client = ClusterClient("localhost:9093,127.0.0.1:9094,[::1]:9095")
+    assert client.apart().bootstrap == client.bootstrap == addresses
+
+
 def _answer(error: ErrorCode, *, leader_id: int | None = None) -> Struct:
     fields: dict[str, Any] = {"error_code": int(error), "error_message": None, "topics": [], "nodes": []}
     if leader_id is not None:

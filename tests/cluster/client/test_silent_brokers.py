@@ -50,7 +50,7 @@ def test_a_silent_bootstrap_server_costs_a_second(cluster: TestCluster) -> None:
 def test_a_slow_broker_still_answers_when_no_other_does(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cluster_client, "_NOTICE_AFTER_S", 0.2)
+    monkeypatch.setattr(cluster_client, "NOTICE_AFTER_S", 0.2)
     cluster.pause(1)
 
     async def run() -> ClusterView:
@@ -63,7 +63,7 @@ def test_a_slow_broker_still_answers_when_no_other_does(
 
 
 def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(cluster_client, "_NOTICE_AFTER_S", 0.1)
+    monkeypatch.setattr(cluster_client, "NOTICE_AFTER_S", 0.1)
     with silent_peer() as silent, caplog.at_level(logging.WARNING), pytest.raises(UnreachableError, match="in time"):
         asyncio.run(ask(silent, 0.5))
     assert caplog.messages == [f"{silent} has not answered for 0.1 s; waiting for up to 0.5 s"]

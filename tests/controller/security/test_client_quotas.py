@@ -98,5 +98,5 @@ def test_entities_and_keys_that_come_twice() -> None:
 
 
 def test_older_software_in_the_cluster() -> None:
-    with pytest.raises(ProtocolError, match="users, ACLs and quotas need 2"):
+    with pytest.raises(ProtocolError, match="users, ACLs, quotas and tokens need 2"):
         alter(image_of(1), entry_of(USER, request_percentage=1.0))

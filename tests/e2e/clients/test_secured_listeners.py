@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -226,6 +227,36 @@ ssl.truststore.location={authority.file}
     assert raftwerk("topics", "list", *at).returncode == 2
     without = raftwerk("topics", "list", "-b", cluster.plan.bootstrap)
     assert "speaks TLS instead of Kafka's protocol: say how to log in there (--command-config)" in without.stderr
+
+
+def test_certificates_are_exchanged_while_nodes_run(
+    settings: dict[str, Any], cluster: Supervisor, authority: Authority
+) -> None:
+    host, _, port = cluster.plan.bootstrap.split(",")[0].rpartition(":")
+    log = Path(cluster.plan.nodes[0].log_file)
+
+    def served() -> str:
+        return ssl.get_server_certificate((host, int(port)))
+
+    producer = Producer(settings | {"acks": "all"})
+
+    def write() -> None:
+        producer.produce("exchanged", b"x")
+        assert producer.flush(20) == 0
+
+    write()
+    before = served()
+    path = authority.issue("node", "localhost", "127.0.0.1")
+    wait_until(lambda: served() != before, 20)
+    now = served()
+    write()
+    good = path.read_bytes()
+    path.write_bytes(b"nonsense")
+    wait_until(lambda: served() == now and "keeps its former certificates" in log.read_text(), 20)
+    assert served() == now
+    assert _can_log_in(settings)
+    path.write_bytes(good)
+    write()
 
 
 def test_a_killed_node_comes_back_by_its_own_login(settings: dict[str, Any], cluster: Supervisor) -> None:

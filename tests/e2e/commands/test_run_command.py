@@ -73,7 +73,9 @@ def test_what_the_environment_says(temporary: dict[str, str], tmp_path: Path) ->
 def test_commands_that_cannot_run_and_clusters_that_do_not_start(temporary: dict[str, str]) -> None:
     missing = run("no-such-command", env=temporary)
     assert (missing.returncode, "no-such-command: No such file" in missing.stderr) == (127, True)
-    assert run("/etc", env=temporary).returncode == 126
+    assert "ready at" not in missing.stderr, "no cluster is started for it"
+    no_program = run("/etc", env=temporary)
+    assert (no_program.returncode, no_program.stderr) == (126, "raftwerk run: /etc: Permission denied\n")
     refused = run("-o", "log.dirs=/proc/x", "--", "true", env=temporary)
     assert (refused.returncode, "Traceback" in refused.stderr) == (125, False), refused.stderr
     assert run("sh", "-c", "kill -9 $$", env=temporary).returncode == 128 + 9

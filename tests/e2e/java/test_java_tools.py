@@ -383,10 +383,11 @@ def test_what_is_not_served_is_said(
     at = ("--bootstrap-server", bootstrap)
     for api, asked in {
         "STREAMS_GROUP_DESCRIBE": ("streams.StreamsGroupCommand", *at, "--describe", "--group", "x"),
-        "DESCRIBE_DELEGATION_TOKEN": ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty)),
     }.items():
         told = java_tools.run(*asked, fails=True)
         assert f"UnsupportedVersionException: The node does not support {api}" in told
+    tokens = ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty))
+    assert "Delegation Token requests are not allowed" in java_tools.run(*tokens, fails=True)
     told = java_tools.run("AclCommand", *at, "--list", fails=True)
     assert "SecurityDisabledException: No Authorizer is configured on the broker" in told
     told = tool("consumer.group.ShareGroupCommand", "--describe", "--group", "x")

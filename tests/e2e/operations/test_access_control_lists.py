@@ -202,7 +202,7 @@ def test_who_is_no_node_may_not_speak_for_others_at_a_controller(cluster: Superv
         codes = []
         for plan in cluster.plan.nodes:
             host, _, port = (plan.controller_address or "").rpartition(":")
-            login = ClientLogin(new_exchange=lambda: PlainClient(user, user))
+            login = ClientLogin(new_exchange=lambda _: PlainClient(user, user))
             connection = await connect(host, int(port), login=login)
             forged = await connection.request(ApiKey.ENVELOPE, 0, envelope, timeout_s=20)
             fetch = await connection.request(ApiKey.FETCH, 17, fetched, timeout_s=20)

@@ -92,6 +92,7 @@ def test_the_examples_run(told: str, directory: str, name: str) -> None:
     command = [sys.executable, os.path.join(directory, "security", name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "not found" not in done.stderr, "a first run is as quiet as the next ones"
 
 
 @pytest.mark.java

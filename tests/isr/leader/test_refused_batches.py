@@ -20,7 +20,7 @@ def _batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> memoryview
 
 @pytest.fixture
 def refused() -> RefusedBatches:
-    made = RefusedBatches(0, 0)
+    made = RefusedBatches(None)
     assert not made.producers
     made.note(_batch(3), ProducerStateManager(), 1_000)
     made.note(_batch(4), ProducerStateManager(), 1_001)
@@ -67,7 +67,7 @@ def _log_with(batch: memoryview) -> PartitionLog:
 
 
 def test_of_a_producer_that_the_log_knows_the_next_batch_is_remembered() -> None:
-    refused, known = RefusedBatches(0, 0), _log_with(_batch(3)).producers
+    refused, known = RefusedBatches(None), _log_with(_batch(3)).producers
     refused.note(_batch(3), known, 1_000)  # is in the log
     refused.note(_batch(5), known, 1_000)  # would be out of order
     assert not refused.producers
@@ -79,7 +79,7 @@ def test_of_a_producer_that_the_log_knows_the_next_batch_is_remembered() -> None
 
 
 def test_a_new_epoch_of_a_producer_that_the_log_knows_begins_with_the_batch_that_was_refused() -> None:
-    refused, known = RefusedBatches(0, 0), _log_with(_batch(3, epoch=1)).producers
+    refused, known = RefusedBatches(None), _log_with(_batch(3, epoch=1)).producers
     refused.note(_batch(4, epoch=0), known, 1_000)  # is fenced
     assert not refused.producers
     refused.note(_batch(0, epoch=2), known, 1_000)
@@ -88,17 +88,48 @@ def test_a_new_epoch_of_a_producer_that_the_log_knows_begins_with_the_batch_that
 
 
 def test_sequence_numbers_wrap() -> None:
-    refused = RefusedBatches(0, 0)
+    refused = RefusedBatches(None)
     refused.note(_batch(2**31 - 1), ProducerStateManager(), 1_000)
     assert _is_refused(refused, _batch(1))
     assert not _is_refused(refused, _batch(2**31 - 2))
 
 
 def test_memory_is_bounded_and_bytes_that_are_no_batch_are_ignored() -> None:
-    refused, known = RefusedBatches(0, 0), ProducerStateManager()
+    refused, known = RefusedBatches(None), ProducerStateManager()
     refused.note(memoryview(b"no batch at all"), known, 0)
     assert not refused.producers
     for producer_id in range(1_001):
         refused.note(_batch(3, producer_id=producer_id), known, 0)
     assert not _is_refused(refused, _batch(4, producer_id=0))
     assert _is_refused(refused, _batch(4, producer_id=1))
+
+
+def _leaves_gap(refused: RefusedBatches, batch: memoryview, known: ProducerStateManager, now_ms: int = 2_000) -> bool:
+    try:
+        refused.check_gap(batch, known, now_ms)
+    except ProtocolError as error:
+        assert error.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        return True
+    return False
+
+
+def test_a_new_leader_waits_for_what_may_be_on_its_way_to_the_former_one() -> None:
+    refused, known = RefusedBatches(1_000), _log_with(_batch(3, epoch=1)).producers
+    for batch in (_batch(5, epoch=1), _batch(6, epoch=1), _batch(1, epoch=2), _batch(1, producer_id=6)):
+        assert _leaves_gap(refused, batch, known)
+        assert not _leaves_gap(RefusedBatches(None), batch, known), "no leader was before"
+    for batch in (
+        _batch(4, epoch=1),
+        _batch(3, epoch=1),
+        _batch(9, epoch=0),
+        _batch(0, epoch=2),
+        _batch(0, producer_id=6),
+        _batch(-1, producer_id=-1),
+    ):
+        assert not _leaves_gap(refused, batch, known)
+
+
+def test_after_half_a_minute_nothing_is_on_its_way_any_more() -> None:
+    refused, known = RefusedBatches(1_000), _log_with(_batch(3)).producers
+    assert _leaves_gap(refused, _batch(5), known, 31_000)
+    assert not _leaves_gap(refused, _batch(5), known, 31_001)

@@ -204,6 +204,28 @@ def test_after_a_crash_logs_are_recovered_and_the_broker_epoch_unknown() -> None
     assert manager.previous_broker_epoch == -1
 
 
+@pytest.mark.parametrize("known", [4, 5])
+def test_records_below_the_high_watermark_that_recovery_drops_are_an_error(
+    known: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    log = manager.create(A, TOPIC_ID)
+    for _ in range(5):
+        append(log, 1)
+    log.flush()
+    manager.write_high_watermarks({A: known})
+    path = f"/data/{A}/{0:020d}.log"
+    disk.crash()
+    disk.flip_bit(path, len(disk.read_bytes(path)) - 1, 0)
+    found = loaded(runtime).get(A)
+    assert found is not None and found.log_end_offset == 4
+    told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR" and "are lost" in one.getMessage()]
+    assert [one.partition(":")[0] for one in told] == [
+        f"{A} ends at offset 4, below its last recovery point or high watermark, 5"
+    ] * (known == 5)
+
+
 def plain_files(disk: SimDisk) -> dict[str, bytes]:
     names = [name for name in disk.listdir("/data") if not disk.is_dir(f"/data/{name}")]
     return {name: disk.read_bytes(f"/data/{name}") for name in names}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.security.naive_authorizer import NaiveAuthorizer
 
-from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation, ResourceType
+from raftwerk.security.authorizer import standard_authorizer
+from raftwerk.security.authorizer.acl_binding import AclBinding, AclOperation, AclPermissionType, ResourceType
 from raftwerk.security.authorizer.standard_authorizer import DECISIONS_MAX, StandardAuthorizer
 from raftwerk.security.principals import KafkaPrincipal
 
@@ -110,6 +113,16 @@ def test_removing_one_entry_of_a_resource_leaves_the_others() -> None:
     assert not one.authorize(BOB, HOST, READ, TOPIC, "t")
 
 
+def test_a_snapshot_takes_the_place_of_all_entries() -> None:
+    one = authorizer(acl("t", READ), acl("te", READ, pattern=PREFIXED))
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "test")
+    one.replace([acl("other", READ)])
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "t")
+    assert not one.authorize(ALICE, HOST, READ, TOPIC, "test")
+    assert one.authorize(ALICE, HOST, READ, TOPIC, "other")
+
+
 def test_a_removal_of_what_is_not_there_changes_nothing() -> None:
     one = authorizer(acl("t", READ))
     one.change((), [acl("t", WRITE), acl("u", READ), acl("t", READ, resource_type=CLUSTER), acl("t", READ, pattern=4)])
@@ -183,3 +196,87 @@ def test_decisions_are_those_of_a_walk_over_all_entries(
     assert not any(any(vars(patterns).values()) for patterns in one._patterns.values()), (
         "nothing is kept of what is gone"
     )
+
+
+def removal_of_one_removes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2024-27309: with one of two entries of a resource the other one was gone, too."""
+    remove = standard_authorizer._Patterns.remove
+
+    def remove_all(self: standard_authorizer._Patterns, binding: AclBinding) -> None:
+        for principal, entries in list(self._of(binding).get(binding.resource_name, {}).items()):
+            for entry in list(entries):
+                remove(
+                    self,
+                    binding._replace(
+                        principal=principal,
+                        host=entry.host,
+                        operation=entry.operation,
+                        permission_type=entry.permission_type,
+                    ),
+                )
+
+    monkeypatch.setattr(standard_authorizer._Patterns, "remove", remove_all)
+
+
+def allow_before_deny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first entry that holds decides, and ALLOW entries come first."""
+    held = standard_authorizer._held
+
+    def only_allow_if_any(entries: standard_authorizer._Entries, principal: str, host: str) -> Iterable[object]:
+        found = list(held(entries, principal, host))
+        allowed = [entry for entry in found if entry.permission_type == AclPermissionType.ALLOW]
+        return allowed or found
+
+    monkeypatch.setattr(standard_authorizer, "_held", only_allow_if_any)
+
+
+def stale_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions are kept although an entry has changed."""
+    change = StandardAuthorizer.change
+
+    def change_only(self: StandardAuthorizer, added: Iterable[AclBinding], removed: Iterable[AclBinding]) -> None:
+        kept = dict(self._decisions)
+        change(self, added, removed)
+        self._decisions.update(kept)
+
+    monkeypatch.setattr(StandardAuthorizer, "change", change_only)
+
+
+def stale_after_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a snapshot no longer has stays."""
+
+    def replace(self: StandardAuthorizer, bindings: Iterable[AclBinding]) -> None:
+        self._is_loaded = True
+        self.change(bindings, ())
+
+    monkeypatch.setattr(StandardAuthorizer, "replace", replace)
+
+
+def prefixes_match_nothing_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix holds only for the name that equals it."""
+
+    def matching(self: standard_authorizer._Patterns, name: str) -> Iterable[standard_authorizer._Entries]:
+        for patterns, key in ((self.literal, name), (self.literal, "*"), (self.prefixed, name)):
+            if key in patterns:
+                yield patterns[key]
+
+    monkeypatch.setattr(standard_authorizer._Patterns, "matching", matching)
+
+
+@pytest.mark.parametrize(
+    ("bug", "test"),
+    [
+        (removal_of_one_removes_both, test_removing_one_entry_of_a_resource_leaves_the_others),
+        (allow_before_deny, lambda: test_deny_wins_over_allow(True)),
+        (stale_decisions, test_removing_one_entry_of_a_resource_leaves_the_others),
+        (stale_after_a_snapshot, test_a_snapshot_takes_the_place_of_all_entries),
+        (prefixes_match_nothing_longer, test_a_deny_of_a_prefix_or_of_all_topics_wins_over_an_allow_of_the_name),
+    ],
+)
+def test_a_bug_that_authorizers_had_is_noticed(
+    bug: Callable[[pytest.MonkeyPatch], None], test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test()
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        test()

@@ -18,6 +18,7 @@ from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaul
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
+from raftwerk.broker.network.request import Request
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.quotas.client_quotas import ClientQuotas
 from raftwerk.broker.services import BrokerServices
@@ -270,7 +271,7 @@ class FakeController:
     async def wait_until_ready(self) -> None:
         pass
 
-    def request_topics(self, names: Sequence[str]) -> None:
+    def request_topics(self, names: Sequence[str], client: Request | None = None) -> None:
         self.created += names
 
 

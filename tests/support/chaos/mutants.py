@@ -42,6 +42,7 @@ from raftwerk.isr.leader import appends
 from raftwerk.isr.leader.follower_progress import FollowerProgress
 from raftwerk.isr.leader.isr_state import PendingExpandIsr, PendingShrinkIsr
 from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.leader.refused_batches import RefusedBatches
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.roles import local_replicas
@@ -398,6 +399,11 @@ MUTANTS = (
         "dedupe lost at a leader change",
         replacing(PartitionLog, "append_as_follower", forget_producers),
         ("kill", "stop"),
+    ),
+    Mutant(
+        "a batch that overtakes others at a change of leader is out of order",
+        replacing(RefusedBatches, "check_gap", lambda *_: None),
+        ("pipelined-producers",),
     ),
     Mutant("a fenced replica back in the ISR (KAFKA-13916)", fenced_in_isr, ("kill", "roles")),
     Mutant("no broker epochs (KAFKA-14617)", ignore_broker_epochs, ("leader-crash", "lost-disk")),

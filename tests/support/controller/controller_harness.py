@@ -155,13 +155,20 @@ class Probes:
         return self.down.get((host, port), ProbeResult.CONNECTED)
 
 
+class LoopClock:
+    """A wall clock that goes as the loop's time does."""
+
+    def wall_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+
 class Harness:
     """A controller (node 1), active in epoch 1 unless a test says otherwise."""
 
     def __init__(self, settings: ControllerSettings | None = None, *, elect: bool = True) -> None:
         self.quorum = MemoryQuorum()
         self.probes = Probes()
-        runtime = Runtime(disk=None, clock=None, rng=random.Random(7))  # type: ignore[arg-type]
+        runtime = Runtime(disk=None, clock=LoopClock(), rng=random.Random(7))  # type: ignore[arg-type]
         ports = ControllerPorts(
             self.quorum.append,
             self.quorum.log_end_offset,

@@ -15,6 +15,10 @@ _FILTER = {"resource_type_filter": 2, "resource_name_filter": "nowhere", "patter
 _ANY = {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
 
 
+_NOBODY = {"principal_type": "Group", "principal_name": "nobody"}
+_OWNER = {"owner_principal_type": "User", "owner_principal_name": "seen-user"}
+
+
 def _named(*names: str, **fields: Any) -> list[Fields]:
     return [{"name": name, **fields} for name in names]
 
@@ -91,6 +95,24 @@ _CALLS: dict[str, tuple[ApiKey, int, Callable[[Ids], Fields]]] = {
             ],
             "validate_only": True,
         },
+    ),
+    "make a token for another user": (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        lambda ids: {**_OWNER, "renewers": [_NOBODY], "max_lifetime": -1},
+    ),
+    "make a token": (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        lambda ids: {**dict.fromkeys(_OWNER), "renewers": [_NOBODY], "max_lifetime": -1},
+    ),
+    "renew an unknown token": (ApiKey.RENEW_DELEGATION_TOKEN, 2, lambda ids: {"hmac": b"x", "renew_period": 1}),
+    "end an unknown token": (ApiKey.EXPIRE_DELEGATION_TOKEN, 2, lambda ids: {"hmac": b"x", "expiry_time_period": -1}),
+    "list tokens": (ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, lambda ids: {"owners": None}),
+    "list the tokens of users": (
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        3,
+        lambda ids: {"owners": [{"principal_type": "User", "principal_name": "hidden-user"}]},
     ),
     "list access control lists": (ApiKey.DESCRIBE_ACLS, 3, lambda ids: {**_FILTER, **_ANY}),
     "add an access control list": (

@@ -14,6 +14,7 @@ from support.security.authorization_users import (
     NOBODY,
     RESOURCES,
     SUPER_USER,
+    TOKEN_OWNERS,
     UNKNOWN_ID,
     USERS,
 )
@@ -40,7 +41,13 @@ SHORT_LIVED = frozenset(
 """Errors that say to ask again."""
 SHORT_LIVED_S = 2.0
 NAMES = frozenset(
-    {*(name for names in RESOURCES.values() for name in names), *HIDDEN, "__consumer_offsets", "__transaction_state"}
+    {
+        *(name for names in RESOURCES.values() for name in names),
+        *HIDDEN,
+        *TOKEN_OWNERS,
+        "__consumer_offsets",
+        "__transaction_state",
+    }
 )
 NO_OPERATIONS = -(2**31)
 
@@ -64,6 +71,7 @@ SETTINGS = {
     "transaction.max.timeout.ms": "900000",
     "group.consumer.session.timeout.ms": "600000",
     "group.consumer.max.session.timeout.ms": "600000",
+    "delegation.token.secret.key": "sesame",
 }
 """The settings of the node that is asked: its clients log in, and its controller trusts everybody."""
 
@@ -79,7 +87,7 @@ class Users:
         """Ask as this user."""
         connection = self._connections.get(user)
         if connection is None or connection.is_closed:
-            login = ClientLogin(new_exchange=lambda: PlainClient(user, PASSWORD))
+            login = ClientLogin(new_exchange=lambda _: PlainClient(user, PASSWORD))
             connection = await connect("127.0.0.1", self._port, login=login)
             self._connections[user] = connection
         return await connection.request(key, version, fields, timeout_s=20)
@@ -119,6 +127,7 @@ async def make_resources(users: Users) -> Ids:
         joining: dict[str, Any] = {"group_id": group, **member, "subscribed_topic_names": names}
         await users.insist(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining)
     await _open_transactions(users)
+    await _make_tokens(users)
     last = list(USERS)[-1]
     await users.insist(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["seen-open"]}, last)
     return Ids(ids["seen"], ids["hidden"])
@@ -139,6 +148,16 @@ async def _open_transactions(users: Users) -> None:
             await users.insist(ApiKey.ADD_PARTITIONS_TO_TXN, 3, fields)
 
 
+async def _make_tokens(users: Users) -> None:
+    for owner in TOKEN_OWNERS:
+        fields = {"owner_principal_type": "User", "owner_principal_name": owner, "renewers": [], "max_lifetime": -1}
+        await users.insist(ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
+    deadline = time.monotonic() + DEADLINE_S
+    while len((await users.insist(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})).tokens) < len(TOKEN_OWNERS):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
 def _creations() -> Iterator[dict[str, Any]]:
     for user, rights in USERS.items():
         for operation, resource_type in sorted(rights):
@@ -154,17 +173,29 @@ def _creations() -> Iterator[dict[str, Any]]:
                 }
 
 
+class Resources:
+    """The resources of the calls on one broker, and what it answers about them."""
+
+    def __init__(self, users: Users, ids: Ids) -> None:
+        self._users = users
+        self._ids = ids
+        self._names = {ids.seen: "id of seen", ids.hidden: "id of hidden", UNKNOWN_ID: "unknown id"}
+
+    async def answer(self, user: str, call: Call) -> str:
+        """What the user is told, as a text."""
+        return await _answer(self._users, user, call, self._ids, self._names)
+
+
 async def record(port: int, calls: Sequence[Call]) -> str:
     """Make every call as every user. Returns for each call who gets which answer."""
     users = Users(port)
     try:
-        ids = await make_resources(users)
-        names = {ids.seen: "id of seen", ids.hidden: "id of hidden", UNKNOWN_ID: "unknown id"}
+        resources = Resources(users, await make_resources(users))
         sections = []
         for call in calls:
             by_answer: dict[str, list[str]] = {}
             for user in USERS:
-                by_answer.setdefault(await _answer(users, user, call, ids, names), []).append(user)
+                by_answer.setdefault(await resources.answer(user, call), []).append(user)
             sections.append(_section(call, by_answer))
         return "\n".join(sections)
     finally:

@@ -147,6 +147,11 @@ _METADATA: dict[str, tuple[ApiKey, int, Callable[[Ids], Fields]]] = {
     "metadata of a missing topic": (ApiKey.METADATA, 12, lambda ids: _metadata([{"name": "missing"}])),
     "metadata of a hidden topic": (ApiKey.METADATA, 12, lambda ids: _metadata([{"name": "hidden"}])),
     "metadata of an illegal name": (ApiKey.METADATA, 12, lambda ids: _metadata([{"name": "a/b"}])),
+    "metadata of a topic that is to be created": (
+        ApiKey.METADATA,
+        12,
+        lambda ids: _metadata([{"name": "a/b"}], allow_auto_topic_creation=True),
+    ),
     "metadata by topic id": (ApiKey.METADATA, 12, lambda ids: _metadata([{"topic_id": ids.seen, "name": None}])),
     "metadata by unknown topic id": (
         ApiKey.METADATA,
@@ -465,6 +470,11 @@ def _configs(resource_type: int, name: str) -> Callable[[Ids], Fields]:
     return lambda ids: {"resources": [row]}
 
 
+def _replace(kind: int, name: str, config: str, value: str) -> Callable[[Ids], Fields]:
+    row = {"resource_type": kind, "resource_name": name, "configs": [{"name": config, "value": value}]}
+    return lambda ids: {"resources": [row], "validate_only": True}
+
+
 def _increment(resource_type: int, name: str, key: str, value: str) -> Callable[[Ids], Fields]:
     config = {"name": key, "config_operation": 0, "value": value}
     row = {"resource_type": resource_type, "resource_name": name, "configs": [config]}
@@ -493,19 +503,13 @@ _CONFIGS: dict[str, tuple[ApiKey, int, Callable[[Ids], Fields]]] = {
         _increment(32, "seen-group", "consumer.session.timeout.ms", "50000"),
     ),
     "change client metrics": (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _increment(16, "metrics", "interval.ms", "1000")),
-    "replace a topic's configs": (
+    "replace a topic's configs": (ApiKey.ALTER_CONFIGS, 2, _replace(2, "seen", "retention.ms", "1000")),
+    "replace a hidden topic's configs": (ApiKey.ALTER_CONFIGS, 2, _replace(2, "hidden", "retention.ms", "1000")),
+    "replace a broker's configs": (ApiKey.ALTER_CONFIGS, 2, _replace(4, "1", "log.retention.ms", "1000")),
+    "replace a group's configs": (
         ApiKey.ALTER_CONFIGS,
         2,
-        lambda ids: {
-            "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": "seen",
-                    "configs": [{"name": "retention.ms", "value": "1000"}],
-                }
-            ],
-            "validate_only": True,
-        },
+        _replace(32, "seen-group", "consumer.session.timeout.ms", "50000"),
     ),
     "list client metrics": (ApiKey.LIST_CONFIG_RESOURCES, 0, lambda ids: {}),
     "list topics with configs": (ApiKey.LIST_CONFIG_RESOURCES, 1, lambda ids: {"resource_types": [2]}),

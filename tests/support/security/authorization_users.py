@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TypeAlias
 from uuid import UUID
 
-from raftwerk.security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
+from raftwerk.security.authorizer.acl_binding import CLUSTER_NAME, WILDCARD, AclOperation, ResourceType
 
 Right: TypeAlias = tuple[AclOperation, ResourceType]
 
 RESOURCES = {
-    ResourceType.TOPIC: ("seen", "missing"),
+    ResourceType.TOPIC: ("seen", "missing", "a/b"),
     ResourceType.GROUP: ("seen-group", "seen-consumers", "mixed-consumers", "missing-group"),
     ResourceType.CLUSTER: (CLUSTER_NAME,),
     ResourceType.TRANSACTIONAL_ID: ("seen-open", "seen-idle"),
+    ResourceType.DELEGATION_TOKEN: (WILDCARD,),
+    ResourceType.USER: ("User:seen-user",),
 }
 """What the users have rights on. Nobody but a super user has rights on what is called `hidden`."""
 HIDDEN = ("hidden", "hidden-group", "hidden-open")
+TOKEN_OWNERS = ("seen-user", "hidden-user")
+"""Who owns the delegation tokens of the calls."""
 UNKNOWN_ID = UUID(int=7)
 """The id of no topic."""
 
@@ -25,6 +29,8 @@ _OPERATIONS = {
     ResourceType.GROUP: "READ DESCRIBE DELETE DESCRIBE_CONFIGS ALTER_CONFIGS",
     ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
     ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE TWO_PHASE_COMMIT",
+    ResourceType.DELEGATION_TOKEN: "DESCRIBE",
+    ResourceType.USER: "CREATE_TOKENS DESCRIBE_TOKENS",
 }
 SINGLE_RIGHTS: tuple[Right, ...] = tuple(
     (AclOperation[name], resource_type) for resource_type, names in _OPERATIONS.items() for name in names.split()

@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 class Authority:
@@ -18,9 +24,10 @@ class Authority:
         self.file.write_bytes(self._ca.cert_pem.bytes())
 
     def issue(self, name: str, *hosts: str) -> Path:
-        """The file with the key and the certificate of `name`, for these hosts, in PEM."""
+        """The file with the key and the certificate of `name`, for these hosts, in PEM: PKCS #8, as Java wants it."""
         issued = self._ca.issue_cert(*(hosts or (f"{name}.example",)), common_name=name)
         chain = b"".join(part.bytes() for part in issued.cert_chain_pems)
         path = self._directory / f"{name}.pem"
-        path.write_bytes(issued.private_key_pem.bytes() + chain)
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + chain)
         return path

@@ -19,6 +19,7 @@ from support.log.kafka_written import kafka_broker, kafka_libs
 from support.security.admin_authorization_calls import ADMIN_CALLS
 from support.security.authorization_answers import SETTINGS, record
 from support.security.authorization_calls import BROKER_CALLS, Call
+from support.security.authorization_users import USERS
 
 TRANSCRIPT = Path(__file__).parents[2] / "security" / "authorizer" / "kafka-4.2.txt"
 CALLS = (*BROKER_CALLS, *ADMIN_CALLS)
@@ -34,6 +35,23 @@ def ask_kafka(directory: Path, calls: Sequence[Call]) -> str:
             assert time.monotonic() < deadline, (directory / "broker.log").read_text()
             time.sleep(0.1)
         return asyncio.run(record(broker.port, calls))
+
+
+def kafka_answers() -> dict[str, dict[str, str]]:
+    """By the name of the call, what Kafka answered each user."""
+    answers: dict[str, dict[str, str]] = {}
+    for section in TRANSCRIPT.read_text().split("\n\n"):
+        heading, *lines = section.strip().splitlines()
+        others = ""
+        users: dict[str, str] = {}
+        for line in lines:
+            names, _, answer = line.strip().partition(":")
+            if names == "others":
+                others = answer
+            else:
+                users |= dict.fromkeys(names.split(", "), answer)
+        answers[heading.partition(": ")[0]] = dict.fromkeys(USERS, others) | users
+    return answers
 
 
 def _listens(port: int) -> bool:

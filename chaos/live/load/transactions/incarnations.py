@@ -4,7 +4,9 @@
 
 The role of the task says what runs: `writer` or `processor`. When an incarnation has died, its successor follows, at
 once or so late that the coordinator has ended the transaction by then. When one stands still, its successor follows at
-once, and soon after that the former one is woken: from then on it is a zombie.
+once, and soon after that the former one is woken: from then on it is a zombie. One that neither stands still nor does
+anything for a minute is killed: librdkafka waits for ever for a group coordinator that has left the cluster's metadata
+meanwhile (its issues 5456 and 5511).
 """
 
 from __future__ import annotations
@@ -26,15 +28,22 @@ _RESTART_PAUSE_S = 0.3
 _LATE_PROBABILITY = 0.15
 _ZOMBIE_PAUSE_MAX_S = 4.0
 _ZOMBIE_LIMIT_S = 25.0
+_SILENCE_LIMIT_S = 60.0
 
 
 @dataclass
 class Incarnation:
     """One process. `wake_at` is the time at which a stalled one is woken."""
 
+    name: str
     process: subprocess.Popen[bytes]
+    history: str
+    """The file that it writes whenever it does something."""
     told: bytes = b""
     wake_at: float | None = None
+    history_bytes: int = -1
+    busy_at: float = 0.0
+    """When its history was last seen to grow."""
 
     @property
     def is_ready(self) -> bool:
@@ -55,6 +64,15 @@ class Incarnation:
                 return
             self.told += data
 
+    def kill_if_silent(self, now: float) -> None:
+        """Kill it when it has done nothing for the time limit. Then the next one follows, as after a crash."""
+        history_bytes = os.path.getsize(self.history) if os.path.exists(self.history) else 0
+        if history_bytes != self.history_bytes:
+            self.history_bytes, self.busy_at = history_bytes, now
+        elif now - self.busy_at > _SILENCE_LIMIT_S and self.process.poll() is None:
+            print(f"{self.name} has done nothing for {_SILENCE_LIMIT_S:g} s and is killed", file=sys.stderr)
+            self.process.kill()
+
     def ask_to_stop(self) -> None:
         """End its standard input."""
         if self.process.stdin is not None:
@@ -64,6 +82,7 @@ class Incarnation:
         """Its exit code; None if it has not ended in time. It is woken each time it stands still."""
         while (code := self.process.poll()) is None and time.monotonic() < deadline:
             self.process.send_signal(signal.SIGCONT)
+            self.kill_if_silent(time.monotonic())
             time.sleep(_TICK_S)
         return code
 
@@ -89,7 +108,9 @@ class Incarnations:
             if current.is_stalled:
                 self._zombies.append(current)
                 current = self._start()
-            elif current.process.poll() is not None and start_at is None:
+                continue
+            current.kill_if_silent(now)
+            if current.process.poll() is not None and start_at is None:
                 is_late = self._rng.random() < _LATE_PROBABILITY
                 start_at = now + (_RESTART_PAUSE_S if not is_late else TRANSACTION_TIMEOUT_MS / 1000 * 1.4)
             elif start_at is not None and now >= start_at:
@@ -102,7 +123,8 @@ class Incarnations:
         path = os.path.join(os.path.dirname(self.task.history), f"{task.process}.jsonl")
         module = f"{__package__}.{self.task.role}"
         command = [sys.executable, "-P", "-m", module, replace(task, history=path).to_argument()]
-        return Incarnation(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return Incarnation(task.process, process, path)
 
     def _wake(self, current: Incarnation, now: float) -> None:
         """Wake those that stand still, some time after their successor was ready."""

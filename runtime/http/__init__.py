@@ -1,0 +1,1 @@
+"""Requests over HTTP that do not hold the event loop."""

@@ -1,0 +1,37 @@
+"""A controller that refuses our login is named once in the log, with the settings that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from raftwerk.raft.driver.network_channel import NetworkChannel
+from raftwerk.raft.messages.messages import Outgoing, ProbeVoter
+from raftwerk.raft.quorum.config import RaftConfig
+from raftwerk.raft.quorum.effects import FailureKind
+from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.voters.voter_set import VoterEndpoint
+from raftwerk.security.client_login import AuthenticationFailedError
+
+
+class _Peer:
+    peer = "localhost:9093"
+
+
+def test_a_refused_login_is_told_once_with_the_settings(caplog: pytest.LogCaptureFixture) -> None:
+    at = VoterEndpoint("localhost", 9093)
+
+    async def connect(_host: str, _port: int) -> Any:
+        raise AuthenticationFailedError(cast(Any, _Peer()), "refuses the login by PLAIN", "correct the password")
+
+    async def run() -> list[object]:
+        channel = NetworkChannel(RaftConfig(node_id=1, cluster_id="c", voters={1: at}), connect)
+        probe = Outgoing(id=1, to=2, endpoint=at, request=ProbeVoter(voter=ReplicaKey(2, UUID(int=2))))
+        return [await channel.exchange(probe) for _ in range(3)]
+
+    assert asyncio.run(run()) == [FailureKind.LOST] * 3
+    told = "the controller at localhost:9093 refuses the login by PLAIN: correct the password; this node's are the"
+    assert caplog.messages == [f"{told} settings listener.name.controller.*"]
