@@ -16,6 +16,7 @@ from ..options import (
     print_json,
     run_client,
     setting_names_told,
+    tell_none,
 )
 
 _SOURCES = {
@@ -98,11 +99,14 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
             for row in rows
         ]
 
-    for row in run_client(run()):
+    rows = run_client(run())
+    for row in rows:
         if as_json:
             print_json(row)
         else:
             click.echo(f"{row['name']}={'' if row['value'] is None else row['value']}  ({row['source']})")
+    if not rows:
+        tell_none("No value was set at run time; --all shows the defaults too.")
 
 
 _UNSET = "raftwerk configs unset removes values, for example --topic flights retention.ms"

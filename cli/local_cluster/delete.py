@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...cluster.command_line.cluster_address import options_of
 from ...runtime.os_errors import os_reason
 from ..options import Command, counted, directory_option
 from .nodes import find_plan
@@ -31,7 +32,9 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     plan = find_plan(directory)
     running = [str(node.node_id) for node in plan.nodes if node_pid(node) is not None]
     if running:
-        raise click.ClickException(f"running nodes: {', '.join(running)}; raftwerk down stops them")
+        raise click.ClickException(
+            f"running nodes: {', '.join(running)}; raftwerk down{options_of(plan.directory)} stops them"
+        )
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: --yes deletes the cluster without asking")
     count, size_mb = len(plan.nodes), size_bytes(plan.directory) / 1e6

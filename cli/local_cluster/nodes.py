@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.command_line.cluster_address import missing_cluster, state_dir
+from ...cluster.command_line.cluster_address import missing_cluster, options_of, state_dir
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.text_table import folded
 from ..options import (
@@ -79,7 +79,7 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
         _print_table(rows)
         click.echo(cluster_line(plan.bootstrap, plan.cluster_id))
         if view is None:
-            click.echo(folded(_no_broker_answers(rows, why)))
+            click.echo(folded(_no_broker_answers(rows, why, options_of(plan.directory))))
         elif controller is None:
             click.echo(folded(f"{_no_controller(leader)}{_missing_majority(plan)}."))
             click.echo("Who leads and is in sync is what the brokers heard last.")
@@ -112,12 +112,13 @@ def _no_controller(leader: _Leader | None) -> str:
     )
 
 
-def _no_broker_answers(rows: list[dict[str, Any]], why: str) -> str:
+def _no_broker_answers(rows: list[dict[str, Any]], why: str, where: str) -> str:
     """What to do when the nodes of a local cluster give no answer."""
     up = [str(row["node"]) for row in rows if row["state"] == "up"]
     if not up:
-        return "No broker answers: raftwerk up starts the cluster, raftwerk start N one node."
-    return f"No broker answers, although {', '.join(up)} of the nodes run: {why}."
+        return f"No broker answers: raftwerk up{where} starts the cluster, raftwerk start N{where} one node."
+    those = f"node {up[0]} is up" if len(up) == 1 else f"nodes {', '.join(up)} are up"
+    return f"No broker answers, although {those}: {why}."
 
 
 def _show_brokers(bootstrap: str, as_json: bool) -> bool:
@@ -271,7 +272,9 @@ def _running(directory: str, node_ids: tuple[int, ...]) -> list[tuple[NodePlan, 
     for node in [find_node(directory, one) for one in node_ids]:
         pid = node_pid(node)
         if pid is None:
-            raise click.ClickException(f"node {node.node_id} is not running; raftwerk start {node.node_id} starts it")
+            raise click.ClickException(
+                f"node {node.node_id} is not running; raftwerk start {node.node_id}{options_of(directory)} starts it"
+            )
         found.append((node, pid))
     return found
 
@@ -316,13 +319,13 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
     for node in wanted:
         pid = node_pid(node)
         if pid is not None and is_paused(pid):
-            way_out = f"raftwerk kill {node.node_id} --signal CONT lets it go on"
+            way_out = f"raftwerk kill {node.node_id} --signal CONT{options_of(directory)} lets it go on"
             raise click.ClickException(f"node {node.node_id} is paused (process {pid}): {way_out}")
         if pid is not None:
             raise click.ClickException(f"node {node.node_id} is already running (process {pid})")
     down = [node.node_id for node in wanted or plan.nodes if node_pid(node) is None]
     if not down:
-        raise click.ClickException("every node is already running: raftwerk status shows them")
+        raise click.ClickException(f"every node is already running: raftwerk status{options_of(directory)} shows them")
     supervisor = Supervisor(plan, detach=True)
     began = time.monotonic()
     try:
@@ -349,8 +352,9 @@ def _missing_majority(plan: ClusterPlan) -> str:
     paused = [str(node_id) for node_id, pid in pids.items() if pid is not None and is_paused(pid)]
     if 2 * len(down + paused) < len(pids):
         return ""
-    ways = ["raftwerk start starts all nodes"] * bool(down)
-    ways += [f"raftwerk kill {' '.join(paused)} --signal CONT ends the pause"] * bool(paused)
+    where = options_of(plan.directory)
+    ways = [f"raftwerk start{where} starts all nodes"] * bool(down)
+    ways += [f"raftwerk kill {' '.join(paused)} --signal CONT{where} ends the pause"] * bool(paused)
     return f"; without the controllers {', '.join(down + paused)} there is no majority: {', '.join(ways)}"
 
 

@@ -111,7 +111,8 @@ def remove(name: str) -> None:
       raftwerk profile remove staging
     """
     profiles = _load()
-    _check_there(profiles, name)
+    if name not in profiles.bootstraps:
+        raise click.ClickException(_missing(profiles, name))
     _save(profiles.without(name))
     click.echo(f"Removed the profile {name}.")
 
@@ -155,5 +156,8 @@ def _save(profiles: Profiles) -> None:
 
 def _check_there(profiles: Profiles, name: str) -> None:
     if name not in profiles.bootstraps:
-        known = ", ".join(profiles.bootstraps) or "none"
-        raise WrongConfiguration(f"there is no profile {name}; there are: {known}")
+        raise WrongConfiguration(_missing(profiles, name))
+
+
+def _missing(profiles: Profiles, name: str) -> str:
+    return f"there is no profile {name}; there are: {', '.join(profiles.bootstraps) or 'none'}"

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...cluster.command_line.cluster_address import options_of
 from ...cluster.command_line.cluster_options import use_own_login
 from ...cluster.command_line.text_table import folded
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
@@ -68,7 +69,8 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     changed = changed_defaults(planned)
     if changed:
         told = ", ".join(f"{name}={value}" for name, value in changed.items())
-        taken = f"The nodes that stay take {told} at their next start: raftwerk stop N; raftwerk start N, one by one."
+        restart = "; ".join(f"raftwerk {verb} N{options_of(directory)}" for verb in ("stop", "start"))
+        taken = f"The nodes that stay take {told} at their next start: {restart}, one by one."
         click.echo(folded(taken))
     count = counted(len(planned.smaller.nodes), "node")
     click.echo(folded(f"The cluster has {count} now: bootstrap.servers={planned.smaller.bootstrap}"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ...cluster.command_line.cluster_address import default_directory
+from ...cluster.command_line.cluster_address import default_directory, options_of
 from ...cluster.command_line.cluster_options import use_own_login
 from ...cluster.local.client_files import (
     ADMIN,
@@ -237,14 +237,16 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     if running:
         ids, is_one = ", ".join(map(str, running)), len(running) == 1
         those = f"node {ids} of {plan.directory} is" if is_one else f"nodes {ids} of {plan.directory} are"
-        raise click.ClickException(f"{those} already running: raftwerk down stops the cluster")
+        raise click.ClickException(
+            f"{those} already running: raftwerk down{options_of(plan.directory)} stops the cluster"
+        )
     check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
     make_directory(plan.directory)
     try:
         with staying_with(plan.directory):
             return _stay(plan, options)
     except AnotherUpError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(f"{error}: raftwerk down{options_of(plan.directory)} ends it") from None
 
 
 class _AskedToStop(Exception):
@@ -343,7 +345,7 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
                     supervisor.leave_out(node_id)  # raftwerk shrink has taken it out of the cluster
                 elif not child.alive and child.pid not in reported:
                     reported[child.pid] = now
-                    _report_death(child, options, table is None)
+                    _report_death(child, options, options_of(supervisor.plan.directory), table is None)
                 elif options.restart and _is_due(child, reported, now):
                     supervisor.start_node(node_id)
                     break
@@ -363,11 +365,12 @@ def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
     return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
 
 
-def _report_death(child: Child, options: _UpOptions, print_it: bool) -> None:
+def _report_death(child: Child, options: _UpOptions, where: str, print_it: bool) -> None:
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     why = "" if code < 0 else f": {last_line(child.plan.log_file, child.log_start)}"
-    next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} starts it again"
+    start = f"raftwerk start {child.plan.node_id}{where}"
+    next_step = "starting it again" if options.restart else f"{start} starts it again"
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()

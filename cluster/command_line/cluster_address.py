@@ -20,7 +20,6 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_DIR = "raftwerk-data"
 BOOTSTRAP_VARIABLE = "RAFTWERK_BOOTSTRAP"
 DIR_VARIABLE = "RAFTWERK_DIR"
-_START = "raftwerk up or raftwerk start starts it"
 _NAME_ANOTHER = "-b, --name or --dir names another"
 
 
@@ -48,11 +47,7 @@ class ClusterAddress:
     @property
     def local_options(self) -> str | None:
         """What a command about single nodes needs behind it to find this local cluster; None if it is not local."""
-        if self.directory is None or not self.is_explicit:
-            return None if self.directory is None else ""
-        path = os.path.abspath(self.directory)
-        is_named = os.path.dirname(path) == os.path.abspath(state_dir())
-        return f" --name {os.path.basename(path)}" if is_named else f" -d {shlex.quote(path)}"
+        return None if self.directory is None else options_of(self.directory)
 
     @property
     def advice(self) -> str:
@@ -108,6 +103,15 @@ def state_dir() -> str:
 def default_directory() -> str:
     """The directory of the local cluster when no option names one: `RAFTWERK_DIR`, or `./raftwerk-data`."""
     return os.environ.get(DIR_VARIABLE) or DEFAULT_DIR
+
+
+def options_of(directory: str) -> str:
+    """What a command needs behind it to find the local cluster in `directory`; empty if it finds that by itself."""
+    path = os.path.abspath(directory)
+    if path == os.path.abspath(default_directory()):
+        return ""
+    is_named = os.path.dirname(path) == os.path.abspath(state_dir())
+    return f" --name {os.path.basename(path)}" if is_named else f" -d {shlex.quote(path)}"
 
 
 def named_directory(name: str) -> str:
@@ -181,7 +185,9 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
         ) from None
     except ValueError as error:
         raise AddressError(f"{error} (from {origin})") from None
-    way_out = f"{_START}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
+    options = options_of(directory)
+    start = f"raftwerk up{options} or raftwerk start{options} starts it"
+    way_out = f"{start}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
     controllers = controller_endpoints(plan)
     return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit, controllers=controllers)
 

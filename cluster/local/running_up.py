@@ -18,7 +18,7 @@ class AnotherUpError(Exception):
 
     def __init__(self, directory: str, pid: int) -> None:
         self.pid = pid
-        super().__init__(f"raftwerk up runs with {directory} already (process {pid}): raftwerk down ends it")
+        super().__init__(f"raftwerk up runs with {directory} already (process {pid})")
 
 
 @contextmanager

@@ -81,7 +81,6 @@ def test_a_cluster_that_is_named_wrongly(line: str, wrong: str) -> None:
         *(
             "profile use nobody",
             "profile add x a:b",
-            "profile remove nobody",
             "completion tcsh",
             "run -o nonsense=1 -- true",
         ),

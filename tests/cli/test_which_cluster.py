@@ -112,6 +112,23 @@ def test_exports_of_a_local_cluster_name_its_directory_too(home: Path, monkeypat
     assert find_address().directory is None
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("topics", "list"), "raftwerk up{} or raftwerk start{} starts it"),
+        (("status",), "No broker answers: raftwerk up{} starts the cluster, raftwerk start N{} one node."),
+        (("kill", "1"), "node 1 is not running; raftwerk start 1{} starts it"),
+    ],
+)
+def test_advice_names_the_cluster_that_was_told(words: tuple[str, ...], advice: str, home: Path) -> None:
+    lay_out(home / "state" / "raftwerk" / "orders", 23000)
+    lay_out(home / "other", 23100)
+    lay_out(Path("raftwerk-data"), 23200)
+    for told in (" --name orders", f" -d {home}/other", ""):
+        code, said = run(*words, *told.split())
+        assert (code, advice.replace("{}", told) in " ".join(said.split())) == (1, True), said
+
+
 def test_a_foreign_directory_is_said() -> None:
     Path("raftwerk-data").mkdir()
     Path("raftwerk-data/s1.properties").write_text("a=b\n")
@@ -132,6 +149,7 @@ def test_profiles_are_kept(home: Path) -> None:
     assert run("profile", "remove", "prod")[0] == 0
     assert load_profiles() == Profiles({"with.dot": "[::1]:1"})
     assert run("profile", "use", "prod") == (2, "Error: there is no profile prod; there are: with.dot\n")
+    assert run("profile", "remove", "prod") == (1, "Error: there is no profile prod; there are: with.dot\n")
     lay_out(home / "state" / "raftwerk" / "orders", 23000)
     assert "local cluster" in run("profile", "add", "orders", "a:1")[1]
     assert "is a profile of a cluster elsewhere" in run("kill", "1", "--name", "with.dot")[1]

@@ -149,7 +149,9 @@ def test_paused_nodes_are_to_be_woken_and_no_leader_is_claimed_without_a_majorit
         cluster.pause(second)
         status = raftwerk("status", "-d", directory)
         assert status.returncode == 1 and "active controller\n" not in status.stdout
-        assert f"raftwerk kill {first} {second} --signal CONT ends the pause" in " ".join(status.stdout.split())
+        assert f"raftwerk kill {first} {second} --signal CONT -d {directory} ends the pause" in " ".join(
+            status.stdout.split()
+        )
         remote = raftwerk("status", "-b", f"127.0.0.1:{cluster.plan.node(leader).port}")
         assert remote.returncode == 1
         for node in (first, second):

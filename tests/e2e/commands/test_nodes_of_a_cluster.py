@@ -148,7 +148,7 @@ def test_a_cluster_grows_with_the_settings_that_it_was_given(directory: str) -> 
 
 def test_a_cluster_is_deleted_with_a_confirmation(directory: str) -> None:
     ok("up", "-n", "1", "--port", "0", "-d", directory, "--detach")
-    assert "running nodes: 1; raftwerk down stops them" in fails(1, "delete", "-d", directory, "--yes")
+    assert f"running nodes: 1; raftwerk down -d {directory} stops them" in fails(1, "delete", "-d", directory, "--yes")
     ok("down", "-d", directory)
     assert (raftwerk("delete", "-d", directory).returncode, os.path.exists(directory)) == (2, True)
     with Terminal("delete", "-d", directory) as terminal:

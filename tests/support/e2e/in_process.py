@@ -11,4 +11,4 @@ def ok(*arguments: str) -> str:
     """What the command prints. It has to succeed."""
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
+    return done.stdout
