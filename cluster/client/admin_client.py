@@ -170,28 +170,32 @@ class AdminClient:
                 one.partition: one.leader for one in (await self._client.metadata([topic])).topic(topic).partitions
             }
             for partition in missing:
-                code, begin = await self._delete_records(
-                    leaders.get(partition, -1), topic, partition, before[partition]
-                )
+                leader = leaders.get(partition, -1)
+                code, begin, silence = await self._delete_records(leader, topic, partition, before[partition])
                 if not code:
                     begins[partition] = begin
                 elif not is_retriable(code) or loop.time() > deadline:
                     beyond = f"offset {before[partition]} is beyond the end of the log"
                     out = code == ErrorCode.OFFSET_OUT_OF_RANGE
-                    raise RefusedError(code, f"{topic}-{partition}", beyond if out else None)
+                    raise RefusedError(code, f"{topic}-{partition}", beyond if out else silence)
             await asyncio.sleep(_RETRY_PAUSE_S if len(begins) < len(before) else 0)
         return dict(sorted(begins.items()))
 
-    async def _delete_records(self, leader: int, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """The error code and the new beginning of one partition."""
+    async def _delete_records(
+        self, leader: int, topic: str, partition: int, offset: int
+    ) -> tuple[int, int, str | None]:
+        """The error code and the new beginning of one partition, and why its leader gives no answer."""
+        if leader < 0:
+            return ErrorCode.LEADER_NOT_AVAILABLE, -1, None
         row = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
         fields = {"topics": [row], "timeout": int(self._client.timeout_s * 1000)}
         try:
             answer = await self._client.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS_VERSION, fields)
-        except NO_ANSWER:
-            return ErrorCode.LEADER_NOT_AVAILABLE, -1
+        except NO_ANSWER as error:
+            silence = f"its leader, {self._client.broker_text(leader)}, {no_answer_reason(error)}"
+            return ErrorCode.LEADER_NOT_AVAILABLE, -1, silence
         (result,) = answer.topics[0].partitions
-        return result.error_code, result.low_watermark
+        return result.error_code, result.low_watermark, None
 
     async def describe_configs(self, resource_type: int, name: str, *, everything: bool = False) -> list[ConfigEntry]:
         """The settings of a resource: those that were set at run time, or with `everything` all of them."""

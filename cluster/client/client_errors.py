@@ -30,6 +30,10 @@ _RETRIABLE = frozenset(
     }
 )
 
+_NAMED = 6
+"""So many partitions are named in one sentence."""
+NO_LEADER = "no broker leads this partition"
+
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
 
@@ -99,6 +103,27 @@ def no_such_partition(topic: str, partition: int, count: int) -> ClientError:
     """The error for a partition that a topic of `count` partitions does not have."""
     there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
     return ClientError(f"topic {topic} has no partition {partition}: {there}")
+
+
+def partitions_text(topic: str, why: Mapping[int, str]) -> str:
+    """Partitions with what holds them up, those with the same reason together: `orders-0, orders-2: no leader`."""
+    together: dict[str, list[int]] = {}
+    for partition, reason in sorted(why.items()):
+        together.setdefault(reason, []).append(partition)
+    told = []
+    for reason, partitions in together.items():
+        names = ", ".join(f"{topic}-{one}" for one in partitions[:_NAMED])
+        more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
+        told.append(f"{names}{more}: {reason}")
+    return "; ".join(told)
+
+
+class NoLeaderAnswersError(ClientError):
+    """Partitions have no leader that answers for them. `why` has the reason for each, which names the leader."""
+
+    def __init__(self, topic: str, why: Mapping[int, str]) -> None:
+        self.why = why
+        super().__init__(f"{partitions_text(topic, why)}; raftwerk doctor shows which nodes are to be started or woken")
 
 
 def is_retriable(code: int) -> bool:

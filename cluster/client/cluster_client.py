@@ -167,7 +167,7 @@ class ClusterClient:
             may_wait = not left or (host, port) in was_slow
             is_asked = False
             try:
-                with self._notice(host, port):
+                with self._notice(f"{host}:{port}"):
                     await self._probe(host, port, api, may_wait=may_wait)
                     is_asked = True
                     return await self._request_to(host, port, api, version, fields)
@@ -189,7 +189,7 @@ class ClusterClient:
         raise UnreachableError(reasons, silent=silent, closing=closing)
 
     @contextmanager
-    def _notice(self, host: str, port: int) -> Iterator[None]:
+    def _notice(self, peer: str) -> Iterator[None]:
         """Say what is waited for, if it takes long and will take as long again; once for all brokers."""
         if self.timeout_s < 2 * NOTICE_AFTER_S or self._has_told:
             yield
@@ -197,8 +197,8 @@ class ClusterClient:
 
         def tell() -> None:
             self._has_told = True
-            text = "%s:%d has not answered for %g s; waiting for up to %g s"
-            _logger.warning(text, host, port, NOTICE_AFTER_S, self.timeout_s)
+            text = "%s has not answered for %g s; waiting for up to %g s"
+            _logger.warning(text, peer, NOTICE_AFTER_S, self.timeout_s)
 
         timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, tell)
         try:
@@ -219,8 +219,15 @@ class ClusterClient:
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask one broker. Raises one of `NO_ANSWER` when it does not answer."""
-        connection = await self.connection(node_id)
-        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+        with self._notice(self.broker_text(node_id)):
+            connection = await self.connection(node_id)
+            return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+    def broker_text(self, node_id: int) -> str:
+        """A broker with its address, as the last metadata named it: `broker 2 (localhost:9092)`."""
+        broker = self._brokers.get(node_id)
+        at = "" if broker is None else f" ({bootstrap_text([(broker.host, broker.port)])})"
+        return f"broker {node_id}{at}"
 
     async def request_at(
         self, endpoint: tuple[str, int], api: ApiKey, version: int, fields: Mapping[str, Any]

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.records import AbortedTransactions, CorruptBatchError, Record, iter_headers, iter_records, verify_crc
-from .client_errors import ClientError, DamagedBatchError, RefusedError, is_retriable, no_such_partition
-from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView
+from .client_errors import (
+    NO_LEADER,
+    ClientError,
+    DamagedBatchError,
+    NoLeaderAnswersError,
+    RefusedError,
+    is_retriable,
+    no_such_partition,
+    partitions_text,
+)
+from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView, no_answer_reason
+from .error_sentences import meaning_of
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LIST_OFFSETS_VERSION = 7
 _FETCH_VERSION = 12
 _RETRY_PAUSE_S = 0.1
+_LOOK_FOR_LEADER_S = 1.0
 _MAX_BYTES = 8 * 1024 * 1024
 _logger = logging.getLogger("raftwerk.cluster.client")
 _FURTHER_BACK = 4
@@ -60,6 +72,9 @@ class Consumer:
         self._damage: ClientError | None = None
         """What is wrong with a batch that was met."""
         self._unanswered_since: float | None = None
+        self._silent_since: dict[int, float] = {}
+        """Since when nobody answers for a partition; infinite once that was said."""
+        self._refreshed_at = -math.inf
 
     async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
         """Assign partitions (default: all) and begin at `EARLIEST`, `LATEST` or an offset."""
@@ -127,9 +142,13 @@ class Consumer:
     async def learn(self, partitions: Iterable[int]) -> None:
         """Ask for metadata until it has these partitions, which may be new."""
         highest = max(partitions)
-        for attempt in range(100):
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.client.timeout_s
+        for attempt in itertools.count():
             if self._view is not None and highest < len(self._view.partitions):
                 return
+            if loop.time() > deadline:
+                break
             await self._pause_and_refresh(attempt)
         raise ClientError(f"topic {self.topic} has no partition {highest}")
 
@@ -145,19 +164,33 @@ class Consumer:
     ) -> dict[int, int]:
         """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition.
 
-        The latest offset depends on the isolation level, which is the consumer's unless another is given.
+        The latest offset depends on the isolation level, which is the consumer's unless another is given. Raises
+        `NoLeaderAnswersError` for partitions without an answer within the client's time-out; after it a broker is still
+        asked for those that it began to lead meanwhile.
         """
         found: dict[int, int] = {}
         missing = list(partitions)
         isolation = self.isolation_level if isolation_level is None else isolation_level
-        for attempt in range(100):
-            for leader, group in self._by_leader(missing).items():
-                found.update(await self._list_offsets(leader, group, timestamp, isolation))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.client.timeout_s
+        asked: dict[int, set[int]] = {}
+        for attempt in itertools.count():
+            groups = self._by_leader(missing)
+            for leader, group in groups.items():
+                asked.setdefault(leader, set()).update(group)
+            why = dict.fromkeys(missing, NO_LEADER)
+            answers = [self._list_offsets(leader, group, timestamp, isolation) for leader, group in groups.items()]
+            for offsets, reasons in await asyncio.gather(*answers):
+                found.update(offsets)
+                why.update(reasons)
             missing = [one for one in missing if one not in found]
             if not missing:
-                return {one: found[one] for one in sorted(found)}
+                break
             await self._pause_and_refresh(attempt)
-        raise ClientError(f"topic {self.topic}: no leader reports the offsets of partitions {missing}")
+            now_led = self._by_leader(missing).items()
+            if loop.time() > deadline and all(asked.get(one, set()).issuperset(group) for one, group in now_led):
+                raise NoLeaderAnswersError(self.topic, {one: why[one] for one in missing})
+        return {one: found[one] for one in sorted(found)}
 
     async def poll(self) -> list[Consumed]:
         """The records that are there, or that arrive within `max_wait_ms`; the list may be empty.
@@ -166,11 +199,16 @@ class Consumer:
         """
         if self._damage is not None:
             raise self._damage
+        began = asyncio.get_running_loop().time()
         groups = self._by_leader(self.positions)
-        answers = await asyncio.gather(*(self._fetch(leader, group) for leader, group in groups.items()))
+        why = dict.fromkeys(self.positions, NO_LEADER)
+        for partition in itertools.chain(*groups.values()):
+            del why[partition]
+        answers = await asyncio.gather(*(self._fetch(leader, group, why) for leader, group in groups.items()))
         result = [consumed for answer in answers for consumed in answer]
-        if not groups:
-            await self._pause_and_refresh(0)
+        if not groups or (NO_LEADER in why.values() and began - self._refreshed_at >= _LOOK_FOR_LEADER_S):
+            await self._pause_and_refresh(0 if groups else 1)
+        self._tell_what_is_waited_for(why, began)
         if self._damage is not None and not result:
             raise self._damage
         return result
@@ -180,6 +218,17 @@ class Consumer:
         while end_offsets is None or not await self.is_past(end_offsets):
             for consumed in await self.poll():
                 yield consumed
+
+    def _tell_what_is_waited_for(self, why: Mapping[int, str], began: float) -> None:
+        """Say which partitions nobody answers for while others answer, once this has lasted for some seconds."""
+        if self._unanswered_since is not None:
+            return  # see `on_no_answer`
+        now = asyncio.get_running_loop().time()
+        self._silent_since = {one: self._silent_since.get(one, began) for one in why}
+        late = {one: why[one] for one, since in self._silent_since.items() if now - since >= NOTICE_AFTER_S}
+        if late:
+            self._silent_since.update(dict.fromkeys(late, math.inf))
+            _logger.warning("%s; asking again until a leader answers", partitions_text(self.topic, late))
 
     def _by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
         groups: dict[int, list[int]] = {}
@@ -192,6 +241,7 @@ class Consumer:
 
     async def _pause_and_refresh(self, attempt: int) -> None:
         await asyncio.sleep(_RETRY_PAUSE_S if attempt else 0)
+        self._refreshed_at = asyncio.get_running_loop().time()
         try:
             self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         except RefusedError:
@@ -212,7 +262,8 @@ class Consumer:
 
     async def _list_offsets(
         self, leader: int, partitions: list[int], timestamp: int, isolation_level: int
-    ) -> dict[int, int]:
+    ) -> tuple[dict[int, int], dict[int, str]]:
+        """The offsets by partition, and for those without an answer the reason."""
         rows = [{"partition_index": one, "current_leader_epoch": -1, "timestamp": timestamp} for one in partitions]
         fields = {
             "replica_id": -1,
@@ -221,17 +272,20 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
-        except NO_ANSWER:
-            return {}
-        found = {}
+        except NO_ANSWER as error:
+            return {}, dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}")
+        found, why = {}, {}
         for row in answer.topics[0].partitions:
             if row.error_code and not is_retriable(row.error_code):
                 raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}")
-            if not row.error_code:
+            if row.error_code:
+                why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
+            else:
                 found[row.partition_index] = row.offset
-        return found
+        return found, why
 
-    async def _fetch(self, leader: int, partitions: list[int]) -> list[Consumed]:
+    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Consumed]:
+        """Fetch from a leader; `why` gets the reason for partitions that it gives no answer for."""
         rows = [
             {
                 "partition": one,
@@ -257,14 +311,17 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
-        except NO_ANSWER:
+        except NO_ANSWER as error:
+            why.update(dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}"))
             await self._pause_and_refresh(1)
             return []
         result: list[Consumed] = []
         stale = False
         for topic in answer.responses:
             for row in topic.partitions:
-                stale |= self._take(row, result)
+                if self._take(row, result):
+                    stale = True
+                    why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
         if stale:
             await self._pause_and_refresh(1)
         return result

@@ -342,6 +342,11 @@ SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for 
 """The meaning and the way out of every error code but NONE."""
 
 
+def meaning_of(code: int) -> str:
+    """What an error code means, with its name and without a way out."""
+    return f"{SENTENCES[code][0]} ({error_name(code)})" if code in SENTENCES else f"error {code}"
+
+
 def error_sentence(code: int, message: str | None = None, way_out: str | None = None) -> str:
     """The broker's message or the code's meaning, the code's name, and the way out: the given one, or the code's."""
     if code not in SENTENCES:

@@ -26,6 +26,7 @@ _DELETE_GROUPS_VERSION = 2
 _RETRY_PAUSE_S = 0.1
 _OFFSETS_TOPIC = "__consumer_offsets"
 _NO_SUCH_GROUP = "there is no such group"
+_AGAIN = "try again in a moment; if it stays so, raftwerk doctor shows why"
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -248,8 +249,10 @@ class GroupClient:
         """
         deadline = asyncio.get_running_loop().time() + self._client.timeout_s
         while True:
+            coordinator = "its coordinator"
             try:
                 node_id = await self._coordinator(group_id)
+                coordinator = f"its coordinator, {self._client.broker_text(node_id)},"
                 answer = await self._client.request_node(node_id, api, version, fields)
                 codes = list(_codes(getattr(answer, rows) if rows else [answer]))
             except NO_ANSWER as error:
@@ -261,7 +264,7 @@ class GroupClient:
                     return answer
             self._coordinators.pop(group_id, None)
             if asyncio.get_running_loop().time() > deadline:
-                raise ClientError(f"group {group_id}: its coordinator {reason}; try again in a moment")
+                raise ClientError(f"group {group_id}: {coordinator} {reason}; {_AGAIN}")
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _coordinator(self, group_id: str) -> int:

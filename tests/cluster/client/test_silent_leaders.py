@@ -1,0 +1,129 @@
+"""What `Consumer` says of leaders that do not answer while other brokers do, and how long it waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from raftwerk.cluster.client import consumer as consumer_module
+from raftwerk.cluster.client.admin_client import AdminClient
+from raftwerk.cluster.client.client_errors import NoLeaderAnswersError, RefusedError
+from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.consumer import LATEST, Consumer
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.client import RequestTimedOutError
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+
+
+class _Ailing(ClusterClient):
+    """Broker 1 leads the partitions 0, 2 and 4 and is silent, 2 leads 1 and answers, 3 has no leader.
+
+    From the metadata number `heals_at` on, broker 2 leads all.
+    """
+
+    def __init__(self, heals_at: int = 1_000_000, code: ErrorCode = ErrorCode.NONE) -> None:
+        super().__init__("localhost:9092", timeout_s=0.0)
+        self.asked = 0
+        self._heals_at = heals_at
+        self._code = code
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        self.asked += 1
+        leaders = (1, 2, 1, -1, 1) if self.asked < self._heals_at else (2, 2, 2, 2, 2)
+        parts = tuple(PartitionView(one, leader, 0, (1, 2), (2,)) for one, leader in enumerate(leaders))
+        brokers = (BrokerView(1, "a", 9092, None), BrokerView(2, "b", 9092, None))
+        self._brokers = {one.node_id: one for one in brokers}
+        return ClusterView("c", 1, brokers, (TopicView("t", None, False, parts),))
+
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        if node_id == 1:
+            raise RequestTimedOutError("no answer")
+        rows = [
+            Struct(
+                {
+                    "partition_index": one["partition" if api is ApiKey.FETCH else "partition_index"],
+                    "error_code": int(self._code),
+                    "offset": 7,
+                    "records": b"",
+                    "aborted_transactions": None,
+                }
+            )
+            for one in fields["topics"][0]["partitions"]
+        ]
+        await asyncio.sleep(0)
+        part = Struct({"partitions": rows})
+        return Struct({"topics": [part], "responses": [part]})
+
+
+async def ends(client: ClusterClient) -> dict[int, int]:
+    async with asyncio.timeout(20):
+        consumer = Consumer(client, "t")
+        await consumer.start(at=0)
+        return await consumer.offsets(LATEST, consumer.positions)
+
+
+def test_offsets_are_asked_for_within_the_time_out_and_the_silent_leaders_are_named() -> None:
+    with pytest.raises(NoLeaderAnswersError) as told:
+        asyncio.run(ends(_Ailing()))
+    assert str(told.value) == (
+        "t-0, t-2, t-4: broker 1 (a:9092) does not answer in time; t-3: no broker leads this partition; "
+        "raftwerk doctor shows which nodes are to be started or woken"
+    )
+
+
+def test_a_leader_that_is_elected_while_the_former_one_is_silent_is_asked_even_late() -> None:
+    assert asyncio.run(ends(_Ailing(heals_at=2))) == dict.fromkeys(range(5), 7)
+
+
+def test_what_a_leader_answers_instead_of_offsets_is_told() -> None:
+    with pytest.raises(NoLeaderAnswersError, match=r"t-0, t-1.*: broker 2 \(b:9092\) says: .*\(OFFSET_NOT_AVAILABLE\)"):
+        asyncio.run(ends(_Ailing(heals_at=0, code=ErrorCode.OFFSET_NOT_AVAILABLE)))
+
+
+def test_a_consumer_says_for_which_leaders_it_waits_and_goes_on_when_there_are_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "NOTICE_AFTER_S", 0.0)
+    monkeypatch.setattr(consumer_module, "_LOOK_FOR_LEADER_S", 0.0)
+    client = _Ailing(heals_at=10)
+
+    async def run() -> None:
+        consumer = Consumer(client, "t")
+        await consumer.start(at=0)
+        async with asyncio.timeout(20):
+            while client.asked < 12:
+                await consumer.poll()
+                if client.asked >= 10:
+                    return
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert caplog.messages == [
+        "t-0, t-2, t-4: broker 1 (a:9092) does not answer in time; t-3: no broker leads this partition; "
+        "asking again until a leader answers"
+    ]
+
+
+def test_a_partition_without_a_leader_is_looked_for_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "_LOOK_FOR_LEADER_S", 0.0)
+    client = _Ailing()
+
+    async def run() -> None:
+        consumer = Consumer(client, "t")
+        await consumer.start([1, 3], at=0)
+        async with asyncio.timeout(20):
+            while client.asked < 3:
+                await consumer.poll()
+
+    asyncio.run(run())
+
+
+def test_records_that_a_silent_leader_should_delete() -> None:
+    client = AdminClient(_Ailing())
+    with pytest.raises(RefusedError, match=r"t-0: its leader, broker 1 \(a:9092\), does not answer in time"):
+        asyncio.run(client.delete_records("t", {0: 1}))
