@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from raftwerk import __version__
@@ -113,6 +113,8 @@ class ChaosRun:
         self.is_interrupted = False
         """Whether Ctrl-C has ended the faults early."""
         self._fault_number = 0
+        self._last_heal: float | None = None
+        """When the last fault began to be taken back, in seconds."""
 
     def execute(self) -> RunResult:
         """Run to the end. The directory then holds `history/`, the nodes' data, and logs."""
@@ -293,7 +295,14 @@ class ChaosRun:
     def _finish(self, module: str, task: Task) -> None:
         """Run a process that looks at what there is in the end."""
         with self._process(module, task) as (name, process):
-            if process.wait(2 * task.limit_s + 30):
+            try:
+                code = process.wait(2 * task.limit_s + 30)
+            except KeyboardInterrupt:
+                # What it has read so far would be taken for all that there is.
+                with suppress(FileNotFoundError):
+                    os.remove(task.history)
+                raise
+            if code:
                 self._error(f"{name} did not come to the end; see {name}.log")
 
     # -- the faults
@@ -323,6 +332,7 @@ class ChaosRun:
         try:
             time.sleep(hold_s)
         finally:
+            self._last_heal = time.monotonic()
             inflicted.heal()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
@@ -332,11 +342,14 @@ class ChaosRun:
         start_ns = time.monotonic_ns()
         if cluster.nodes.ids:
             start_all(cluster.nodes)
-        missing = self._wait_in_sync(cluster, _HEAL_LIMIT_S)
+        was_in_sync = self._not_in_sync(cluster) is None
+        missing = None if was_in_sync else self._wait_in_sync(cluster, _HEAL_LIMIT_S)
         times = {"start": start_ns, "end": time.monotonic_ns()}
         if missing is None:
             nemesis.event("ok", "heal", **times)
-            self.say(f"all replicas in sync {(times['end'] - start_ns) / 1e9:.1f} s after the last fault")
+            is_timed = not was_in_sync and self._last_heal is not None
+            since = f" {time.monotonic() - (self._last_heal or 0):.1f} s after the last fault" if is_timed else ""
+            self.say(f"all replicas are in sync{since}")
         else:
             nemesis.event("fail", "heal", **times, error=missing)
             self.say(f"NOT healed after {_HEAL_LIMIT_S:g} s: {missing}")

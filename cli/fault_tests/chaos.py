@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
     from ...chaos.live.run import RunResult
 
+_SHOWN = 5
+"""Anomalies of each kind that are named on the terminal."""
+
 
 @click.group(cls=Group)
 def chaos() -> None:
@@ -298,8 +301,11 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
     for kind, count in verdict.findings.counts.items():
         if count:
             click.secho(f"{kind}: {count:,}", fg="red", bold=True)
-            for one in verdict.findings.evidence[kind][:5]:
+            shown = verdict.findings.evidence[kind][:_SHOWN]
+            for one in shown:
                 click.echo(f"    {one.text}")
+            if count > len(shown):
+                click.echo(f"    and {count - len(shown):,} more")
     for note in verdict.notes:
         click.echo(f"note: {note}")
     click.secho(verdict.word, fg="green" if verdict.valid else "red", bold=True)

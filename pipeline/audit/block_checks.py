@@ -175,7 +175,7 @@ class _RecordVerdicts:
             "failed-seen": seen & (block.state == FAILED),
             "seen-before-send": sent & (block.first_ns < block.start),
             "corrupt": sent & seen & wrong_key,
-            "unanswered": block.state == INVOKED,
+            "unanswered": (block.state == INVOKED) & self.known.has_final,
             "elsewhere": sent & seen & (block.ack >= 0) & (block.ack != block.seen),
             "two-keys": seen & (block.read_key != block.read_key_last) & self._promised(),
             **self._gone(seen),
@@ -197,12 +197,13 @@ class _RecordVerdicts:
         gone = ~block.final if known.has_final else ~seen
         # The last element, -1, is for records without a partition: their index is -1.
         reach = np.array([*(known.last_final if known.has_final else known.last_read), -1])
-        passed = reach[block.place] >= np.where(block.ack >= 0, block.ack & (LIMIT - 1), 0)
+        without_offset = 0 if known.has_final else LIMIT
+        passed = reach[block.place] >= np.where(block.ack >= 0, block.ack & (LIMIT - 1), without_offset)
         acked = (block.state == ACKED) & gone
         place = np.where(seen, block.seen >> SHIFT, -1)
         read_again = np.array([*known.last_final, -1])[place] >= (block.seen & (LIMIT - 1))
         others = (block.state > 0) & (block.state != ACKED) & gone & seen
-        return {"lost": acked & passed, "unseen": acked & ~passed, "vanished": others & read_again}
+        return {"lost": acked & passed, "unseen": acked & ~passed & known.has_final, "vanished": others & read_again}
 
     def _rows(self, kind: str, mask: Mask) -> pa.RecordBatch:
         block, rows = self.block, np.flatnonzero(mask)

@@ -64,11 +64,17 @@ class HistoryCheck:
             if not self.totals["reads"]:
                 notes.append("nothing was read: what was acked cannot be looked for")
             elif not self.ledger.has_final:
-                notes.append("no final read: a record counts as seen when anybody read it at any time")
+                notes.append(
+                    "no final read, as after a run that was cut short: a record counts as seen when anybody read it at "
+                    "any time; sends without an answer, and records behind the last read, are not judged"
+                )
         if figures and not figures["committed"]:
             notes.append("no transaction was committed: there is nothing to lose in them")
         if figures and not self.transactions.reads.final_ends:
-            notes.append("no final read at read_committed: a record counts as seen when anybody read it there")
+            notes.append(
+                "no final read at read_committed: a record counts as seen when anybody read it there; records behind "
+                "the last read are not judged"
+            )
         return tuple(notes)
 
     # -- one handler for each f

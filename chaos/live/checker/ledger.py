@@ -170,7 +170,7 @@ class Ledger:
         totals[_STATE_TOTALS[state]] += 1
         if seen:
             self._judge_seen(producer, number, row.tolist())
-        if state == INVOKED:
+        if state == INVOKED and self.has_final:
             self._about("unanswered", producer, number, f"sent at {self._seconds(row[START])}, never answered")
         gone = not (row[FINAL] if self.has_final else seen)
         if state == ACKED and gone:
@@ -201,11 +201,12 @@ class Ledger:
         reach = place.last_final if self.has_final else place.last_read
         where = f"{place} offset {row[ACK] - 1}" if row[ACK] else f"{place}, offset not told"
         before = ", though it was read before" if row[SEEN] else ""
-        if reach >= (row[ACK] - 1 if row[ACK] else 0):
+        passed = reach >= row[ACK] - 1 if row[ACK] else reach >= 0 and self.has_final
+        if passed:
             acked = f"acked at {self._seconds(row[END])} for {where}"
             said = f"{acked}, is gone{before}; others were read up to offset {reach}"
             self._about("lost", producer, number, said)
-        else:
+        elif self.has_final:
             self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
 
     def _judge_place(self, place: int) -> None:

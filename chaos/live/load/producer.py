@@ -47,8 +47,7 @@ class LoadProducer:
             due = int((now - began) * self.task.rate)
             if due - self.sent > self.task.rate:
                 began += (due - self.sent) / self.task.rate
-            while self.sent < due and self._send():
-                pass
+            self._send(due - self.sent)
             self._client.poll(_TICK_S)
             if now - flushed > _FLUSH_EVERY_S:
                 self.history.flush()
@@ -58,21 +57,27 @@ class LoadProducer:
             self._client.poll(0.1)
         self.history.close()
 
-    def _send(self) -> bool:
-        """Send the next record; False if the client's queue is full."""
-        if len(self._client) >= self.task.rate * 20:
-            return False
-        number, key = self.sent, (self.sent * 7919) % self.task.keys
+    def _send(self, count: int) -> None:
+        """Send so many records, or fewer if the client's queue is full."""
         task = self.task
-        send = Send(task.number, number, key, task.topic, key % task.partitions, time.monotonic_ns())
-        value = encode_value(task.number, number, key, task.value_bytes)
-        self.history.send_invoked(send)
-        self.sent += 1
+        sends = []
+        for number in range(self.sent, self.sent + min(count, task.rate * 20 - len(self._client))):
+            key = number * 7919 % task.keys
+            sends.append(Send(task.number, number, key, task.topic, key % task.partitions, time.monotonic_ns()))
+            self.history.send_invoked(sends[-1])
+        if sends:
+            self.history.flush()  # nobody can read a record that the history does not have, even if this process dies
+        for send in sends:
+            self.sent += 1
+            self._produce(send)
+
+    def _produce(self, send: Send) -> None:
+        value = encode_value(send.producer, send.number, send.key, self.task.value_bytes)
         while True:
             try:
                 done = self._on_delivery(send)
-                self._client.produce(task.topic, value, str(key), partition=send.partition, on_delivery=done)
-                return True
+                self._client.produce(send.topic, value, str(send.key), partition=send.partition, on_delivery=done)
+                return
             except BufferError:
                 self._client.poll(_TICK_S)
 

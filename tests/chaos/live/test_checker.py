@@ -155,6 +155,14 @@ def test_unanswered() -> None:
     assert found([*clean(2), invoke(2)]) == {"unanswered": 1}
 
 
+def test_a_run_that_was_cut_short_lost_nothing_that_nobody_looked_for() -> None:
+    """Without a final read nobody can tell what became of sends in flight, or of records behind the last read."""
+    lines = [ack(0, 0), ack(1, 1), ack(2, 2), ack(3, None), invoke(4), poll((0, 0), (1, 1))]
+    assert (found(lines), check_lines(lines).verdict.word) == ({}, "VALID")
+    assert any("cut short" in note for note in check_lines(lines).verdict.notes)
+    assert found([*lines, poll((3, 4))]) == {"lost": 1}
+
+
 def test_not_healed() -> None:
     heal = {"process": "nemesis", "f": "heal", "start": 1, "end": 2}
     assert found([*clean(2), heal | {"type": "ok"}]) == {}

@@ -67,7 +67,7 @@ def test_a_loss_is_found_among_many_pages() -> None:
 
 
 def test_evidence_is_bounded_and_counts_are_not() -> None:
-    lines = [invoke(number) for number in range(100)]
+    lines = [final_end(0), *(invoke(number) for number in range(100))]
     findings = check_lines(lines, evidence_max=3).verdict.findings
     assert findings.counts["unanswered"] == 100
     assert len(findings.evidence["unanswered"]) == 3

@@ -88,7 +88,8 @@ def test_a_history_without_commits_says_nothing() -> None:
 def test_without_a_final_read_what_anybody_read_counts() -> None:
     lines = committed("w.1:1", T0, U0, acks=(0, 0))
     assert found([*lines, read([0, "w.1:1", 0]), read([0, "w.1:1", 1], topic="u")]) == {}
-    assert found([*lines, read([0, "w.1:1", 0])]) == {"torn-transaction": 1}
+    lines += committed("w.1:2", U0, acks=(1,), at=2.0)
+    assert found([*lines, read([0, "w.1:1", 0]), read([1, "w.1:2", 0], topic="u")]) == {"torn-transaction": 1}
 
 
 def test_concurrent_transactions_may_lie_in_any_order() -> None:
@@ -140,6 +141,15 @@ def test_unseen() -> None:
     lines = [*committed("w.1:1", T0, acks=(5,)), *final(end=3)]
     assert found(lines) == {"unseen": 1}
     assert first(lines, "unseen") == "transaction w.1:1 is committed; no final read came to record 0 (t-0 offset 5)"
+
+
+def test_a_run_that_was_cut_short_lost_no_transaction_that_nobody_looked_for() -> None:
+    lines = committed("w.1:1", T0, U0, T0, acks=(0, 4, 7))
+    lines += [*committed("w.1:2", T0, acks=(3,), at=2.0), *committed("w.1:3", U0, acks=(None,), at=3.0)]
+    lines += [read([0, "w.1:1", 0])]
+    assert found(lines) == {}
+    passed = [*lines, *committed("w.1:4", T0, acks=(9,), at=4.0), read([9, "w.1:4", 0], at=5.0)]
+    assert found(passed) == {"torn-transaction": 1, "lost-transaction": 1}
 
 
 def test_aborted_read() -> None:

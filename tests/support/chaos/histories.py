@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -97,10 +98,13 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
     for name, send in sends.items():
         seen = spots.get(name, set())
         gone = name not in finals if has_final else not seen
-        if send["type"] == "invoke":
+        if send["type"] == "invoke" and has_final:
             found["unanswered"] += 1
         if send["type"] == "ok" and gone:
-            found["lost" if reach.get(send["partition"], -1) >= send.get("offset", 0) else "unseen"] += 1
+            if reach.get(send["partition"], -1) >= send.get("offset", 0 if has_final else math.inf):
+                found["lost"] += 1
+            elif has_final:
+                found["unseen"] += 1
         elif gone and seen and reach.get(min(seen)[0], -1) >= min(seen)[1]:
             found["vanished"] += 1
         if seen and send["type"] == "fail":

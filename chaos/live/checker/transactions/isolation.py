@@ -27,6 +27,8 @@ class IsolationJudge:
         self._findings = findings
         self._spots: dict[RecordKey, Spot] = {}
         self._final: dict[RecordKey, None] = {}
+        self._last_read: dict[Place, int] = {}
+        """The highest offset that was read at read_committed."""
         self._places = [place for place in sorted(reads.records) if place.topic not in tuple(copies)]
         self.origin_ns = min((one.start_ns for one in table.transactions.values()), default=0)
 
@@ -58,6 +60,7 @@ class IsolationJudge:
                 self._about("reordered", place, offset, f"stands after record {before} of the same transaction")
             last[seen.key.transaction] = seen.key.ordinal
             if seen.first_ns is not None:
+                self._last_read[place] = offset
                 self._judge_committed_read(place, offset, seen.first_ns, transaction)
                 if seen.is_final or not self._reads.final_ends:
                     self._final[seen.key] = None
@@ -127,15 +130,16 @@ class IsolationJudge:
         elif gone and transaction.outcome is Outcome.COMMITTED:
             said = f"was committed at {self._seconds(transaction.end_ns)}; gone is {self._in_words(transaction, gone)}"
             self._of(transaction, "lost-transaction", said)
-        if unread and transaction.outcome is Outcome.COMMITTED:
+        if unread and transaction.outcome is Outcome.COMMITTED and self._reads.final_ends:
             said = f"is committed; no final read came to {self._in_words(transaction, unread)}"
             self._of(transaction, "unseen", said)
 
     def _was_looked_for(self, transaction: Transaction, index: int) -> bool:
-        """Whether the final read came as far as this record must be."""
+        """Whether the final read came as far as this record must be; without one, whether any reader did."""
+        place, ack = transaction.writes[index].place, transaction.ack(index)
         if not self._reads.final_ends:
-            return bool(self._reads.read_count)
-        end, ack = self._reads.final_ends.get(transaction.writes[index].place), transaction.ack(index)
+            return ack is not None and ack < self._last_read.get(place, -1)
+        end = self._reads.final_ends.get(place)
         return end is not None and (ack is None or ack < end)
 
     @staticmethod
