@@ -30,12 +30,14 @@ from ..cluster.command_line.plural import counted as counted
 from ..runtime.os_errors import os_reason
 
 if TYPE_CHECKING:
-    from ..cluster.client.client_errors import ClientError, UnreachableError
+    from ..cluster.client.client_errors import ClientError, NoControllerError, UnreachableError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LAST_MS = 2**63 - 1
+_EXPLAINED_IN_S = 2.0
+"""How long peers are asked to explain an error."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -149,17 +151,33 @@ def is_reader_gone() -> bool:
 
 def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
     """The error as a sentence, and what it was found to be: silent peers that take connections are asked."""
-    from ..cluster.client.client_errors import UnreachableError
+    from ..cluster.client.client_errors import NoControllerError, UnreachableError
     from ..cluster.client.cluster_client import CURRENT_LOGIN
     from ..cluster.client.peer_protocol import explained
 
     if isinstance(error, OSError):
         return os_reason(error), error
+    if isinstance(error, NoControllerError):
+        return f"{error}; {asyncio.run(_why_no_controller(error))}", error
     if isinstance(error, UnreachableError) and (error.closing or error.silent):
         address = chosen_address()
         is_local = address is not None and address.directory is not None
         error = asyncio.run(explained(error, CURRENT_LOGIN.get(), is_paused_likely=is_local))
     return f"{error}{_where_asked(error)}", error
+
+
+async def _why_no_controller(error: NoControllerError) -> str:
+    """Which controllers do not answer, and what to do."""
+    from ..cluster.client.cluster_client import ClusterClient, bootstrap_text
+    from ..cluster.client.quorum_client import QuorumClient
+
+    address = chosen_address()
+    async with ClusterClient(bootstrap_text(error.silent), timeout_s=_EXPLAINED_IN_S) as client:
+        controllers = {} if address is None else address.controllers
+        found = await QuorumClient(client, controllers=controllers).no_leader()
+    silent = f"of the controllers {'; '.join(map(str, found.silent))}; " if found.silent else ""
+    local = None if address is None else address.local_options
+    return f"{silent}a majority of the controllers must run, and raftwerk doctor{local or ''} shows what to do"
 
 
 def _where_asked(error: Exception) -> str:
@@ -210,6 +228,13 @@ def as_bytes(text: str) -> bytes:
 def tell_none(sentence: str) -> None:
     """Say that a list is empty, on standard error, so that a pipe gets the rows and nothing else; exit code 0."""
     click.echo(sentence, err=True)
+
+
+def end_incomplete(missing: Iterable[str]) -> None:
+    """Say what a list lacks, on standard error, and end with exit code 1; nothing if it lacks nothing."""
+    told = "; ".join(missing)
+    if told:
+        raise click.ClickException(f"incomplete: {told}; raftwerk doctor shows which nodes are to be started or woken")
 
 
 def print_json(value: object) -> None:

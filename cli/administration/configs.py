@@ -11,6 +11,7 @@ from ..options import (
     Group,
     bootstrap_option,
     counted,
+    end_incomplete,
     json_option,
     parse_pairs,
     print_json,
@@ -221,20 +222,23 @@ def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
       raftwerk brokers log-dirs 1
     """
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> tuple[list[dict[str, object]], list[str]]:
         from dataclasses import asdict
 
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            return [asdict(one) for one in await AdminClient(client).describe_log_dirs(wanted)]
+            found = await AdminClient(client).describe_log_dirs(wanted)
+        return [asdict(one) for one in found.rows], found.missing
 
-    for row in run_client(run()):
+    rows, missing = run_client(run())
+    for row in rows:
         if as_json:
             print_json(row)
         else:
             _print_log_dir(row)
+    end_incomplete(missing)
 
 
 def _print_log_dir(row: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from ..options import (
     Option,
     bootstrap_option,
     counted,
+    end_incomplete,
     group_argument,
     json_option,
     milliseconds,
@@ -56,25 +57,27 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
       raftwerk groups list
     """
 
-    async def run() -> list[dict[str, Any]]:
+    async def run() -> tuple[list[dict[str, Any]], list[str]]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
             found = await GroupClient(client).list_groups()
-        return [
+        rows = [
             {"group": one.group_id, "state": one.state, "type": one.kind, "coordinator": one.coordinator}
-            for one in found
+            for one in found.rows
         ]
+        return rows, found.missing
 
-    rows = run_client(run())
-    if not rows:
+    rows, missing = run_client(run())
+    if not rows and not missing:
         tell_none("There are no groups.")
     for row in rows:
         if as_json:
             print_json(row)
         else:
             click.echo(f"{row['group']:<32}  {row['state']:<20}  {row['type']:<9}  node {row['coordinator']}")
+    end_incomplete(missing)
 
 
 @groups.command()

@@ -12,6 +12,7 @@ from ..options import (
     Group,
     Option,
     bootstrap_option,
+    end_incomplete,
     json_option,
     milliseconds,
     print_json,
@@ -78,7 +79,7 @@ def list_transactions(
     """
     older_than_ms = -1 if before is None else max(0, int(time.time() * 1000) - milliseconds(before, "--before"))
 
-    async def run() -> list[dict[str, Any]]:
+    async def run() -> tuple[list[dict[str, Any]], list[str]]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.transaction_client import TransactionClient
 
@@ -86,18 +87,19 @@ def list_transactions(
             found = await TransactionClient(client).list_transactions(
                 states=states, older_than_ms=older_than_ms, pattern=pattern
             )
-        return [
+        rows = [
             {
                 "transactional_id": one.transactional_id,
                 "state": one.state,
                 "producer_id": one.producer_id,
                 "coordinator": one.coordinator,
             }
-            for one in found
+            for one in found.rows
         ]
+        return rows, found.missing
 
-    rows = run_client(run())
-    if not rows:
+    rows, missing = run_client(run())
+    if not rows and not missing:
         is_filtered = bool(states) or pattern is not None or before is not None
         tell_none("No transactional id matches." if is_filtered else "There are no transactional ids.")
     for row in rows:
@@ -106,6 +108,7 @@ def list_transactions(
         else:
             told = f"{row['transactional_id']:<32}  {row['state']:<17}  producer {row['producer_id']}"
             click.echo(f"{told}  node {row['coordinator']}")
+    end_incomplete(missing)
 
 
 @transactions.command()

@@ -15,7 +15,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason, silence_of
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
 from .error_sentences import error_sentence
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
@@ -224,28 +224,31 @@ class AdminClient:
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
         _check(answer.responses[0], _resource_name(resource_type, name))
 
-    async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> list[LogDir]:
-        """The log directories of these brokers, or of all live ones. Raises `ClientError` when one does not answer."""
-        view = await self._client.metadata(())
+    async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> Gathered[LogDir]:
+        """The log directories of these brokers, or of all that are registered."""
+        live = [one.node_id for one in (await self._client.metadata(())).brokers]
+        fenced = [] if brokers else [one for one in await self.registered_brokers() if one.node_id not in live]
+        what = "its log directories"
+        found = await self._client.gather(brokers or live, self._log_dirs_of, what)
+        away = [f"broker {one.node_id} ({one.host}:{one.port}) {one.why_down}: {what} are missing" for one in fenced]
+        return Gathered(found.rows, found.missing + away)
+
+    async def _log_dirs_of(self, broker: int) -> list[LogDir]:
+        answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
         found = []
-        for broker in brokers or [one.node_id for one in view.brokers]:
-            try:
-                answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
-            except NO_ANSWER as error:
-                raise ClientError(f"broker {broker} {no_answer_reason(error)}") from error
-            for row in answer.results:
-                replicas = tuple(
-                    {
-                        "topic": topic.name,
-                        "partition": one.partition_index,
-                        "size_bytes": one.partition_size,
-                        "lag": one.offset_lag,
-                        "moving_here": one.is_future_key,
-                    }
-                    for topic in row.topics
-                    for one in topic.partitions
-                )
-                found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
+        for row in answer.results:
+            replicas = tuple(
+                {
+                    "topic": topic.name,
+                    "partition": one.partition_index,
+                    "size_bytes": one.partition_size,
+                    "lag": one.offset_lag,
+                    "moving_here": one.is_future_key,
+                }
+                for topic in row.topics
+                for one in topic.partitions
+            )
+            found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
         return found
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
@@ -263,14 +266,26 @@ class AdminClient:
         for topic in answer.replica_election_results:
             for row in topic.partition_result:
                 name = f"{topic.topic}-{row.partition_id}"
+                way_out = None
+                if unclean and row.error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
+                    way_out = await self._brokers_to_start(topic.topic, row.partition_id)
                 if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
                     lines.append(f"{name} has its leader already")
                 elif row.error_code and partitions is None:
-                    lines.append(f"{name} not elected: {error_sentence(row.error_code, row.error_message)}")
+                    lines.append(f"{name} not elected: {error_sentence(row.error_code, row.error_message, way_out)}")
+                elif row.error_code:
+                    raise RefusedError(row.error_code, name, row.error_message, way_out)
                 else:
-                    _check(row, name)
                     lines.append(f"{name} elected")
         return lines
+
+    async def _brokers_to_start(self, topic: str, partition: int) -> str:
+        """The way out where no replica of a partition is alive: one of its brokers is to be started, by their ids."""
+        rows = (await self._client.metadata([topic])).topic(topic).partitions
+        replicas = [str(one) for row in rows if row.partition == partition for one in row.replicas]
+        if len(replicas) == 1:
+            return f"start broker {replicas[0]}, which has its only replica"
+        return f"start one of the brokers {', '.join(replicas)}, which have its replicas, and then elect again"
 
     async def broker_states(self) -> list[BrokerState]:
         """All registered brokers, in the order of their ids.

@@ -72,6 +72,12 @@ class UnreachableError(ClientError):
         super().__init__(f"{self.summary}: {told}")
 
 
+class NoControllerError(UnreachableError):
+    """Brokers answer, but not to a request that only the active controller can answer: they reach none."""
+
+    summary = "no controller is active that the brokers reach"
+
+
 class NotLoggedInError(UnreachableError):
     """No broker takes us as we log in, or do not log in. `way_out` is about the client's properties."""
 

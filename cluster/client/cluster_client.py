@@ -11,12 +11,12 @@ import errno
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from socket import gaierror
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...runtime.os_errors import os_reason
 from ...runtime.tls_contexts import tls_failure
@@ -25,8 +25,21 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
-from .client_errors import Address, NotLoggedInError, RefusedError, UnreachableError, WrongArgumentError, is_retriable
+from .client_errors import (
+    NO_LEADER,
+    Address,
+    ClientError,
+    NoControllerError,
+    NotLoggedInError,
+    RefusedError,
+    UnreachableError,
+    WrongArgumentError,
+    is_retriable,
+    partitions_text,
+)
 from .peer_protocol import login_way_out, speaks
+
+T = TypeVar("T")
 
 CLIENT_ID = "raftwerk-cli"
 CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
@@ -44,6 +57,34 @@ TIMES_OUT = "does not answer in time"
 """Why a node gives no answer that accepts connections: it is paused, hangs, or is overloaded."""
 REFUSES = "refuses the connection"
 """Why a node gives no answer where nothing listens."""
+WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
+"""Why a broker gives no answer to what the controller has to answer."""
+CONTROLLER_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""What a broker asks the active controller for before it answers."""
 
 
 _logger = logging.getLogger("raftwerk.cluster.client")
@@ -99,6 +140,20 @@ class ClusterView:
             if topic.name == name:
                 return topic
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[T]):
+    """What brokers were asked for one by one. `missing` has a sentence for each that gave no answer."""
+
+    rows: list[T]
+    missing: list[str]
+
+    def whole(self) -> list[T]:
+        """The rows of all brokers. Raises `ClientError` when one gave none."""
+        if self.missing:
+            raise ClientError("; ".join(self.missing))
+        return self.rows
 
 
 class ClusterClient:
@@ -162,9 +217,11 @@ class ClusterClient:
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         left = list(dict.fromkeys((*self._connections, *self.bootstrap, *known)))
         was_slow: set[tuple[str, int]] = set()
+        is_waiting = False
         while left:
             host, port = left.pop(0)
-            may_wait = not left or (host, port) in was_slow
+            is_last_try = not left or (host, port) in was_slow
+            may_wait = is_last_try and not is_waiting
             is_asked = False
             try:
                 with self._notice(f"{host}:{port}"):
@@ -172,7 +229,7 @@ class ClusterClient:
                     is_asked = True
                     return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
-                if not may_wait and not is_asked and isinstance(error, TimeoutError | RequestTimedOutError):
+                if not is_last_try and not is_asked and isinstance(error, TimeoutError | RequestTimedOutError):
                     was_slow.add((host, port))
                     left.append((host, port))
                     continue
@@ -182,11 +239,25 @@ class ClusterClient:
                     ways_out.append(way_out)
                 elif isinstance(error, RequestTimedOutError):
                     silent.append((host, port))
+                    if is_asked and api in CONTROLLER_APIS and await self._still_answers(host, port):
+                        reasons[host, port] = WAITS_FOR_CONTROLLER
+                        is_waiting = True
                 elif isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
                     closing.append((host, port))
         if ways_out:
             raise NotLoggedInError(reasons, ways_out[0])
-        raise UnreachableError(reasons, silent=silent, closing=closing)
+        raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
+
+    async def _still_answers(self, host: str, port: int) -> bool:
+        """Whether a peer that did not answer a request in time still answers others."""
+        if self._probe_timeout_s is None:
+            return False
+        try:
+            connection = await self._connect(host, port, self._probe_timeout_s)
+            await connection.api_versions(timeout_s=self._probe_timeout_s)
+        except NO_ANSWER:
+            return False
+        return True
 
     @contextmanager
     def _notice(self, peer: str) -> Iterator[None]:
@@ -222,6 +293,34 @@ class ClusterClient:
         with self._notice(self.broker_text(node_id)):
             connection = await self.connection(node_id)
             return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+    async def gather(self, brokers: Iterable[int], ask: Callable[[int], Awaitable[list[T]]], what: str) -> Gathered[T]:
+        """What `ask` gets from each of the brokers; a sentence says that `what` of those without an answer is missing.
+
+        `ask` raises one of `NO_ANSWER` when its broker does not answer.
+        """
+
+        async def rows_of(broker: int) -> list[T] | str:
+            try:
+                return await ask(broker)
+            except NO_ANSWER as error:
+                return f"{self.broker_text(broker)} {no_answer_reason(error)}: {what} are missing"
+
+        found = await asyncio.gather(*map(rows_of, brokers))
+        rows = [row for one in found if not isinstance(one, str) for row in one]
+        return Gathered(rows, [one for one in found if isinstance(one, str)])
+
+    async def without_leader(self, topic: str, what: str) -> list[str]:
+        """A sentence that `what` of a topic's partitions without a leader is missing; none if there are none.
+
+        Who may not describe the topic is told nothing.
+        """
+        try:
+            topics = (await self.metadata([topic])).topics
+        except RefusedError:
+            return []
+        why = {row.partition: NO_LEADER for one in topics for row in one.partitions if row.leader < 0}
+        return [f"{partitions_text(topic, why)}, and {what} are missing"] if why else []
 
     def broker_text(self, node_id: int) -> str:
         """A broker with its address, as the last metadata named it: `broker 2 (localhost:9092)`."""

@@ -224,7 +224,7 @@ _SENTENCES = {
     ),
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: (
         "no replica that may lead is alive",
-        "start its brokers; partitions elect --unclean lets any replica lead, and loses records",
+        "start a broker that has a replica first; raftwerk topics describe shows the replicas",
     ),
     ErrorCode.ELECTION_NOT_NEEDED: ("the right replica leads already", "nothing needs to be done"),
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (

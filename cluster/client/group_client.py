@@ -13,7 +13,7 @@ from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, Gathered, no_answer_reason
 from .consumer import EARLIEST, LATEST, Consumer
 
 _FIND_COORDINATOR_VERSION = 4
@@ -73,18 +73,21 @@ class GroupClient:
         self._client = client
         self._coordinators: dict[str, int] = {}
 
-    async def list_groups(self) -> list[GroupView]:
-        """The groups of every broker."""
-        brokers = (await self._client.metadata([])).brokers
-        found: list[GroupView] = []
-        for broker in brokers:
-            fields: dict[str, Any] = {"states_filter": [], "types_filter": []}
-            answer = await self._until_loaded(broker.node_id, ApiKey.LIST_GROUPS, _LIST_GROUPS_VERSION, fields)
-            found += [
-                GroupView(one.group_id, one.group_state, one.group_type, one.protocol_type, broker.node_id)
+    async def list_groups(self) -> Gathered[GroupView]:
+        """The groups of every broker. Those of partitions without a leader are missing: nobody coordinates them."""
+        fields: dict[str, Any] = {"states_filter": [], "types_filter": []}
+
+        async def ask(broker: int) -> list[GroupView]:
+            answer = await self._until_loaded(broker, ApiKey.LIST_GROUPS, _LIST_GROUPS_VERSION, fields)
+            return [
+                GroupView(one.group_id, one.group_state, one.group_type, one.protocol_type, broker)
                 for one in answer.groups
             ]
-        return sorted(found, key=lambda one: one.group_id)
+
+        brokers = (await self._client.metadata([])).brokers
+        found = await self._client.gather([one.node_id for one in brokers], ask, "the groups that it coordinates")
+        leaderless = await self._client.without_leader(_OFFSETS_TOPIC, "their groups")
+        return Gathered(sorted(found.rows, key=lambda one: one.group_id), found.missing + leaderless)
 
     async def members(self, group_id: str) -> tuple[str, list[MemberView]]:
         """The state and the members of a group of either protocol.
@@ -286,10 +289,7 @@ class GroupClient:
     async def _until_loaded(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         deadline = asyncio.get_running_loop().time() + self._client.timeout_s
         while True:
-            try:
-                answer = await self._client.request_node(node_id, api, version, fields)
-            except NO_ANSWER as error:
-                raise ClientError(f"broker {node_id} does not list its groups: it {no_answer_reason(error)}") from error
+            answer = await self._client.request_node(node_id, api, version, fields)
             if not answer.error_code:
                 return answer
             if answer.error_code not in _MOVED or asyncio.get_running_loop().time() > deadline:

@@ -148,9 +148,10 @@ async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tu
     }
     if not chosen:
         return []
+    brokers = list(dict.fromkeys(broker for broker, _, _ in chosen))
     found = {
         (row.broker, one["topic"], one["partition"]): row.path
-        for row in await AdminClient(client).describe_log_dirs(list(dict.fromkeys(broker for broker, _, _ in chosen)))
+        for row in (await AdminClient(client).describe_log_dirs(brokers)).whole()
         for one in row.replicas
         if not one["moving_here"]
     }
@@ -253,11 +254,7 @@ async def _sizes(client: ClusterClient, moving: Sequence[OngoingMove]) -> dict[t
     for broker in wanted:
         if broker not in alive:
             continue
-        try:
-            rows = await AdminClient(client).describe_log_dirs([broker])
-        except ClientError:
-            continue
-        for row in rows:
+        for row in (await AdminClient(client).describe_log_dirs([broker])).rows:
             for one in row.replicas:
                 if not one["moving_here"]:
                     found[(one["topic"], one["partition"], broker)] = one["size_bytes"]

@@ -16,7 +16,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition, by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, Gathered, no_answer_reason
 
 _DESCRIBE_PRODUCERS_VERSION = 0
 _DESCRIBE_TRANSACTIONS_VERSION = 0
@@ -81,10 +81,11 @@ class TransactionClient:
         producer_ids: Sequence[int] = (),
         older_than_ms: int = -1,
         pattern: str | None = None,
-    ) -> list[TransactionListing]:
+    ) -> Gathered[TransactionListing]:
         """The transactional ids of every coordinator that pass the filters.
 
-        Raises `RefusedError` for a state that is none, or a pattern that is no regular expression.
+        Those of partitions without a leader are missing: nobody coordinates them. Raises `RefusedError` for a state
+        that is none, or a pattern that is no regular expression.
         """
         version = 2 if pattern is not None else 1 if older_than_ms >= 0 else 0
         fields: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": list(producer_ids)}
@@ -92,17 +93,22 @@ class TransactionClient:
             fields["duration_filter"] = older_than_ms
         if version >= 2:
             fields["transactional_id_pattern"] = pattern
-        found: list[TransactionListing] = []
-        for broker in (await self._client.metadata([])).brokers:
-            answer = await self._list_of(broker.node_id, version, fields)
+
+        async def ask(broker: int) -> list[TransactionListing]:
+            answer = await self._list_of(broker, version, fields)
             if answer.unknown_state_filters:
                 text = f"{', '.join(answer.unknown_state_filters)} is not a state of a transaction"
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "the filter", text)
-            found += [
-                TransactionListing(one.transactional_id, one.transaction_state, one.producer_id, broker.node_id)
+            return [
+                TransactionListing(one.transactional_id, one.transaction_state, one.producer_id, broker)
                 for one in answer.transaction_states
             ]
-        return sorted(found, key=lambda one: one.transactional_id)
+
+        brokers = (await self._client.metadata([])).brokers
+        what = "the transactional ids that it coordinates"
+        found = await self._client.gather([one.node_id for one in brokers], ask, what)
+        leaderless = await self._client.without_leader(_STATE_TOPIC, "their transactional ids")
+        return Gathered(sorted(found.rows, key=lambda one: one.transactional_id), found.missing + leaderless)
 
     async def describe(self, transactional_id: str) -> TransactionView:
         """The state of a transactional id. Raises `RefusedError` when there is no such id."""
@@ -140,7 +146,7 @@ class TransactionClient:
         Each with its part in every partition where it has written, whose last stable offset stands still there. Those
         that have written nothing are left out.
         """
-        listed = await self.list_transactions(states=_OPEN_STATES, older_than_ms=older_than_ms)
+        listed = (await self.list_transactions(states=_OPEN_STATES, older_than_ms=older_than_ms)).whole()
         views = await self._describe([one.transactional_id for one in listed])
         parts = await self._open_in({partition for view in views.values() for partition in view.partitions})
         found = [(view, [one for one in parts if one.producer_id == view.producer_id]) for view in views.values()]
@@ -195,7 +201,7 @@ class TransactionClient:
 
     async def _list_of(self, node_id: int, version: int, fields: Mapping[str, Any]) -> Struct:
         async def ask() -> Struct | None:
-            answer = await self._request(node_id, ApiKey.LIST_TRANSACTIONS, version, fields)
+            answer = await self._client.request_node(node_id, ApiKey.LIST_TRANSACTIONS, version, fields)
             if answer.error_code and not is_retriable(answer.error_code):
                 is_pattern = answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
                 text = "the pattern is not a valid regular expression" if is_pattern else None
@@ -235,7 +241,7 @@ class TransactionClient:
         if not transactions:
             return []
         await self._retry(self._all_coordinators_lead, _NO_COORDINATOR_YET)
-        listed = await self.list_transactions(producer_ids=sorted({one.producer_id for one in transactions}))
+        listed = (await self.list_transactions(producer_ids=sorted({one.producer_id for one in transactions}))).whole()
         views = await self._describe([one.transactional_id for one in listed])
         known = {(view.producer_id, partition) for view in views.values() for partition in view.partitions}
         return [one for one in transactions if (one.producer_id, one.partition) not in known]
@@ -315,7 +321,7 @@ class TransactionClient:
         try:
             return await self._client.request_node(node_id, api, version, fields)
         except NO_ANSWER as error:
-            raise ClientError(f"broker {node_id} {no_answer_reason(error)}") from error
+            raise ClientError(f"{self._client.broker_text(node_id)} {no_answer_reason(error)}") from error
 
     async def _retry(self, ask: Callable[[], Awaitable[T | None]], why: str) -> T:
         """Ask until the answer is not None. Raises `ClientError` with `why` after the client's time-out."""

@@ -12,11 +12,14 @@ from threading import Thread
 import pytest
 from support.e2e.command import fails, raftwerk
 
+from raftwerk.broker.apis.api_table import API_TABLE
+from raftwerk.cluster.client.cluster_client import CONTROLLER_APIS
 from raftwerk.cluster.client.peer_protocol import spoken_protocol
 from raftwerk.cluster.doctor.cluster_checks import examine_cluster
 from raftwerk.cluster.doctor.findings import FAILURE, OK, Finding
 from raftwerk.cluster.local.layout import controller_endpoints
 from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.wire.api_keys import ApiKey
 
 
 def findings(cluster: TestCluster) -> dict[str, Finding]:
@@ -55,11 +58,21 @@ def test_two_of_three_nodes_are_dead() -> None:
             assert bool(told) == bool(leaders & {2, 3})
             while not asyncio.run(no_leader(cluster)):
                 time.sleep(0.05)
+        moves = fails(1, "partitions", "reassignments", "-d", cluster.plan.directory)
+        assert moves.startswith("Error: no controller is active that the brokers reach: ") and "no broker" not in moves
+        assert f"127.0.0.1:{cluster.plan.node(1).port} answers, but not to this request" in moves
+        assert f"of the controllers 2 (127.0.0.1:{two}) refuses the connection; 3 (127.0.0.1:{three}) refuses" in moves
+        assert f"raftwerk doctor -d {cluster.plan.directory} shows what to do" in moves
         sentence = fails(1, "produce", "t", "-m", "x", "-b", cluster.bootstrap_servers)
         assert (
             "is a broker, and closes the connection instead of an answer: it may reach no active controller" in sentence
         )
         assert "correct" not in sentence, "the address is right"
+
+
+def test_what_brokers_ask_the_controller_for() -> None:
+    forwarded = {one.key for one in API_TABLE if one.is_forwarded}
+    assert forwarded | {ApiKey.INIT_PRODUCER_ID} == CONTROLLER_APIS
 
 
 async def no_leader(cluster: TestCluster) -> bool:

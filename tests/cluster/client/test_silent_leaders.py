@@ -1,19 +1,24 @@
-"""What `Consumer` says of leaders that do not answer while other brokers do, and how long it waits for them."""
+"""What commands say of brokers that do not answer while others do, and how long they wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from support.e2e.command import fails, raftwerk
 
 from raftwerk.cluster.client import consumer as consumer_module
 from raftwerk.cluster.client.admin_client import AdminClient
-from raftwerk.cluster.client.client_errors import NoLeaderAnswersError, RefusedError
+from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersError, RefusedError
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.client.consumer import LATEST, Consumer
+from raftwerk.cluster.client.group_client import GroupClient
+from raftwerk.cluster.client.transaction_client import TransactionClient
+from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import RequestTimedOutError
 from raftwerk.wire.codec import Struct
@@ -26,11 +31,12 @@ class _Ailing(ClusterClient):
     From the metadata number `heals_at` on, broker 2 leads all.
     """
 
-    def __init__(self, heals_at: int = 1_000_000, code: ErrorCode = ErrorCode.NONE) -> None:
+    def __init__(self, topic: str = "t", *, heals_at: int = 1_000_000, code: ErrorCode = ErrorCode.NONE) -> None:
         super().__init__("localhost:9092", timeout_s=0.0)
         self.asked = 0
         self._heals_at = heals_at
         self._code = code
+        self._topic = topic
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         self.asked += 1
@@ -38,11 +44,18 @@ class _Ailing(ClusterClient):
         parts = tuple(PartitionView(one, leader, 0, (1, 2), (2,)) for one, leader in enumerate(leaders))
         brokers = (BrokerView(1, "a", 9092, None), BrokerView(2, "b", 9092, None))
         self._brokers = {one.node_id: one for one in brokers}
-        return ClusterView("c", 1, brokers, (TopicView("t", None, False, parts),))
+        return ClusterView("c", 1, brokers, (TopicView(self._topic, None, False, parts),))
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         if node_id == 1:
+            await asyncio.sleep(0)
             raise RequestTimedOutError("no answer")
+        if api is ApiKey.LIST_GROUPS:
+            group = Struct({"group_id": "g", "group_state": "Empty", "group_type": "classic", "protocol_type": ""})
+            return Struct({"error_code": 0, "groups": [group]})
+        if api is ApiKey.LIST_TRANSACTIONS:
+            listed = Struct({"transactional_id": "x", "transaction_state": "Empty", "producer_id": 3})
+            return Struct({"error_code": 0, "unknown_state_filters": [], "transaction_states": [listed]})
         rows = [
             Struct(
                 {
@@ -127,3 +140,43 @@ def test_records_that_a_silent_leader_should_delete() -> None:
     client = AdminClient(_Ailing())
     with pytest.raises(RefusedError, match=r"t-0: its leader, broker 1 \(a:9092\), does not answer in time"):
         asyncio.run(client.delete_records("t", {0: 1}))
+
+
+def test_a_list_of_groups_has_those_of_the_brokers_that_answer_and_says_what_is_missing() -> None:
+    found = asyncio.run(GroupClient(_Ailing("__consumer_offsets")).list_groups())
+    assert [(one.group_id, one.coordinator) for one in found.rows] == [("g", 2)]
+    assert found.missing == [
+        "broker 1 (a:9092) does not answer in time: the groups that it coordinates are missing",
+        "__consumer_offsets-3: no broker leads this partition, and their groups are missing",
+    ]
+
+
+def test_a_list_of_transactions_says_what_is_missing_and_no_verdict_is_built_on_it() -> None:
+    found = asyncio.run(TransactionClient(_Ailing("__transaction_state")).list_transactions())
+    assert [(one.transactional_id, one.coordinator) for one in found.rows] == [("x", 2)]
+    assert found.missing == [
+        "broker 1 (a:9092) does not answer in time: the transactional ids that it coordinates are missing",
+        "__transaction_state-3: no broker leads this partition, and their transactional ids are missing",
+    ]
+    with pytest.raises(ClientError, match=r"broker 1 .* does not answer in time: .*; __transaction_state-3: no "):
+        found.whole()
+
+
+@pytest.mark.process
+def test_a_dead_broker_with_the_only_replica() -> None:
+    with TestCluster.start(3) as cluster:
+        at = ("-d", cluster.plan.directory)
+        topic = cluster.create_topic(partitions=3, replicas=1)
+        dead = next(one for one in (1, 2, 3) if one != cluster.controller())
+        (led,) = (one.partition for one in cluster.describe().topic(topic).partitions if one.leader == dead)
+        cluster.kill(dead)
+        listed = raftwerk("brokers", "log-dirs", *at)
+        assert listed.returncode == 1
+        assert {int(line.split()[0]) for line in listed.stdout.splitlines()} == {1, 2, 3} - {dead}
+        port = cluster.plan.node(dead).port
+        assert f"Error: incomplete: broker {dead} (127.0.0.1:{port}) " in listed.stderr
+        assert ": its log directories are missing; raftwerk doctor" in listed.stderr
+        while cluster.describe().topic(topic).partitions[led].leader >= 0:  # the test's limit of time ends it
+            time.sleep(0.05)
+        told = fails(1, "partitions", "elect", "--unclean", f"{topic}-{led}", *at)
+        assert told.endswith(f"; start broker {dead}, which has its only replica")

@@ -48,7 +48,7 @@ def disks_of(directory: str, node_id: int) -> list[str]:
 def dirs_of(bootstrap: str, broker: int) -> dict[str, LogDir]:
     async def run() -> list[LogDir]:
         async with ClusterClient(bootstrap) as client:
-            return await AdminClient(client).describe_log_dirs([broker])
+            return (await AdminClient(client).describe_log_dirs([broker])).whole()
 
     return {one.path: one for one in asyncio.run(run())}
 
