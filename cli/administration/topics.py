@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 
 from ..options import (
@@ -18,6 +20,9 @@ from ..options import (
     topic_argument,
 )
 from .topic_offsets import delete_records, offsets
+
+_QUORUM_S = 2.0
+"""How long brokers have to say whether there is an active controller."""
 
 
 @click.group(
@@ -135,13 +140,15 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
       raftwerk topics describe flights
     """
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> tuple[list[dict[str, object]], bool]:
         from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.quorum_client import QuorumClient
 
-        async with ClusterClient(bootstrap) as client:
-            view = await client.metadata(names or None)
+        async with ClusterClient(bootstrap) as client, ClusterClient(bootstrap, timeout_s=_QUORUM_S) as other:
+            quorum = QuorumClient(other)
+            view, is_led = await asyncio.gather(client.metadata(names or None), quorum.is_led())
         chosen = [view.topic(name) for name in names] if names else list(view.topics)
-        return [
+        rows: list[dict[str, object]] = [
             {
                 "topic": topic.name,
                 "topic_id": None if topic.topic_id is None else str(topic.topic_id),
@@ -158,12 +165,17 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
             }
             for topic in chosen
         ]
+        return rows, is_led
 
-    for topic in run_client(run()):
+    rows, is_led = run_client(run())
+    for topic in rows:
         if as_json:
             print_json(topic)
         else:
             _print_topic(topic)
+    if not is_led:
+        told = "No controller is active that the brokers reach: this is what was known last, and may have changed"
+        click.echo(f"{told}; raftwerk doctor shows what to do.", err=True)
 
 
 def _print_topic(topic: dict[str, object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +14,8 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
-from .client_errors import Address, ClientError, RefusedError, UnreachableError
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason, parse_bootstrap, silence_of
+from .client_errors import Address, ClientError, RefusedError, UnreachableError, is_retriable
+from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, no_answer_reason, parse_bootstrap, silence_of
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
@@ -28,6 +28,8 @@ SILENT_VOTER_MS = 3_000
 _LOOK_AGAIN_S = 1.0
 _PROBED_MS = 1_000
 """A voter that has not fetched for this long is asked whether it is there."""
+_ANSWER_S = 2.0
+"""How long a controller is asked whether it leads."""
 _NO_DIRECTORY = UUID(int=0)
 
 
@@ -138,20 +140,7 @@ class QuorumClient:
         except TimeoutError:  # several brokers were asked, one after the other
             raise await self.no_leader() from None
         _raise_if_refused(answer, "the quorum")
-        row = answer.topics[0].partitions[0]
-        replicas = [
-            QuorumReplica(
-                one.replica_id,
-                one.replica_directory_id or _NO_DIRECTORY,
-                is_voter,
-                one.log_end_offset,
-                one.last_fetch_timestamp,
-                one.last_caught_up_timestamp,
-            )
-            for is_voter, found in ((True, row.current_voters), (False, row.observers))
-            for one in found
-        ]
-        return QuorumView(row.leader_id, row.leader_epoch, row.high_watermark, tuple(replicas), _endpoints(answer))
+        return _view(answer)
 
     async def leader_id(self) -> int | None:
         """The node id of the active controller; None while there is none. It asks once, without retries."""
@@ -160,6 +149,15 @@ class QuorumClient:
             raise RefusedError(answer.error_code, "the quorum")
         row = answer.topics[0].partitions[0]
         return row.leader_id if not row.error_code and row.leader_id >= 0 else None
+
+    async def is_led(self) -> bool:
+        """Whether the brokers reach an active controller; True for who may not ask that. It asks once."""
+        try:
+            return await self.leader_id() is not None
+        except RefusedError as error:
+            return error.code not in _TEMPORARY and not is_retriable(error.code)
+        except ClientError:
+            return False
 
     async def silent_voters(self) -> list[SilentVoter]:
         """The voters that do not fetch. A new leader has not heard of all yet, so it is asked twice."""
@@ -304,6 +302,43 @@ async def _listed_controllers(client: ClusterClient) -> list[Address]:
     return []
 
 
+async def followed_leader(controllers: Mapping[int, Address], *, timeout_s: float = _ANSWER_S) -> int | None:
+    """The controller that leads the quorum and that a majority of its voters follows; None if there is none.
+
+    The controllers themselves are asked, all at once. One that is cut off from the others takes itself for the leader
+    for some time; then it is asked again who leads, until none does or `timeout_s` is over.
+    """
+    bootstrap = bootstrap_text(controllers.values())
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    async with ClusterClient(bootstrap, timeout_s=min(timeout_s, _ANSWER_S), probe_timeout_s=None) as client:
+        while True:
+            views = await asyncio.gather(*(_leads(client, node_id, at) for node_id, at in controllers.items()))
+            leading = [view for view in views if view is not None]
+            followed = followed_view(leading)
+            if followed is not None or not leading or loop.time() > deadline:
+                return None if followed is None else followed.leader_id
+            await asyncio.sleep(_PAUSE_S)
+
+
+def followed_view(leading: Iterable[QuorumView]) -> QuorumView | None:
+    """That of the leader with the latest epoch from which a majority of the voters fetches, itself included."""
+    followed = [view for view in leading if 2 * sum(map(view.is_late, view.voters)) < len(view.voters)]
+    return max(followed, key=lambda view: view.leader_epoch, default=None)
+
+
+async def _leads(client: ClusterClient, node_id: int, address: Address) -> QuorumView | None:
+    """The quorum as this controller describes it, if it leads."""
+    try:
+        answer = await client.request_at(address, ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+    except NO_ANSWER:
+        return None
+    if _code_of(answer) or not answer.topics:
+        return None
+    view = _view(answer)
+    return view if view.leader_id == node_id else None
+
+
 def silent_in(view: QuorumView) -> list[SilentVoter]:
     """The voters that do not fetch, by one answer of the leader, which reports its own time for itself."""
     found = []
@@ -342,6 +377,23 @@ async def _asked(voters: Mapping[int, Address]) -> tuple[list[str], list[DownVot
         else:
             silent.append(DownVoter(node_id, f"{host}:{port}", reason))
     return answering, silent
+
+
+def _view(answer: Struct) -> QuorumView:
+    row = answer.topics[0].partitions[0]
+    replicas = [
+        QuorumReplica(
+            one.replica_id,
+            one.replica_directory_id or _NO_DIRECTORY,
+            is_voter,
+            one.log_end_offset,
+            one.last_fetch_timestamp,
+            one.last_caught_up_timestamp,
+        )
+        for is_voter, found in ((True, row.current_voters), (False, row.observers))
+        for one in found
+    ]
+    return QuorumView(row.leader_id, row.leader_epoch, row.high_watermark, tuple(replicas), _endpoints(answer))
 
 
 def _endpoints(answer: Struct) -> dict[int, Address]:

@@ -19,9 +19,9 @@ from ...wire.errors import ErrorCode
 from ..client.admin_client import TOPIC, AdminClient, NewTopic
 from ..client.client_errors import ClientError, RefusedError, no_such_partition
 from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
-from ..client.quorum_client import QuorumClient
+from ..client.quorum_client import followed_leader
 from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
-from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
+from ..local.layout import ClusterPlan, ClusterShape, controller_endpoints, plan_cluster
 from ..local.running_up import TEST_PID, running_up, staying_with
 from ..local.secured import is_secured, login_of_admin, password_in
 from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
@@ -189,8 +189,12 @@ class TestCluster:
         return partitions[partition].leader
 
     def controller(self) -> int | None:
-        """The node id of the active controller; None while there is none."""
-        found: int | None = self._ask(lambda client: QuorumClient(client).leader_id())
+        """The node id of the active controller; None while there is none.
+
+        A node that is cut off from the majority is none, even while it does not know that. The answer takes a few
+        seconds at most.
+        """
+        found: int | None = self._ask(lambda _: followed_leader(controller_endpoints(self.plan)))
         return found
 
     # ---- failure

@@ -101,6 +101,13 @@ def test_two_on_one_side_go_on(cluster: TestCluster) -> None:
     assert cluster.is_alive(3)
 
 
+def test_a_controller_that_is_cut_off_is_not_the_active_one(cluster: TestCluster) -> None:
+    former = cluster.controller()
+    assert former is not None
+    cluster.partition(former)
+    wait_for("another controller", lambda: cluster.controller() not in (former, None))
+
+
 def fenced(cluster: TestCluster, node: int) -> bool:
     """Whether the nodes that reach each other have last logged that the node is fenced."""
     lines = [line for one in (1, 2) for line in cluster.log_of(one).splitlines() if f"broker={node} " in line]

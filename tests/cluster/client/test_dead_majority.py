@@ -63,6 +63,10 @@ def test_two_of_three_nodes_are_dead() -> None:
         assert f"127.0.0.1:{cluster.plan.node(1).port} answers, but not to this request" in moves
         assert f"of the controllers 2 (127.0.0.1:{two}) refuses the connection; 3 (127.0.0.1:{three}) refuses" in moves
         assert f"raftwerk doctor -d {cluster.plan.directory} shows what to do" in moves
+        described = raftwerk("topics", "describe", "t", "-d", cluster.plan.directory)
+        assert described.returncode == 0 and described.stdout.count("replicas ") == 6
+        assert "this is what was known last, and may have changed; raftwerk doctor" in described.stderr
+        assert cluster.controller() is None
         sentence = fails(1, "produce", "t", "-m", "x", "-b", cluster.bootstrap_servers)
         assert (
             "is a broker, and closes the connection instead of an answer: it may reach no active controller" in sentence

@@ -1,16 +1,17 @@
-"""How `QuorumClient` treats answers of controllers that do not know the quorum."""
+"""How `QuorumClient` treats answers of controllers that do not know the quorum, and which leader counts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from raftwerk.cluster.client.client_errors import RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.quorum_client import QuorumClient
+from raftwerk.cluster.client.quorum_client import QuorumClient, QuorumReplica, QuorumView, followed_view
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -63,3 +64,19 @@ def test_a_controller_with_a_failed_disk_refuses(at_controllers: bool) -> None:
     client = QuorumClient(_Scripted(broken), at_controllers=at_controllers)
     with pytest.raises(RefusedError, match="KAFKA_STORAGE_ERROR"):
         asyncio.run(client.describe())
+
+
+def _led(leader: int, epoch: int, *fetched_ms_ago: int) -> QuorumView:
+    """How a leader sees the quorum of its own and of others that have fetched so long ago."""
+    others = [one for one in (1, 2, 3) if one != leader]
+    rows = [(leader, 10_000), *((one, 10_000 - ago) for one, ago in zip(others, fetched_ms_ago, strict=True))]
+    replicas = tuple(QuorumReplica(one, UUID(int=one), True, 5, at, at) for one, at in rows)
+    return QuorumView(leader, epoch, 5, replicas, {})
+
+
+def test_a_leader_that_no_majority_fetches_from_is_not_the_active_controller() -> None:
+    cut_off, elected = _led(1, 4, 2_500, 2_400), _led(2, 5, 2_500, 300)
+    assert followed_view([]) is None and followed_view([cut_off]) is None
+    assert followed_view([cut_off, elected]) is elected
+    former = _led(1, 4, 900, 900)
+    assert followed_view([elected, former]) is elected, "a former leader that was followed a moment ago"
