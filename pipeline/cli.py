@@ -9,12 +9,13 @@ import importlib
 
 import click
 
-from ..cluster.command_line.cluster_options import bootstrap_option
+from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ..cluster.command_line.commands import Group, Option, json_option
 from ..cluster.command_line.plural import counted
 from .flights import check_feed, flights
 from .flights import feed as feed_flights
 from .jobs.job_command import report_errors
+from .login import login_in_file, producer_login
 from .running_query import ProgressLog, stop_on_signal
 from .topics import Topics
 
@@ -101,9 +102,12 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
     """
     log = ProgressLog()
     check_feed()
-    Topics(bootstrap, (topic,)).create(partitions, {})
+    login = login_in_file(chosen_client_properties())
+    Topics(bootstrap, (topic,), login=login).create(partitions, {})
     with stop_on_signal() as stopping:
-        acked = feed_flights(bootstrap, topic, flights(limit), rate=rate, stopping=stopping)
+        acked = feed_flights(
+            bootstrap, topic, flights(limit), rate=rate, stopping=stopping, login=producer_login(login)
+        )
     log(f"{counted(acked, 'flight')} sent to {topic}")
 
 

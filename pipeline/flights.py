@@ -13,7 +13,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,10 +93,11 @@ def feed(
     *,
     rate: float | None = None,
     stopping: Callable[[], bool] = lambda: False,
+    login: Mapping[str, str] | None = None,
 ) -> int:
     """Produce records at `rate` a second, idempotent and with acks=all; return how many were acked.
 
-    `PipelineError` when a record was not acked.
+    `login` are the settings by which librdkafka logs in. `PipelineError` when a record was not acked.
     """
     from confluent_kafka import Producer
 
@@ -121,6 +122,7 @@ def feed(
             "reconnect.backoff.max.ms": 200,
             "queue.buffering.max.messages": 500_000,
             "log_level": 0,
+            **(login or {}),
         }
     )
     began = time.monotonic()

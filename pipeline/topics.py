@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
-from ..cluster.client.cluster_client import ClusterClient
+from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient
 from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
+from .login import login_of_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,13 +25,15 @@ FORMATS = ("raftwerk", "kafka")
 class Topics:
     """Topics of one cluster. `format` is `kafka` for Spark's own connector, or `raftwerk`, which needs no jars.
 
-    `options` are those of the connector, including `kafka.*` for its client.
+    `options` are those of the connector, including `kafka.*` for its client. `login` are the properties of Kafka's
+    clients that say how to log in; empty for PLAINTEXT.
     """
 
     bootstrap_servers: str
     names: tuple[str, ...]
     format: str = "raftwerk"
     options: Mapping[str, str] = field(default_factory=dict)
+    login: Mapping[str, str] = field(default_factory=dict)
 
     def read_stream(self, spark: SparkSession, starting_offsets: str, max_offsets: int | None) -> DataFrame:
         """The records as a stream. `max_offsets` limits the records of a batch."""
@@ -51,6 +54,7 @@ class Topics:
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "topic": self.names[0],
             "kafka.acks": "all",
+            **self._login_options(),
             **self.options,
         }
         rows.write.format(self._register_format(spark)).options(**options).mode("append").save()
@@ -94,7 +98,7 @@ class Topics:
 
     async def _partitions(self) -> dict[str, int]:
         try:
-            async with ClusterClient(self.bootstrap_servers) as client:
+            async with self._client() as client:
                 view = await client.metadata()
         except UnreachableError as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
@@ -105,7 +109,7 @@ class Topics:
 
     async def _create(self, partitions: int, configs: Mapping[str, str]) -> None:
         try:
-            async with ClusterClient(self.bootstrap_servers) as client:
+            async with self._client() as client:
                 view = await client.metadata()
                 there = {topic.name for topic in view.topics}
                 for name in self.names:
@@ -123,8 +127,17 @@ class Topics:
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": ",".join(self.names),
+            **self._login_options(),
             **self.options,
         }
+
+    def _login_options(self) -> dict[str, str]:
+        return {f"kafka.{name}": value for name, value in self.login.items()}
+
+    def _client(self) -> ClusterClient:
+        """A client for the event loop that runs, which logs in to this cluster and not as others of the command do."""
+        CURRENT_LOGIN.set(login_of_options(self.login))
+        return ClusterClient(self.bootstrap_servers)
 
     def _register_format(self, spark: SparkSession) -> str:
         if self.format == "raftwerk":

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from raftwerk import __version__
 
@@ -20,13 +21,14 @@ from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.command_line.extras import how_to_install, missing_modules
 from ...cluster.command_line.plural import counted
+from ...cluster.local.client_files import ADMIN_PROPERTIES
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
 from .load.cluster_observer import look
 from .load.java_producer import why_unavailable as why_java_unavailable
-from .load.load_task import Task
+from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, no_such_fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
@@ -55,7 +57,8 @@ _DISK_MB = 1024
 class RunOptions:
     """The options of `raftwerk chaos run`. With `bootstrap` the run uses a cluster that is already running.
 
-    `cluster_directory` is the directory of that cluster if it is a local one; its nodes then need no `pid_files`.
+    `cluster_directory` is the directory of that cluster if it is a local one; its nodes then need no `pid_files`. The
+    file `client_properties` says how to log in there. With `secure` the cluster that the run starts is secured.
     """
 
     directory: str
@@ -75,11 +78,17 @@ class RunOptions:
     bootstrap: str | None = None
     pid_files: str | None = None
     cluster_directory: str | None = None
+    client_properties: str | None = None
+    secure: bool = False
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.faults if name not in FAULTS]
         if unknown:
             raise ValueError(no_such_fault(unknown[0]))
+        if self.bootstrap and self.secure:
+            raise ValueError(
+                "--secure is for a cluster that the run starts itself: --command-config says how to log in"
+            )
         if self.bootstrap and any(FAULTS[name].setups for name in self.faults):
             raise ValueError("faults of networks and disks need a cluster that the run starts itself")
         if self.bootstrap and self.faults and not self.pid_files and not self.cluster_directory:
@@ -112,6 +121,7 @@ class ChaosRun:
         self.errors: list[str] = []
         self.is_interrupted = False
         """Whether Ctrl-C has ended the faults early."""
+        self._client_properties = options.client_properties
         self._fault_number = 0
         self._last_heal: float | None = None
         """When the last fault began to be taken back, in seconds."""
@@ -124,6 +134,7 @@ class ChaosRun:
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as cluster:
+            use_login(self._client_properties)
             self._create_topics(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
@@ -169,7 +180,9 @@ class ChaosRun:
             )
             yield ClusterUnderTest(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
             return
-        plan = plan_cluster(os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0))
+        plan = plan_cluster(
+            os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0, secure=options.secure)
+        )
         setups = [setup for fault in faults for setup in fault.setups]
         with ExitStack() as stack:
             network = disks = None
@@ -189,6 +202,8 @@ class ChaosRun:
     def _start(self, plan: ClusterPlan, prefixes: dict[int, list[str]], stack: ExitStack) -> Nodes:
         supervisor = stack.enter_context(PrefixedSupervisor(plan, prefixes))
         took_s = supervisor.start()
+        if self.options.secure:
+            self._client_properties = os.path.join(plan.directory, ADMIN_PROPERTIES)
         self.say(f"{counted(len(plan.nodes), 'node')} ready in {took_s:.2f} s: {plan.bootstrap}")
         return SupervisedNodes(supervisor)
 
@@ -213,7 +228,8 @@ class ChaosRun:
         def task(role: str, number: int, rate: int = 0) -> Task:
             process = f"{role}-{number}"
             place = (cluster.bootstrap, self.topic, options.partitions, self._history(process))
-            return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, limit_s=_DRAIN_LIMIT_S, acks=options.acks)
+            more: dict[str, Any] = {"limit_s": _DRAIN_LIMIT_S, "client_properties": self._client_properties}
+            return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, acks=options.acks, **more)
 
         for number in range(options.producers):
             yield "producer", task("producer", number, options.rate)
@@ -235,7 +251,10 @@ class ChaosRun:
             for number in range(count):
                 task = self._transactional_task(cluster, role, number, _DRAIN_LIMIT_S)
                 yield "transactions.incarnations", replace(task, rate=_TRANSACTIONS_PER_S, seed=self.options.seed)
-        if self.options.java and why_java_unavailable() is None:
+        if self.options.java and self._client_properties is not None:
+            self.left_out["java copier"] = "it cannot log in"
+            self.say("left out: the Java copier of transactions (it cannot log in)")
+        elif self.options.java and why_java_unavailable() is None:
             task = self._transactional_task(cluster, "java-copier", 0, _DRAIN_LIMIT_S)
             yield "transactions.java_copier", replace(task, seed=self.options.seed)
         for level in ISOLATION_LEVELS:
@@ -243,7 +262,8 @@ class ChaosRun:
 
     def _transactional_task(self, cluster: ClusterUnderTest, role: str, number: int, limit_s: float) -> Task:
         history = self._history(f"{role}-{number}")
-        return Task(role, number, cluster.bootstrap, self.topic, PARTITIONS, history, limit_s=limit_s)
+        place = (cluster.bootstrap, self.topic, PARTITIONS, history)
+        return Task(role, number, *place, limit_s=limit_s, client_properties=self._client_properties)
 
     @contextmanager
     def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
@@ -283,7 +303,8 @@ class ChaosRun:
     def _read_to_end(self, cluster: ClusterUnderTest) -> None:
         began = time.monotonic()
         place = (cluster.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
-        self._finish("consumer", Task("final", 0, *place, limit_s=_FINAL_LIMIT_S))
+        task = Task("final", 0, *place, limit_s=_FINAL_LIMIT_S, client_properties=self._client_properties)
+        self._finish("consumer", task)
         if self.options.transactions:
             task = self._transactional_task(cluster, "end-state", 0, _OPEN_LIMIT_S)
             self._finish("transactions.end_state", task)
@@ -387,6 +408,7 @@ class ChaosRun:
         times = {name: getattr(options, name) for name in ("minutes", "interval_s", "hold_s")}
         faults = {"faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
         facts = {"raftwerk": __version__, "topic": self.topic, "transactions": options.transactions}
+        facts["secured"] = self._client_properties is not None
         return {**facts, **faults, **load, **times}
 
     def _error(self, text: str) -> None:

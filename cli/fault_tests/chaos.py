@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.cluster_options import choose_address, chosen_client_properties, cluster_options
 from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
 from ..options import Group, Option, WrongConfiguration, counted, is_reader_gone, json_option
@@ -130,6 +130,7 @@ def _fault_rows() -> list[tuple[str, str]]:
     "--seed", type=int, default=1, show_default=True, help="Chooses the faults and their times; the outcome may differ."
 )
 @click.option("-o", "--output", type=click.Path(file_okay=False), help="A new directory; default: ./chaos-<time>.")
+@click.option("--secure", is_flag=True, help="Start a secured cluster, as raftwerk up --secure; all clients log in.")
 @click.option("--pid-files", metavar="PATTERN", help="With -b: pid files of its nodes, as /tmp/k/n%d.pid, for faults.")
 @cluster_options
 @json_option
@@ -145,8 +146,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     both isolation levels.
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
-    such as Apache Kafka. The environment and the profile in use are ignored. A fault that this machine cannot inject is
-    left out; raftwerk chaos faults says why.
+    such as Apache Kafka; where that is secured, all clients log in as --command-config says. The environment and the
+    profile in use are ignored. A fault that this machine cannot inject is left out; raftwerk chaos faults says why.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;
@@ -167,6 +168,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     names = [options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")]
     if any(name is not None for name in names):
         address = choose_address(*names)
+        options["client_properties"] = chosen_client_properties()
         options |= {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
         if address.directory is not None:
             options["nodes"] = len(load_plan(address.directory).brokers)

@@ -60,22 +60,30 @@ class _Values:
 
 def load_properties(path: str, runtime: Runtime) -> ClientProperties:
     """Read the file. Raises `ClientPropertiesError`, also for values of settings that do nothing here."""
-    warnings: list[str] = []
+    properties = read_properties(path, runtime)
+    warnings = list(suspicious_lines(properties))
+    try:
+        return ClientProperties(login_of(properties, runtime), [f"{path}: {sentence}" for sentence in warnings])
+    except ClientPropertiesError as error:
+        causes = "".join(f"{sentence}; " for sentence in warnings)  # such a line is often why another is wrong
+        raise ClientPropertiesError(f"{path}: {causes}{error}") from None
+
+
+def read_properties(path: str, runtime: Runtime) -> dict[str, str]:
+    """The properties in the file, with what its config providers know. Raises `ClientPropertiesError`."""
     try:
         properties = parse_properties(runtime.disk.read_bytes(path).decode())
         if "config.providers" in properties:
             from .config_providers.resolve import resolve  # most files have none
 
             properties = resolve(properties, runtime.disk.read_bytes, environment())
-        warnings = list(suspicious_lines(properties))
-        return ClientProperties(login_of(properties, runtime), [f"{path}: {sentence}" for sentence in warnings])
+        return dict(properties)
     except OSError as error:
         raise ClientPropertiesError(f"cannot read {path}: {os_words(error)}") from None
     except UnicodeDecodeError:
         raise ClientPropertiesError(f"{path} is not a text file") from None
-    except (ClientPropertiesError, ValueError) as error:
-        causes = "".join(f"{sentence}; " for sentence in warnings)  # such a line is often why another is wrong
-        raise ClientPropertiesError(f"{path}: {causes}{error}") from None
+    except ValueError as error:
+        raise ClientPropertiesError(f"{path}: {error}") from None
 
 
 def login_of(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | None:

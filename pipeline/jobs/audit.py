@@ -14,11 +14,12 @@ from typing import Any
 
 import click
 
-from ...cluster.command_line.cluster_options import bootstrap_option
+from ...cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ...cluster.command_line.commands import Command
 from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files
+from ..login import login_in_file
 from ..topics import FORMATS, Topics
 from .job_command import prepare_job, report_errors, spark_options, take_run_settings
 
@@ -46,7 +47,8 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     Example:
       raftwerk pipeline run audit chaos-20260131-120000 --report audit.html
     """
-    source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"))
+    login = login_in_file(chosen_client_properties())
+    source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"), login=login)
     run_settings = take_run_settings(given)
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     log, _ = prepare_job(JOB, run_settings)

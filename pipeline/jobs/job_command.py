@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address
+from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address, chosen_client_properties
 from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
+from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import check_spark, spark_session
 from ..topics import FORMATS, Topics, parse_options
@@ -157,11 +158,15 @@ def spark_options(command: F) -> F:
 
 def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
     """Remove the options of `source_options` from a command's parameters, and return them."""
+    options = parse_options(given.pop("pairs"))
+    in_options = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    login = {name: value for name, value in in_options.items() if is_of_security(name)}
     topics = Topics(
         given.pop("bootstrap"),
         tuple(sorted(given.pop("topics"))),
         given.pop("source"),
-        parse_options(given.pop("pairs")),
+        options,
+        login or login_in_file(chosen_client_properties()),
     )
     read_settings = ReadSettings(
         given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval")

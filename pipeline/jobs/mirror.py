@@ -9,7 +9,8 @@ the source are translated by that table and committed at the target, for groups 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
 from ..errors import PipelineError, WrongOptionError
 from ..exactly_once_table import ParquetTable
+from ..login import login_in_file, producer_login
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
 from .job_command import (
@@ -52,6 +54,8 @@ class MirrorOptions:
     state: str
     prefix: str = ""
     groups: bool = True
+    target_login: Mapping[str, str] = field(default_factory=dict)
+    """How to log in at the target, in the properties of Kafka's clients."""
 
 
 class Mirror:
@@ -81,6 +85,7 @@ class Mirror:
             self.topics.names,
             self.topics.format,
             {**self.topics.options, "includeHeaders": "true"},
+            self.topics.login,
         )
         records = source.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         query = (
@@ -107,7 +112,7 @@ class Mirror:
 
         runs = self.runs()
         at_source, at_target = self.topics.bootstrap_servers, self.options.target
-        source, target = _admin(at_source), _admin(at_target)
+        source, target = _admin(at_source, self.topics.login), _admin(at_target, self.options.target_login)
         moved = 0
         there = _groups(target, at_target)
         for group in sorted(_groups(source, at_source)):
@@ -127,8 +132,8 @@ class Mirror:
 
     def _create_target_topics(self) -> None:
         for name, partitions in self.topics.partitions().items():
-            copy = Topics(self.options.target, (self.copy_names[name],))
-            copy.create(partitions, _configs(self.topics.bootstrap_servers, name))
+            copy = Topics(self.options.target, (self.copy_names[name],), login=self.options.target_login)
+            copy.create(partitions, _configs(self.topics.bootstrap_servers, name, self.topics.login))
             there = copy.partitions()[self.copy_names[name]]
             if there != partitions:
                 raise PipelineError(
@@ -141,7 +146,7 @@ class Mirror:
 
         if self.table.committed(batch):
             return
-        copier = RecordCopier(self.options.target, self.copy_names)
+        copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login))
         sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         runs = sorted_rows.mapInArrow(copier.copy, COPIED_RANGE_SCHEMA).collect()  # type: ignore[arg-type]
@@ -154,12 +159,12 @@ class Mirror:
             self.translate_group_offsets()
 
 
-def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
+def _configs(bootstrap_servers: str, topic: str, login: Mapping[str, str]) -> dict[str, str]:
     """The configuration that is set on a topic itself, such as its retention, for its copy."""
     from confluent_kafka.admin import ConfigResource, ConfigSource
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = _admin(bootstrap_servers)  # must stay referenced until it has the response
+    admin = _admin(bootstrap_servers, login)  # must stay referenced until it has the response
     set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     entries = _answer(admin.describe_configs([resource])[resource], bootstrap_servers).values()
     return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
@@ -173,10 +178,10 @@ def _groups(admin: Any, bootstrap_servers: str) -> dict[str, bool]:
     return {one.group_id: one.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for one in listed.valid}
 
 
-def _admin(bootstrap_servers: str) -> Any:
+def _admin(bootstrap_servers: str, login: Mapping[str, str]) -> Any:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, **producer_login(login)})
 
 
 def _answer(future: Any, bootstrap_servers: str) -> Any:
@@ -203,6 +208,12 @@ def _accepted(change: Any) -> int:
 @click.command(JOB, cls=Command)
 @source_options
 @click.option("--target", required=True, help="The other cluster.")
+@click.option(
+    "--target-config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="How to log in at the target, as --command-config for the source.",
+)
 @click.option("--state", required=True, help="A directory for what became of each offset, and for the checkpoint.")
 @click.option("--prefix", default="", help="Put before the names of the copies.")
 @click.option("--groups/--no-groups", default=True, show_default=True, help="Move the groups' offsets along.")
@@ -217,7 +228,8 @@ def command(**given: Any) -> None:
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
-    options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"])
+    target_login = login_in_file(given["target_config"])
+    options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"], target_login)
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()
     spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")

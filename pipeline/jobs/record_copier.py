@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PipelineError
@@ -38,10 +38,14 @@ class CopiedRange:
 
 @dataclass(frozen=True, slots=True)
 class RecordCopier:
-    """The work of one task, sent to Spark's workers. `copy_names` maps a topic to its copy."""
+    """The work of one task, sent to Spark's workers. `copy_names` maps a topic to its copy.
+
+    `login` are the settings by which librdkafka logs in at the target.
+    """
 
     target: str
     copy_names: Mapping[str, str]
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy rows, which are sorted by topic, partition and offset. Yields the copied ranges."""
@@ -50,7 +54,7 @@ class RecordCopier:
 
         producer = Producer(
             {"bootstrap.servers": self.target, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
-             "message.timeout.ms": 120_000, "queue.buffering.max.messages": 200_000, **_CLIENT}
+             "message.timeout.ms": 120_000, "queue.buffering.max.messages": 200_000, **_CLIENT, **self.login}
         )  # fmt: skip
         runs = CopiedRanges()
         done: dict[tuple[str, int], tuple[int, int]] = {}
@@ -59,7 +63,7 @@ class RecordCopier:
             for row in batch.to_pylist():
                 place = (row["topic"], row["partition"])
                 if place not in done:
-                    done[place] = last_copied(self.target, self.copy_names[place[0]], place[1])
+                    done[place] = last_copied(self.target, self.copy_names[place[0]], place[1], self.login)
                 if row["offset"] > done[place][0]:
                     self._send(producer, row, runs)
                 else:
@@ -137,7 +141,9 @@ def _add_earlier_copies(place: tuple[str, int], offsets: list[int], last: tuple[
         runs.sent(place, offset, last[1] - len(offsets) + 1 + at, None)
 
 
-def last_copied(bootstrap_servers: str, topic: str, partition: int) -> tuple[int, int]:
+def last_copied(
+    bootstrap_servers: str, topic: str, partition: int, login: Mapping[str, str] | None = None
+) -> tuple[int, int]:
     """The offsets of the last record of a copy, at the source and in the copy; both are -1 for an empty copy.
 
     `PipelineError` when that record is none of a mirror's: others write to the topic, and nobody knows what is there.
@@ -146,7 +152,7 @@ def last_copied(bootstrap_servers: str, topic: str, partition: int) -> tuple[int
 
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "raftwerk-mirror", "enable.auto.commit": False,
-         "isolation.level": "read_uncommitted", **_CLIENT}
+         "isolation.level": "read_uncommitted", **_CLIENT, **(login or {})}
     )  # fmt: skip
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_READ_TIMEOUT_S)

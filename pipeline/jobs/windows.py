@@ -11,7 +11,7 @@ carrier and airport, and to a Parquet table. Both yield the last value of a key:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,7 +84,7 @@ class Windows:
         self.table = ParquetTable(self.spark, self.options.out, JOB, identity)
         self.sink = None
         if self.options.to_topic is not None:
-            self.sink = Topics(self.topics.bootstrap_servers, (self.options.to_topic,), self.topics.format)
+            self.sink = replace(self.topics, names=(self.options.to_topic,), options={})
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""

@@ -26,8 +26,8 @@ from ...wire.fetch import (
 )
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
+from ..login import login_of_options
 from .arrow_columns import OffsetRange, decode, next_offset
-from .login import login_of_options
 from .offset_planning import data_loss_error
 from .options import EARLIEST, LATEST, ClientOptions, ConsumerStrategy, StrategyKind
 

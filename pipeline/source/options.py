@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
-from .login import check_security, is_of_security, producer_login
+from ..login import check_security, is_of_security, producer_login
 
 T = TypeVar("T")
 

@@ -381,7 +381,7 @@ def test_a_mirror_copies_each_record_once_and_moves_groups(
     run(mirror)
     assert mirror.table.state.facts["rows"] == 200
     assert mirror.moved == 2
-    assert _configs(target, f"copy.{topic}")["max.message.bytes"] == "54321"
+    assert _configs(target, f"copy.{topic}", {})["max.message.bytes"] == "54321"
     copies = _copies(target, f"copy.{topic}")
     assert sorted(copies) == sorted((one.partition, one.value, one.timestamp_ms, one.headers) for one in sent)
     request = [ConsumerGroupTopicPartitions("readers")]

@@ -18,7 +18,7 @@ from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
 from ....cluster.client.quorum_client import QuorumClient
 from ..history import HistoryWriter
-from .load_task import Task, asked_to_stop
+from .load_task import Task, asked_to_stop, use_login
 
 _EVERY_S = 0.2
 _STALL_NS = 200_000_000
@@ -27,6 +27,7 @@ _TIMEOUT_S = 1.0
 
 async def observe(task: Task) -> None:
     """Write every change until standard input ends."""
+    use_login(task.client_properties)
     history = HistoryWriter(task.history, task.process)
     history.begin()
     last: dict[str, Any] | None = None

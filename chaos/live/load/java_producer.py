@@ -110,9 +110,12 @@ class JavaProducer:
 
     def _command(self) -> list[str]:
         config = self.task.history + ".properties"
-        with open(config, "w", encoding="ascii") as file:
-            file.write(_CONFIG)
         task = self.task
+        with open(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(_CONFIG)
+            if task.client_properties is not None:
+                with open(task.client_properties, encoding="utf-8") as login:
+                    file.write(login.read())
         options = ["--bootstrap-server", task.bootstrap, "--topic", task.topic, "--throughput", str(task.rate)]
         options += ["--acks", "-1", "--value-prefix", str(task.number), "--repeating-keys", str(task.keys)]
         command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", TOOL]

@@ -9,6 +9,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ....cluster.client.cluster_client import CURRENT_LOGIN
+from ....cluster.settings.client_properties import librdkafka_login, load_properties, read_properties
+from ....runtime.loop import real_runtime
 from ..history import ReadRecord
 
 CLIENT = {
@@ -38,6 +41,8 @@ class Task:
     incarnation: int = 0
     """Which process with this transactional id it is, from 1 on; 0 for all that have none."""
     seed: int = 0
+    client_properties: str | None = None
+    """The file that says how to log in, in the properties of Kafka's clients; None for PLAINTEXT."""
 
     @property
     def process(self) -> str:
@@ -90,4 +95,13 @@ def decode_record(offset: int, key: bytes | None, value: bytes | None) -> ReadRe
 
 def client_config(task: Task, **more: Any) -> dict[str, Any]:
     """The settings that producers and consumers share."""
-    return {"bootstrap.servers": task.bootstrap, "client.id": task.process, **CLIENT, **more}
+    path, login = task.client_properties, {}
+    if path is not None:
+        login = librdkafka_login(read_properties(path, real_runtime()), real_runtime())
+    return {"bootstrap.servers": task.bootstrap, "client.id": task.process, **CLIENT, **login, **more}
+
+
+def use_login(client_properties: str | None) -> None:
+    """Let our own clients in this process log in as the file says, if there is one. Raises `ClientPropertiesError`."""
+    if client_properties is not None:
+        CURRENT_LOGIN.set(load_properties(client_properties, real_runtime()).login)

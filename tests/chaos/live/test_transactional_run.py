@@ -35,9 +35,9 @@ _LOAD = ["--rate", "20", "--producers", "1", "--consumers", "1", "--partitions",
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("options", [[], pytest.param(["--java"], marks=pytest.mark.java)])
+@pytest.mark.parametrize("options", [["--secure"], pytest.param(["--java"], marks=pytest.mark.java)])
 def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list[str]) -> None:
-    if options and (reason := why_unavailable()) is not None:
+    if "--java" in options and (reason := why_unavailable()) is not None:
         pytest.skip(f"{reason}: the Java clients are NOT tested")
     where = tmp_path / "run"
     result = CliRunner().invoke(cli, ["chaos", "run", "-o", str(where), *_RUN, *_LOAD, *options])

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.e2e.command import ok
+from support.e2e.command import ok, raftwerk
 from support.e2e.terminal import CTRL_C, CTRL_D, Terminal
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
@@ -118,6 +118,8 @@ def test_a_chaos_run_ends_at_once_at_the_second_time(tmp_path: Path) -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(60) == 130
     assert f"raftwerk chaos check {where} judges" in terminal.shown
+    checked = raftwerk("chaos", "check", where)
+    assert re.search(r"^(VALID|UNKNOWN)$", checked.stdout, re.MULTILINE), checked.stdout
 
 
 def test_up_does_not_wait_for_nodes_that_cannot_become_ready(tmp_path: Path) -> None:

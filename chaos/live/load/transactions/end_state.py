@@ -21,7 +21,7 @@ from .....cluster.client.cluster_client import ClusterClient
 from .....cluster.client.group_client import GroupClient
 from .....cluster.client.transaction_client import OpenTransaction, TransactionClient
 from ...history import HistoryWriter
-from ..load_task import Task, client_config
+from ..load_task import Task, client_config, use_login
 from .transactional_topics import PARTITIONS, TransactionalTopics
 
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -35,6 +35,7 @@ class EndState:
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        use_login(task.client_properties)
         self.topics = TransactionalTopics.of(task.topic)
         self.history = HistoryWriter(task.history, task.process)
         self.history.begin()

@@ -1,14 +1,19 @@
-"""How the data source logs in: by the properties of Kafka's Java client, as Spark's own connector does."""
+"""How jobs and the data source log in: by the properties of Kafka's Java client, as Spark's own connector does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...cluster.settings.client_configs import suspicious_lines
-from ...cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, login_of
-from ...runtime.loop import real_runtime
-from ...security.client_login import ClientLogin
-from ..errors import PipelineError
+from ..cluster.settings.client_configs import suspicious_lines
+from ..cluster.settings.client_properties import (
+    ClientPropertiesError,
+    librdkafka_login,
+    login_of,
+    read_properties,
+)
+from ..runtime.loop import real_runtime
+from ..security.client_login import ClientLogin
+from .errors import PipelineError
 
 _SECURITY = ("security.", "ssl.", "sasl.")
 
@@ -16,6 +21,15 @@ _SECURITY = ("security.", "ssl.", "sasl.")
 def is_of_security(name: str) -> bool:
     """Whether a property of the client says how it logs in."""
     return name.startswith(_SECURITY)
+
+
+def login_in_file(path: str | None) -> dict[str, str]:
+    """The properties in a client's file that say how it logs in; none without a file. Raises `PipelineError`."""
+    try:
+        found = {} if path is None else read_properties(path, real_runtime())
+    except ClientPropertiesError as error:
+        raise PipelineError(f"{error}.") from None
+    return {name: value for name, value in found.items() if is_of_security(name)}
 
 
 def check_security(properties: Mapping[str, str]) -> None:
