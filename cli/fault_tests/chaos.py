@@ -138,8 +138,8 @@ def _fault_rows() -> list[tuple[str, str]]:
 def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
-    Faults that this machine cannot inject are left out, and the run says so. The faults of networks and disks work only
-    in clusters that the run starts itself.
+    Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and disks
+    work only in clusters that the run starts itself.
 
     Beside plain producers and consumers there are transactional ones (docs/transactions.md): writers of several
     partitions that abort, crash and come back as zombies, processors that read and write exactly once, and readers at
@@ -147,7 +147,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
     such as Apache Kafka; where that is secured, all clients log in as --command-config says. The environment and the
-    profile in use are ignored. A fault that this machine cannot inject is left out; raftwerk chaos faults says why.
+    profile in use are ignored.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;
