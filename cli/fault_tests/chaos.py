@@ -138,8 +138,8 @@ def _fault_rows() -> list[tuple[str, str]]:
 def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
-    Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and disks
-    work only in clusters that the run starts itself.
+    Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and
+    disks work only in clusters that the run starts itself.
 
     Beside plain producers and consumers there are transactional ones (docs/transactions.md): writers of several
     partitions that abort, crash and come back as zombies, processors that read and write exactly once, and readers at
