@@ -187,11 +187,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     try:
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
     except KeyboardInterrupt:
-        is_recorded = os.path.isdir(os.path.join(where, "history")) and os.listdir(os.path.join(where, "history"))
-        hint = (
-            f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
-        )
-        click.echo(f"Interrupted; {hint}.", err=True)
+        click.echo(f"Interrupted; {_what_is_recorded(where)}.", err=True)
         ctx.exit(130)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -206,6 +202,12 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     if not as_json:
         click.echo(f"report: {os.path.join(where, 'report.html')}")
     ctx.exit(0 if outcome.result.verdict.valid and not outcome.errors else 1)
+
+
+def _what_is_recorded(where: str) -> str:
+    history = os.path.join(where, "history")
+    is_recorded = os.path.isdir(history) and os.listdir(history)
+    return f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> None:
