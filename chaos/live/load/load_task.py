@@ -102,6 +102,9 @@ def client_config(task: Task, **more: Any) -> dict[str, Any]:
 
 
 def use_login(client_properties: str | None) -> None:
-    """Let our own clients in this process log in as the file says, if there is one. Raises `ClientPropertiesError`."""
-    if client_properties is not None:
-        CURRENT_LOGIN.set(load_properties(client_properties, real_runtime()).login)
+    """Let our own clients in this process log in as the file says, and nowhere without one.
+
+    Raises `ClientPropertiesError`.
+    """
+    login = None if client_properties is None else load_properties(client_properties, real_runtime()).login
+    CURRENT_LOGIN.set(login)
