@@ -55,6 +55,9 @@ class ClientLogin:
     does_block: bool = False
     """Whether the exchange waits for files or other servers, so that its steps are done in threads."""
 
+    scram_user: tuple[str, str] | None = None
+    """The mechanism and the name of the user, where the login is by a password that the cluster keeps."""
+
     def connection_options(self, host: str) -> dict[str, Any]:
         """The options for `loop.create_connection`."""
         tls = self.tls if self.current_tls is None else self.current_tls()

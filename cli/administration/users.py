@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -167,9 +167,12 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 @users.command()
 @click.argument("name")
 @_mechanism_option("all that the user has")
+@click.option("--force", is_flag=True, help="Remove it even if it is the password by which this command logs in.")
 @bootstrap_option
-def remove(name: str, mechanisms: tuple[str, ...], bootstrap: str) -> None:
+def remove(name: str, mechanisms: tuple[str, ...], force: bool, bootstrap: str) -> None:
     """Remove the user NAME, who cannot log in any more. What ACLs allow to NAME stays.
+
+    The user by whom the command itself logs in is removed only with --force.
 
     \b
     Example:
@@ -183,10 +186,27 @@ def remove(name: str, mechanisms: tuple[str, ...], bootstrap: str) -> None:
         async with ClusterClient(bootstrap) as client:
             admin = AdminClient(client)
             wanted = _of(name, await admin.list_scram_users(), mechanisms)
+            if not force:
+                _check_not_oneself(name, wanted)
             await admin.remove_scram_password(name, wanted)
             return wanted
 
     click.echo(f"Removed the password of {name} for {' and '.join(run_client(run()))}.")
+
+
+def _check_not_oneself(name: str, mechanisms: Collection[str]) -> None:
+    """Raises `ClientError` for the user and a mechanism by which this command logs in."""
+    from ...cluster.client.client_errors import ClientError
+    from ...cluster.client.cluster_client import CURRENT_LOGIN
+
+    login = CURRENT_LOGIN.get()
+    if login is not None and login.scram_user is not None:
+        mechanism, user = login.scram_user
+        if user == name and mechanism in mechanisms:
+            raise ClientError(
+                f"this command logs in as {name} by {mechanism}, and could not log in again: log in as another user "
+                "(--command-config), or --force removes it all the same"
+            )
 
 
 def _with_password(name: str, found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -78,6 +78,12 @@ class NoControllerError(UnreachableError):
     summary = "no controller is active that the brokers reach"
 
 
+class NotServedError(UnreachableError):
+    """A broker answers other requests and closes the connection instead of an answer to this one."""
+
+    summary = "no broker can serve this request"
+
+
 class NotLoggedInError(UnreachableError):
     """No broker takes us as we log in, or do not log in. `way_out` is about the client's properties."""
 

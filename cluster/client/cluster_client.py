@@ -37,7 +37,7 @@ from .client_errors import (
     is_retriable,
     partitions_text,
 )
-from .peer_protocol import login_way_out, speaks
+from .peer_protocol import login_way_out, speaks, spoken_protocol
 
 T = TypeVar("T")
 
@@ -48,6 +48,7 @@ DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
+_HTTP = "HTTP"
 PROBE_TIMEOUT_S = 1.0
 NOTICE_AFTER_S = 2.0
 """After this time without an answer it is said what is waited for."""
@@ -220,9 +221,12 @@ class ClusterClient:
         is_waiting = False
         while left:
             host, port = left.pop(0)
-            is_last_try = not left or (host, port) in was_slow
+            is_last_try = (host, port) in was_slow
             may_wait = is_last_try and not is_waiting
             is_asked = False
+            if may_wait and await spoken_protocol(host, port, PROBE_TIMEOUT_S) == _HTTP:
+                reasons[host, port] = speaks(_HTTP)
+                continue
             try:
                 with self._notice(f"{host}:{port}"):
                     await self._probe(host, port, api, may_wait=may_wait)
@@ -321,6 +325,12 @@ class ClusterClient:
             return []
         why = {row.partition: NO_LEADER for one in topics for row in one.partitions if row.leader < 0}
         return [f"{partitions_text(topic, why)}, and {what} are missing"] if why else []
+
+    async def silences(self, brokers: Iterable[int]) -> dict[int, str]:
+        """Why some of these brokers do not answer, in words that follow their names; asked all at once."""
+        known = [self._brokers[one] for one in brokers if one in self._brokers]
+        reasons = await asyncio.gather(*(silence_of(one.host, one.port) for one in known))
+        return {one.node_id: reason for one, reason in zip(known, reasons, strict=True) if reason is not None}
 
     def broker_text(self, node_id: int) -> str:
         """A broker with its address, as the last metadata named it: `broker 2 (localhost:9092)`."""

@@ -15,7 +15,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import connect
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
-from .client_errors import Address, NotLoggedInError, UnreachableError
+from .client_errors import Address, NotLoggedInError, NotServedError, UnreachableError
 
 _START_BYTES = 4
 _CORRELATION_ID = 0x01010101
@@ -81,8 +81,9 @@ async def explained(
             reasons[address] = _CANNOT_SERVE
     if way_out is not None:
         return NotLoggedInError(reasons, way_out)
-    is_explained = _CANNOT_SERVE in reasons.values() or all(map(_has_way_out, reasons.values()))
-    return UnreachableError(reasons, is_explained=is_explained)
+    if _CANNOT_SERVE in reasons.values():
+        return NotServedError(reasons, is_explained=True)
+    return UnreachableError(reasons, is_explained=all(map(_has_way_out, reasons.values())))
 
 
 def _has_way_out(reason: str) -> bool:

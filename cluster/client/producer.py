@@ -15,6 +15,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
+from .admin_client import TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
 
@@ -24,7 +25,15 @@ _RETRY_PAUSE_S = 0.05
 BATCH_BYTES = 256 * 1024
 _REQUEST_BYTES = 100 * 1024 * 1024
 """The default of the brokers' socket.request.max.bytes. They close the connection on larger requests."""
+_BROKERS_SHARE = 0.8
+"""How much of the time for a request the leader waits for replicas, so that it says so before the time is over."""
 _SHOWN_BYTES = 40
+_WAITS_FOR_REPLICAS = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -176,16 +185,42 @@ class Producer:
             if not is_retriable(code):
                 raise RefusedError(code, what, message)
             if loop.time() > deadline:
-                raise RefusedError(code, f"{what} not acked after {self.timeout_s:g} s", message)
+                late = f"{what} not acked after {self.timeout_s:g} s"
+                raise RefusedError(code, late, await self._missing_replicas(batch.partition, code) or message)
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._refresh()
+
+    async def _missing_replicas(self, partition: int, code: int) -> str | None:
+        """Which replicas a leader waits for that answers and acks nothing; None where that is not the reason."""
+        if self.acks != -1 or code not in _WAITS_FOR_REPLICAS:
+            return None
+        await self._refresh()
+        row = self._topic().partitions[partition]
+        reasons = await self.client.silences(row.replicas)
+        if row.leader < 0 or row.leader in reasons:
+            return None
+        behind = {one: "is out of sync" for one in row.replicas if one not in row.isr}
+        missing = [f"{self.client.broker_text(one)} {reason}" for one, reason in sorted((behind | reasons).items())]
+        if not missing:
+            return None
+        needed = await self._min_insync_replicas()
+        least = "" if needed is None else f" ({needed} in this topic)"
+        rule = f"acks=all waits for all replicas in sync, and needs min.insync.replicas{least} of them"
+        return f"{rule}: {'; '.join(missing)}"
+
+    async def _min_insync_replicas(self) -> str | None:
+        try:
+            found = await AdminClient(self.client).describe_configs(TOPIC, self.topic, everything=True)
+        except ClientError:
+            return None
+        return next((one.value for one in found if one.name == "min.insync.replicas"), None)
 
     async def _try_batch(self, batch: _Batch) -> tuple[int, int, str | None]:
         leader = self._topic().partitions[batch.partition].leader
         fields = {
             "transactional_id": None,
             "acks": self.acks,
-            "timeout": int(self.timeout_s * 1000),
+            "timeout": int(min(self.timeout_s, self.client.timeout_s * _BROKERS_SHARE) * 1000),
             "topic_data": [{"name": self.topic, "partition_data": [{"index": batch.partition, "records": batch.data}]}],
         }
         if leader < 0:

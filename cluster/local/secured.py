@@ -144,7 +144,7 @@ def _login_of_admin(plan: ClusterPlan, password: str) -> ClientLogin:
     def exchange(_: str) -> ScramClientExchange:
         return ScramClientExchange(SCRAM_SHA_512, ADMIN, password, new_nonce(secrets.token_bytes))
 
-    return ClientLogin(_trusting(plan), exchange)
+    return ClientLogin(_trusting(plan), exchange, scram_user=(SCRAM_SHA_512, ADMIN))
 
 
 def _trusting(plan: ClusterPlan) -> TlsContext:

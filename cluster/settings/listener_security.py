@@ -325,7 +325,7 @@ def sasl_login(
         exchange: ClientMechanism = scram.ScramClientExchange(mechanism, user, password, nonce, is_token=is_token)
         return exchange
 
-    return ClientLogin(tls, new_exchange)
+    return ClientLogin(tls, new_exchange, scram_user=None if is_token else (mechanism, user))
 
 
 def check_mechanism(key: str, mechanism: str) -> None:

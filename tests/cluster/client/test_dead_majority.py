@@ -71,6 +71,7 @@ def test_two_of_three_nodes_are_dead() -> None:
         assert (
             "is a broker, and closes the connection instead of an answer: it may reach no active controller" in sentence
         )
+        assert "no broker can serve this request: " in sentence and "no broker answers" not in sentence
         assert "correct" not in sentence, "the address is right"
 
 

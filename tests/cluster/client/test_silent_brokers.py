@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -73,3 +75,16 @@ def test_a_controllers_listener_is_named(cluster: TestCluster) -> None:
     at = cluster.plan.nodes[0].controller_address
     with pytest.raises(UnreachableError, match=f"{at} is the listener of a controller: name that of a broker"):
         asyncio.run(ask(str(at)))
+
+
+def test_a_web_server_is_recognised_long_before_the_time_out() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        at = f"127.0.0.1:{server.server_port}"
+        began = time.monotonic()
+        with pytest.raises(UnreachableError, match=f"{at} speaks HTTP instead of Kafka's protocol: name the port"):
+            asyncio.run(ask(at, 60.0))
+        assert time.monotonic() - began < 20
+        server.shutdown()
+        thread.join()

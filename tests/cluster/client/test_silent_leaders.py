@@ -17,6 +17,7 @@ from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersEr
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.client.consumer import LATEST, Consumer
 from raftwerk.cluster.client.group_client import GroupClient
+from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.client.transaction_client import TransactionClient
 from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
@@ -180,3 +181,27 @@ def test_a_dead_broker_with_the_only_replica() -> None:
             time.sleep(0.05)
         told = fails(1, "partitions", "elect", "--unclean", f"{topic}-{led}", *at)
         assert told.endswith(f"; start broker {dead}, which has its only replica")
+
+
+@pytest.mark.process
+def test_a_record_that_waits_for_replicas_does_not_blame_the_leader_that_is_there() -> None:
+    with TestCluster.start(3, settings={"min.insync.replicas": 3}) as cluster:
+        topic = cluster.create_topic(replicas=3)
+        leader = cluster.leader_of(topic)
+        behind = next(one for one in (1, 2, 3) if one not in (leader, cluster.controller()))
+        cluster.pause(behind)
+
+        async def run() -> None:
+            async with ClusterClient(cluster.bootstrap_servers, timeout_s=4) as client:
+                producer = Producer(client, topic, timeout_s=4)
+                await producer.start()
+                await producer.send([(None, b"x")])
+
+        with pytest.raises(RefusedError) as told:
+            asyncio.run(run())
+        cluster.resume(behind)
+    sentence = str(told.value)
+    assert (
+        "acks=all waits for all replicas in sync, and needs min.insync.replicas (3 in this topic) of them: " in sentence
+    )
+    assert f": broker {behind}" in sentence and f"broker {leader} " not in sentence

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.e2e.clusters import start_cluster
-from support.e2e.command import ok, raftwerk
+from support.e2e.command import fails, ok, raftwerk
 
 from raftwerk.cluster.local.supervisor import Supervisor
 
@@ -79,7 +79,12 @@ def test_users_come_change_their_passwords_and_go(cluster: Supervisor, tmp_path:
         1,
         "Error: alice has no password for SCRAM-SHA-256, only for SCRAM-SHA-512\n",
     )
-    ok("users", "remove", "alice", *at)
+    own = (*where, "--command-config", file_of(tmp_path / "own", "SCRAM-SHA-512", SCRAM, "alice", "coffee"))
+    assert "this command logs in as alice by SCRAM-SHA-512, and could not log in again" in fails(
+        1, "users", "remove", "alice", *own
+    )
+    assert can_log_in("SCRAM-SHA-512", "coffee")
+    ok("users", "remove", "alice", "--force", *own)
     assert ok("users", "list", *at) == ""
 
 
