@@ -178,11 +178,11 @@ class QuorumClient:
         _, silent = await _asked({one: at for one, at in view.endpoints.items() if one in asked})
         if all(one.node_id in late for one in silent):
             return silent
+        await asyncio.sleep(_LOOK_AGAIN_S)  # the leader may have held a fetch of a voter that has died since
+        seen = await self.describe()
         await asyncio.sleep(_LOOK_AGAIN_S)
-        before, after = (
-            {one.node_id: one.last_fetch_ms for one in seen.voters} for seen in (view, await self.describe())
-        )
-        return [one for one in silent if one.node_id in late or before[one.node_id] == after.get(one.node_id)]
+        before, after = ({one.node_id: one.last_fetch_ms for one in at.voters} for at in (seen, await self.describe()))
+        return [one for one in silent if one.node_id in late or before.get(one.node_id) == after.get(one.node_id)]
 
     async def no_leader(self) -> NoLeaderError:
         """What to say where brokers know of no leader, after its known voters were asked."""
