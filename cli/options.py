@@ -27,6 +27,7 @@ from ..cluster.command_line.commands import group_argument as group_argument
 from ..cluster.command_line.commands import json_option as json_option
 from ..cluster.command_line.commands import topic_argument as topic_argument
 from ..cluster.command_line.plural import counted as counted
+from ..cluster.command_line.plural import size_text as size_text
 from ..runtime.os_errors import os_reason
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from ..options import (
     print_json,
     run_client,
     setting_names_told,
+    size_text,
     tell_none,
 )
 
@@ -251,9 +252,9 @@ def _print_log_dir(row: dict[str, Any]) -> None:
     held_bytes = sum(one["size_bytes"] for one in replicas)
     moving = sum(one["moving_here"] for one in replicas)
     note = f", {moving} being moved here" if moving else ""
-    free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
-    told = f"{where}  {counted(len(replicas) - moving, 'replica')}, {held_bytes / 2**20:.1f} MB{note}; "
-    click.echo(folded(f"{told}{free:.1f} of {total:.1f} GB free", 6))
+    free, total = (size_text(row[key]) for key in ("usable_bytes", "total_bytes"))
+    told = f"{where}  {counted(len(replicas) - moving, 'replica')}, {size_text(held_bytes)}{note}; "
+    click.echo(folded(f"{told}{free} of {total} free", 6))
 
 
 @brokers.command()

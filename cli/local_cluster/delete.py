@@ -8,7 +8,7 @@ import click
 
 from ...cluster.command_line.cluster_address import options_of
 from ...runtime.os_errors import os_reason
-from ..options import Command, counted, directory_option
+from ..options import Command, counted, directory_option, size_text
 from .nodes import find_plan
 
 
@@ -37,8 +37,8 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
         )
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: --yes deletes the cluster without asking")
-    count, size_mb = len(plan.nodes), size_bytes(plan.directory) / 1e6
-    what = f"the cluster in {plan.directory} ({counted(count, 'node')}, {size_mb:,.1f} MB)"
+    count, size = len(plan.nodes), size_text(size_bytes(plan.directory))
+    what = f"the cluster in {plan.directory} ({counted(count, 'node')}, {size})"
     if not yes and not click.confirm(f"Delete {what} with all its data?"):
         click.echo("Nothing was deleted.")
         ctx.exit(1)

@@ -148,7 +148,7 @@ class LiveTable:
             child.plan.roles,
             str(child.plan.port or child.plan.controller_port),
             str(pid) if pid else "-",
-            f"{memory / 1e6:.0f} MB" if memory else "-",
+            f"{memory / 2**20:.0f} MiB" if memory else "-",
             self._cpu(pid),
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",

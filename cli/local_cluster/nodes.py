@@ -507,7 +507,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         f"{'node':>4}  {'roles':17}  {'port':>5}  {'pid':>5}  {'memory':>6}  {'leads':>5}  {'in sync':>7}  state"
     )
     for row in rows:
-        memory = f"{row['memory_bytes'] / 1e6:.0f} MB" if row["memory_bytes"] else "-"
+        memory = f"{row['memory_bytes'] / 2**20:.0f} MiB" if row["memory_bytes"] else "-"
         state = "active controller" if row["controller"] and row["state"] == "up" else row["state"]
         colour = {"down": "red", "paused": "yellow"}.get(row["state"], "green" if row["controller"] else None)
         in_sync = f"{row['in_sync']}/{row['replicas']}"

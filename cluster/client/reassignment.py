@@ -15,7 +15,7 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ..command_line.plural import counted
+from ..command_line.plural import counted, size_text
 from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
@@ -183,7 +183,7 @@ class Progress:
     def __str__(self) -> str:
         return (
             f"{self.moved} of {counted(self.partitions, 'partition')} moved, "
-            f"{self.copied_bytes / 1e6:.1f} of {self.total_bytes / 1e6:.1f} MB copied"
+            f"{size_text(self.copied_bytes)} of {size_text(self.total_bytes)} copied"
         )
 
 

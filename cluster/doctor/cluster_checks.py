@@ -31,6 +31,7 @@ from ..client.quorum_client import SILENT_VOTER_MS, DownVoter, NoLeaderError, Qu
 from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
+from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 from .silent_nodes import NONE_SILENT, BrokerSilence, bring_back
 
@@ -103,6 +104,7 @@ async def examine_cluster(
         served = {one: answer for one, answer in apis.items() if answer is not None}
         silent = {one: reached[at].why for one, at in addresses.items() if one not in served}
         found += _versions(served)
+        found += await examine_disks(client, {one: addresses[one] for one in served})
         is_led, of_quorum = await _controller(bootstrap, controllers, local_options)
         found += of_quorum
         found += await _controller_listeners(client) if is_led else [_stale()]

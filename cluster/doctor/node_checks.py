@@ -16,13 +16,14 @@ from typing import Any
 
 from ...log.errors import LogDirError
 from ...log.manager.log_loading import METADATA_LOG
+from ...log.manager.meta_properties import refuse_data_of_unknown_owner
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.files.real_disk import RealDisk
 from ...runtime.loop import real_runtime
 from ...runtime.os_errors import os_words
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ...wire.types import TopicPartition
-from ..command_line.plural import counted
+from ..command_line.plural import counted, size_text
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
 from ..settings.format_advice import format_advice
@@ -30,11 +31,10 @@ from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 from ..settings.properties import parse_properties
+from .disk_checks import RESERVE, space_problem
 from .findings import FAILURE, OK, WARNING, Finding, exposed, some
 
 _FEW_DESCRIPTORS = 4096
-_LITTLE_SPACE_BYTES = 2 * 1024**3
-_FULL_BYTES = 64 * 1024**2
 _META_VERSIONS = (None, "0", "1")
 
 
@@ -110,19 +110,16 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         what = f"{path} cannot be a log directory: the file system at {existing} keeps no files"
         yield Finding(FAILURE, what, "name another directory in log.dirs")
         return
-    if free < _FULL_BYTES:
-        way_out = "add space, or remove files that are not Raftwerk's, then start the node"
-        yield Finding(FAILURE, f"{path}: the disk is full", way_out)
-    elif free < _LITTLE_SPACE_BYTES:
-        way_out = "shorten retention, or add space: a full disk ends the node"
-        yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
+    little = space_problem(path, free, config[RESERVE])
+    if little is not None:
+        yield little
     yield from _damage(path)
     meta: dict[str, Any] = {}
     try:
         with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
             meta = parse_properties(file.read())
     except FileNotFoundError:
-        yield Finding(WARNING, f"{path} is not formatted", format_advice(config))
+        yield _unformatted(path, config)
         return
     except OSError as error:
         yield Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
@@ -134,7 +131,19 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
         yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
     else:
-        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
+        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {size_text(free)} free")
+
+
+def _unformatted(path: str, config: NodeConfig) -> Finding:
+    """A directory without `meta.properties`, which must not be formatted while it holds data."""
+    try:
+        refuse_data_of_unknown_owner(RealDisk(), path)
+    except LogDirError as error:
+        what, _, way_out = str(error).rstrip(".").partition(": ")
+        return Finding(FAILURE, what, way_out)
+    except OSError as error:
+        return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
+    return Finding(WARNING, f"{path} is not formatted", format_advice(config))
 
 
 def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]:

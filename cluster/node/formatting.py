@@ -209,7 +209,7 @@ def _write_beginning(
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
     """The id of the cluster that the node's directories were formatted for.
 
-    Raises `LogDirError`, which says what to do.
+    Raises `LogDirError`, which says what to do; formatting is no way out for a directory that holds data.
     """
     refused: list[str] = []
     for path in config.all_dirs:
@@ -222,6 +222,8 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
             return found.cluster_id
     if refused:
         raise DirFailedError(refused[0])
+    for path in config.all_dirs:
+        refuse_data_of_unknown_owner(runtime.disk, path)
     raise UnformattedDirError(f"Log directory {config.all_dirs[0]} is not formatted: {format_advice(config)}.")
 
 

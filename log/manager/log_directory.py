@@ -34,7 +34,7 @@ from ..state.checkpoints import (
     render_offsets,
 )
 from .delayed_deletion import DelayedDeletion
-from .meta_properties import check_owner, read_meta_properties, why_unusable
+from .meta_properties import check_owner, read_meta_properties, refuse_data_of_unknown_owner, why_unusable
 
 _logger = logging.getLogger(__name__)
 
@@ -208,6 +208,7 @@ class LogDirectory:
         try:
             found = read_meta_properties(disk, path)
             if found is None:
+                refuse_data_of_unknown_owner(disk, path)
                 raise UnformattedDirError(f"Log directory {path} is not formatted: run `raftwerk format` first.")
             check_owner(path, found, cluster_id, node_id)
             return cls(disk, path, found.directory_id, lock, takes_partitions, on_failed)

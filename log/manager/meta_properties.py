@@ -100,7 +100,8 @@ def refuse_data_of_unknown_owner(disk: Disk, path: str) -> None:
     if with_log:
         raise LogDirError(
             f"Log directory {path} holds data ({min(with_log)}) and no {META_PROPERTIES_FILE}, so nobody knows whose it"
-            " is: restore that file, or, if the data is no longer needed, empty the directory and format it again."
+            " is: restore that file from a backup, or, once other replicas have the data or nobody needs it, empty the"
+            " directory and format it again."
         )
 
 

@@ -14,6 +14,8 @@ from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.doctor.disk_checks import examine_disks
+from raftwerk.cluster.doctor.findings import FAILURE, OK
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -95,8 +97,16 @@ def test_other_brokers_lead_when_one_disk_is_full(cluster: tuple[SimulatedCluste
             assert loop.time() - began < 1.0
             await asyncio.sleep(5.0)
             assert await isr_of(client) == others
+            brokers = await AdminClient(client).registered_brokers()
+            addresses = {one.node_id: (one.host, one.port) for one in brokers}
+            (found,) = await examine_disks(client, addresses)
+            assert found.level == FAILURE and found.what.startswith(f"broker {leader}, ")
+            assert "the disk is full: 8.0 MiB free, and log.dirs.reserve.bytes keeps 16.0 MiB" in found.what
+            assert "writing goes on by itself when 32.0 MiB are free" in found.way_out
             disk.set_capacity()
             await until_isr(client, [1, 2, 3], 3.0)
+            (found,) = await examine_disks(client, addresses)
+            assert found.level == OK
             await append_until(client, ErrorCode.NONE)
 
     process.run_until_complete(scenario(), 60.0)

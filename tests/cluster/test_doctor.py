@@ -229,7 +229,10 @@ def test_few_descriptors(tmp_path: Path) -> None:
 def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
     write_properties(plan)
-    for free, told in ((10**6, "the disk is full"), (10**9, "only 1.0 GB are free")):
+    with open(plan.nodes[0].properties_file, "a", encoding="utf-8") as file:
+        file.write("log.dirs.reserve.bytes=100000000\n")
+    full = "the disk is full: 90.0 MiB free, and log.dirs.reserve.bytes keeps 95.4 MiB; no records are taken"
+    for free, told in ((90 << 20, full), (150 << 20, "only 150.0 MiB free; if"), (10**9, "only 953.7 MiB free")):
         usage = shutil._ntuple_diskusage(10**10, 10**10 - free, free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
         assert any(told in one.what and one.way_out for one in examine_config(plan.nodes[0].properties_file))
@@ -238,6 +241,17 @@ def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\nversion=9\n")
     found = [one for one in examine_config(plan.nodes[0].properties_file) if one.level == FAILURE]
     assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by a newer version"]
+
+
+def test_a_configuration_for_data_of_an_unknown_owner(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    (tmp_path / "node-1" / "t-0").mkdir(parents=True)
+    (tmp_path / "node-1" / "t-0" / "00000000000000000000.log").touch()
+    (found,) = [one for one in examine_config(plan.nodes[0].properties_file) if "meta.properties" in one.what]
+    assert found.level == FAILURE and "holds data (t-0) and no meta.properties" in found.what
+    assert "restore that file" in found.way_out and "empty the directory" in found.way_out
+    assert "raftwerk format" not in found.way_out
 
 
 def test_damaged_logs_are_named(tmp_path: Path) -> None:

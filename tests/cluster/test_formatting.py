@@ -25,7 +25,7 @@ from raftwerk.cluster.settings.node_config import NodeConfig
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, bootstrap_records
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord
-from raftwerk.log.errors import DirFailedError, UnformattedDirError
+from raftwerk.log.errors import DirFailedError, LogDirError, UnformattedDirError
 from raftwerk.log.manager.meta_properties import why_unusable
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.driver.raft_driver import metadata_log_dir
@@ -193,6 +193,9 @@ def test_data_without_meta_properties_is_never_formatted(
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(FormatError, match=rf"one holds data \({name}\) and no meta.properties.*empty the directory"):
         format_node(settings, runtime, CLUSTER_ID, ignore_formatted=ignore_formatted)
+    with pytest.raises(LogDirError, match=rf"one holds data \({name}\).*restore that file from a backup") as told:
+        cluster_id_of(settings, runtime)
+    assert "raftwerk format" not in str(told.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -1,0 +1,82 @@
+"""Looks for log directories that are full, or soon will be.
+
+Below `log.dirs.reserve.bytes` a broker takes no records, and lets others lead. It takes records again when twice as
+much is free. Whether a directory between the two has been full cannot be seen from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from ...wire.api_keys import ApiKey
+from ..client.client_errors import Address, ClientError, RefusedError
+from ..client.cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from ..command_line.plural import size_text
+from .findings import FAILURE, OK, WARNING, Finding
+
+RESERVE = "log.dirs.reserve.bytes"
+_LITTLE_SPACE_BYTES = 2 * 1024**3
+_BROKER_RESOURCE = 4
+
+
+def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | None:
+    """What is to be said of a log directory with so much free space; None if that is enough."""
+    free, enough = size_text(free_bytes), size_text(2 * reserve_bytes)
+    by_itself = f"writing goes on by itself when {enough} are free"
+    way_out = f"free space: shorten retention, add space, or remove files that are not Raftwerk's; {by_itself}"
+    if not free_bytes or free_bytes < reserve_bytes:
+        reserved = f", and {RESERVE} keeps {size_text(reserve_bytes)}" if reserve_bytes else ""
+        return Finding(FAILURE, f"{where}: the disk is full: {free} free{reserved}; no records are taken", way_out)
+    if free_bytes < 2 * reserve_bytes:
+        what = f"{where}: the disk is almost full: only {free} free; if it was full, no records are taken yet"
+        return Finding(WARNING, what, way_out)
+    if free_bytes < _LITTLE_SPACE_BYTES:
+        way_out = f"shorten retention, or add space: below {RESERVE}={reserve_bytes} no records are taken"
+        return Finding(WARNING, f"{where}: only {free} free", way_out)
+    return None
+
+
+async def examine_disks(client: ClusterClient, brokers: Mapping[int, Address]) -> list[Finding]:
+    """Ask these brokers, which answer, for their log directories. A broker with a full one may be fenced."""
+    found = await asyncio.gather(*(_examine(client, one, at) for one, at in brokers.items()))
+    problems = [finding for one in found for finding in one]
+    if brokers and not problems:
+        problems.append(Finding(OK, "the log directories of all brokers that answer have free space"))
+    return problems
+
+
+async def _examine(client: ClusterClient, broker: int, at: Address) -> list[Finding]:
+    try:
+        return [one async for one in _problems(client, broker, at)]
+    except (ClientError, *NO_ANSWER) as error:
+        why = str(error) if isinstance(error, ClientError) else no_answer_reason(error)
+        what = f"the free space of broker {broker}'s log directories cannot be seen: {why}"
+        return [Finding(WARNING, what, "remedy what is reported above, then ask again")]
+
+
+async def _problems(client: ClusterClient, broker: int, at: Address) -> AsyncIterator[Finding]:
+    resource = {
+        "resource_type": _BROKER_RESOURCE,
+        "resource_name": str(broker),
+        "configuration_keys": [RESERVE],
+    }
+    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    configs = (await client.request_at(at, ApiKey.DESCRIBE_CONFIGS, 4, fields)).results[0]
+    answer = await client.request_at(at, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": []})
+    for code, what, message in (
+        (configs.error_code, "its configuration", configs.error_message),
+        (answer.error_code, "its log directories", None),
+    ):
+        if code:
+            raise RefusedError(code, what, message)
+    reserve_bytes = next((int(one.value) for one in configs.configs if str(one.value).isdigit()), 0)
+    for row in answer.results:
+        where = f"broker {broker}, {row.log_dir}"
+        if row.error_code:
+            way_out = "repair or replace the disk, and start the broker again"
+            yield Finding(FAILURE, f"{where}: the log directory has failed: its replicas are offline", way_out)
+            continue
+        found = space_problem(where, row.usable_bytes, reserve_bytes) if row.usable_bytes >= 0 else None
+        if found is not None:
+            yield found
