@@ -113,10 +113,11 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk()
-    sound = 0
+    sound = damaged = 0
     with _refusals(), _locked(disk, directory):
         for path in _partitions_in(disk, directory):
             result = repair_partition(disk, path) if execute else plan_repair(disk, path)
+            damaged += bool(result.lost_bytes)
             if as_json:
                 print_json({"partition": path, "executed": execute, **result._asdict()})
             elif result.lost_bytes:
@@ -130,7 +131,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     if not as_json:
         if sound:
             click.echo(f"{counted(sound, 'partition')} without damage.")
-        if not execute:
+        if damaged and not execute:
             click.echo("Nothing was changed; --execute does it.")
 
 

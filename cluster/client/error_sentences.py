@@ -158,7 +158,8 @@ _SENTENCES = {
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
         "the broker cannot read or write the partition's directory",
-        "raftwerk brokers log-dirs shows failed directories; repair the disk and start the broker again",
+        "raftwerk brokers log-dirs shows full and failed disks: free space on a full one, and writing goes on by "
+        "itself; repair a failed one, and start the broker again",
     ),
     ErrorCode.LOG_DIR_NOT_FOUND: (
         "the broker has no such log directory",

@@ -185,7 +185,9 @@ class Producer:
             if not is_retriable(code):
                 raise RefusedError(code, what, message)
             if loop.time() > deadline:
-                late = f"{what} not acked after {self.timeout_s:g} s"
+                leader = self._topic().partitions[batch.partition].leader
+                by = f" by {self.client.broker_text(leader)}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
+                late = f"{what} not acked after {self.timeout_s:g} s{by}"
                 raise RefusedError(code, late, await self._missing_replicas(batch.partition, code) or message)
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._refresh()

@@ -209,7 +209,7 @@ class FetcherState:
     def _on_local_error(self, key: PartitionKey, fetched: FetchedPartition, error: Exception, now_ms: int) -> None:
         if isinstance(error, NoSpaceError):
             self._listener.on_no_space(fetched.replica, error)
-            self.pause(key, error.code, now_ms)
+            self.pause(key, error.code, now_ms, f"on this broker {error.message}; it tries again by itself")
         elif isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             self.pause(key, error.code, now_ms, error.message)
         else:

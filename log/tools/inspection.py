@@ -124,6 +124,8 @@ def _segment_rows(disk: Disk, path: str, base: int, suffix: str, with_records: b
 def _batch_rows(disk: Disk, path: str, base: int, with_records: bool) -> Iterator[Row]:
     file = disk.open(path)
     try:
+        if not file.size():
+            yield {"kind": "empty", "base_offset": base, "what": "the segment has no batches"}
         scan = ValidatingScan(file, base)
         for position, header in scan:
             yield {"kind": "batch", "position": position, **_batch_row(header)}

@@ -12,8 +12,9 @@ from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
-from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.doctor.disk_checks import examine_disks
 from raftwerk.cluster.doctor.findings import FAILURE, OK
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
@@ -125,6 +126,12 @@ def test_no_broker_is_fenced_when_all_disks_are_full(cluster: tuple[SimulatedClu
                 sim.world.hosts[name].disk.fill(8 * MB)
             refused = await append_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
             assert refused.error_message == "the log directory of t-0 is full: it takes no records for now"
+            producer = Producer(client, TOPIC, timeout_s=1.0)
+            await producer.start()
+            with pytest.raises(
+                RefusedError, match=r"not acked after 1 s by broker \d .*: the log directory .* is full"
+            ):
+                await producer.send([(None, b"x")])
             await asyncio.sleep(5.0)
             view = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0]
             assert view.leader >= 0  # reads go on

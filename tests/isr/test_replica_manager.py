@@ -550,6 +550,19 @@ def test_describe_names_the_roles() -> None:
     assert registration(1).broker_id == 1
 
 
+def test_a_follower_says_that_its_own_disk_is_full(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, _ = replicated_topic()
+    cluster.sleep(1.0)
+    directory = cluster.managers[2].partitions[TP].log.directory.rpartition("/")[0]
+    with caplog.at_level("INFO", "raftwerk.isr"):
+        cluster.managers[2].set_full_dirs([directory])
+        cluster.produce(1, TP, b"one")
+        cluster.sleep(2.0)
+    lines = [line for line in caplog.messages if line.startswith("t-0 does not take what its leader sent")]
+    assert len(lines) == 1 and "on this broker the log directory of t-0 is full" in lines[0]
+    assert not any("the leader refused a fetch" in line for line in caplog.messages)
+
+
 def test_a_follower_refuses_what_its_leader_cannot_have(caplog: pytest.LogCaptureFixture) -> None:
     """A flipped bit in the epoch of a batch, which no CRC covers, on the leader's disk."""
     cluster, _ = replicated_topic()

@@ -59,6 +59,13 @@ def test_everything_in_a_directory_is_described() -> None:
     json.dumps(rows)
 
 
+def test_an_empty_segment_is_described_as_one() -> None:
+    runtime, disk = make_runtime()
+    open_log(runtime).close()
+    (row,) = describe(disk, f"{DIRECTORY}/{0:020d}.log")
+    assert (row["kind"], row["what"]) == ("empty", "the segment has no batches")
+
+
 def test_valid_logs_have_no_findings() -> None:
     _, disk, _, _ = closed_log()
     assert list(verify_partition(disk, DIRECTORY)) == []
@@ -144,6 +151,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "Nothing was changed" in runner.invoke(cli, ["log", "repair", root]).output
     assert runner.invoke(cli, ["log", "verify", root]).exit_code == 1
     assert "cut off" in runner.invoke(cli, ["log", "repair", root, "--execute"]).output
+    assert "--execute" not in runner.invoke(cli, ["log", "repair", root]).output
     assert runner.invoke(cli, ["log", "verify", root]).exit_code == 0
     manager = LogManager(runtime, LogManagerConfig((root,), CLUSTER, 1, SMALL))
     manager.load()
