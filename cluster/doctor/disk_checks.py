@@ -16,6 +16,8 @@ from ..command_line.plural import size_text
 from .findings import FAILURE, OK, WARNING, Finding
 
 RESERVE = "log.dirs.reserve.bytes"
+RESERVE_DEFAULT_BYTES = 16 << 20
+"""The default of `RESERVE`, for those who start nodes and do not know the brokers' settings."""
 _LITTLE_SPACE_BYTES = 2 * 1024**3
 _BROKER_RESOURCE = 4
 

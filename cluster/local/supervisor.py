@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,7 +262,7 @@ class Supervisor:
         code = child.process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         why = last_line(child.plan.log_file, child.log_start) or "it logged nothing"
-        return f"node {child.plan.node_id} {how}: {why}"
+        return f"node {child.plan.node_id} {how}: {why}{full_disk(child.plan)}"
 
     @staticmethod
     def _forget_pipe(child: Child | None) -> None:
@@ -277,7 +278,26 @@ def _is_alive(child: Child) -> bool:
 def _not_ready(waiting: list[Child], limit_s: float) -> str:
     ids = ", ".join(str(child.plan.node_id) for child in waiting)
     who = f"node {ids} is" if len(waiting) == 1 else f"nodes {ids} are"
-    return f"{who} not ready after {limit_s:g} s without progress; see {waiting[0].plan.log_file}"
+    full = "".join(full_disk(child.plan) for child in waiting)
+    return f"{who} not ready after {limit_s:g} s without progress; see {waiting[0].plan.log_file}{full}"
+
+
+def full_disk(plan: NodePlan) -> str:
+    """That the disk of a node is full, and what to do, to follow another sentence; empty if it is not.
+
+    The node itself may not have been able to log it.
+    """
+    from ..doctor.disk_checks import RESERVE, RESERVE_DEFAULT_BYTES, space_problem
+    from ..doctor.findings import FAILURE
+    from ..settings.properties import parse_properties
+
+    try:
+        with open(plan.properties_file, encoding="utf-8") as file:
+            reserve_bytes = int(parse_properties(file.read()).get(RESERVE, RESERVE_DEFAULT_BYTES))
+        found = space_problem(plan.data_dir, shutil.disk_usage(plan.data_dir).free, reserve_bytes)
+    except (OSError, ValueError):
+        return ""
+    return f"; {found.what}: {found.way_out}" if found is not None and found.level == FAILURE else ""
 
 
 def stop_by_pid_files(directory: str, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
