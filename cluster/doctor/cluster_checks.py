@@ -104,10 +104,10 @@ async def examine_cluster(
         served = {one: answer for one, answer in apis.items() if answer is not None}
         silent = {one: reached[at].why for one, at in addresses.items() if one not in served}
         found += _versions(served)
-        found += await examine_disks(client, {one: addresses[one] for one in served})
         is_led, of_quorum = await _controller(bootstrap, controllers, local_options)
         found += of_quorum
         found += await _controller_listeners(client) if is_led else [_stale()]
+        found += await examine_disks(client, {one: addresses[one] for one in served})
         try:  # what was asked above took time: a node that is silent may have lost what it led
             view = await client.metadata()
         except ClientError as error:
