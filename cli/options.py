@@ -29,6 +29,7 @@ from ..cluster.command_line.commands import topic_argument as topic_argument
 from ..cluster.command_line.plural import counted as counted
 from ..cluster.command_line.plural import size_text as size_text
 from ..runtime.os_errors import os_reason
+from .interrupt import Interrupt
 
 if TYPE_CHECKING:
     from ..cluster.client.client_errors import ClientError, NoControllerError, UnreachableError
@@ -95,8 +96,9 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
     from ..cluster.client.client_errors import ClientError, WrongArgumentError
     from ..wire.errors import UnencodableError
 
+    interrupt = Interrupt()
     try:
-        return asyncio.run(coroutine)
+        return asyncio.run(interrupt.cancels(coroutine))
     except UnicodeEncodeError as error:
         raise WrongConfiguration(f"{error.object!r} is not UTF-8 text, and names have to be") from None
     except UnencodableError as error:
@@ -107,10 +109,14 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
         raise click.ClickException(sentence_of(error)[0]) from None
-    except KeyboardInterrupt:
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        if not interrupt.has_come:
+            raise
         if on_interrupt is not None:
             on_interrupt()
         raise click.exceptions.Exit(130) from None
+    finally:
+        interrupt.restore()
 
 
 @contextmanager

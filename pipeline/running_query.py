@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import signal
 import sys
 import time
@@ -22,6 +24,8 @@ Place = tuple[str, str]
 Ends = Mapping[Place, int]
 
 _WAIT_S = 0.5
+_AT_ONCE_S = 0.5
+"""Signals within this time are one: `timeout` sends two, to the process and to its group."""
 STOP_TIMEOUT_S = 30.0
 """How long a stop waits for the running batch."""
 
@@ -149,16 +153,15 @@ class RunningQuery:
     last_batch_id: int = -1
     rows: int = 0
     _reached: Ends = field(default_factory=dict)
-    stopping: Callable[[], bool] = field(default=lambda: False)
 
-    def follow(self) -> None:
+    def follow(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Wait for the query's end, or for `stopping` and the end of its batch. `PipelineError` if it failed."""
         stop_requested_at: float | None = None
         while True:
             last_batch_id = self.last_batch_id
             if self.poll(_WAIT_S):
                 return
-            if self.stopping():
+            if stopping():
                 stop_requested_at = stop_requested_at if stop_requested_at is not None else time.monotonic()
                 idle = not self.query.status["isTriggerActive"]
                 if idle or self.last_batch_id > last_batch_id or time.monotonic() - stop_requested_at > STOP_TIMEOUT_S:
@@ -219,19 +222,46 @@ class RunningQuery:
                 self.log(f"{self.job}: {progress}")
 
 
+class StopRequest:
+    """Says, when it is called, whether SIGINT or SIGTERM asked to stop. Those that come at once count for one.
+
+    A later SIGINT ends the process without clean-up, as a crash does: an exception in the middle of a call to Spark's
+    JVM would leave pages of errors, and sometimes hang.
+    """
+
+    def __init__(self) -> None:
+        self.raises = False
+        """Whether SIGINT raises KeyboardInterrupt, for what asks nobody whether it is to stop."""
+        self._asked_at: float | None = None
+
+    def __call__(self) -> bool:
+        return self._asked_at is not None
+
+    def install(self) -> None:
+        """Handle both signals from now on; Spark's context takes SIGINT when it starts."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            if self.raises and number == signal.SIGINT:
+                logging.disable()  # the client of Spark's JVM logs such exceptions
+                raise KeyboardInterrupt
+        elif number == signal.SIGINT and now - self._asked_at > _AT_ONCE_S:
+            os.write(2, b"Interrupted twice: ended at once.\n")
+            os._exit(128 + signal.SIGINT)
+
+
 @contextmanager
-def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether SIGINT or SIGTERM asked to stop. A second SIGINT raises KeyboardInterrupt."""
-    asked: list[int] = []
-
-    def on_signal(number: int, _frame: object) -> None:
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Let SIGINT and SIGTERM ask to stop for as long as the context lasts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    request = StopRequest()
+    request.install()
     try:
-        yield lambda: bool(asked)
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -54,8 +54,8 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     log, _ = prepare_job(JOB, run_settings)
     if topic:
         source.check()
-    spark = run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
-    try:
+    with run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None) as (spark, stopping):
+        stopping.raises = True
         log(f"audit: {', '.join(paths)}" + (f" and topic {topic}" if topic else ""))
         with History.of_paths(spark, paths, source if topic else None) as history:
             verdict = Audit(history, evidence, log).judge()
@@ -63,5 +63,3 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
                 write_page(report, history, verdict)
         click.echo(verdict.to_text() if not run_settings.as_json else verdict.to_json_text())
         raise SystemExit(EXIT[verdict.word])
-    finally:
-        spark.stop()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +18,7 @@ from ...cluster.command_line.cluster_options import bootstrap_option, chosen_add
 from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..login import is_of_security, login_in_file
-from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
+from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
 from ..session import check_spark, spark_session
 from ..topics import FORMATS, Topics, parse_options
 
@@ -71,26 +73,41 @@ class RunSettings:
     metrics_port: int | None
     as_json: bool
 
-    def session(self, job: str, *, kafka_connector: bool) -> SparkSession:
-        """Start the Spark session of a job."""
-        session = spark_session(
-            f"raftwerk-{job}",
-            master=self.master,
-            memory=self.memory,
-            kafka_connector=kafka_connector,
-            log_level="OFF",  # A job reports a failure in one sentence, which Spark's log would hide.
-        )
-        _wait_for_executor(session)
-        return session
+    @contextmanager
+    def session(self, job: str, *, kafka_connector: bool) -> Iterator[tuple[SparkSession, StopRequest]]:
+        """The Spark session of a job, and whether a signal asked to stop.
+
+        A signal that comes while Spark starts ends the job when it has started: its JVM would stay behind otherwise.
+        """
+        with stop_on_signal() as stopping:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Spark's context takes the signal for itself
+            try:
+                session = spark_session(
+                    f"raftwerk-{job}",
+                    master=self.master,
+                    memory=self.memory,
+                    kafka_connector=kafka_connector,
+                    log_level="OFF",  # A job reports a failure in one sentence, which Spark's log would hide.
+                )
+            finally:
+                stopping.install()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            try:
+                _wait_for_executor(session, stopping)
+                if stopping():
+                    raise KeyboardInterrupt
+                yield session, stopping
+            finally:
+                session.stop()
 
 
-def _wait_for_executor(session: SparkSession) -> None:
+def _wait_for_executor(session: SparkSession, stopping: StopRequest) -> None:
     """`PipelineError` when the cluster starts no executor: the job would wait forever without a message."""
     context: Any = session.sparkContext
     if context.master.startswith("local"):
         return
     deadline = time.monotonic() + _EXECUTOR_TIMEOUT_S
-    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2 and not stopping():
         if time.monotonic() > deadline:
             memory = context.getConf().get("spark.executor.memory", "1g")
             session.stop()
@@ -224,15 +241,6 @@ def shorten_errors(on_batch: Callable[[DataFrame, int], None]) -> Callable[[Data
 
 def _is_spark_error(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("py4j", "pyspark")
-
-
-def follow_all(streams: Sequence[RunningQuery]) -> None:
-    """Follow queries until all have ended, or until a signal asks to stop."""
-    with stop_on_signal() as stopping:
-        for stream in streams:
-            stream.stopping = stopping
-        for stream in streams:
-            stream.follow()
 
 
 def print_result(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:

@@ -21,7 +21,6 @@ from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
 from .job_command import (
     ReadSettings,
-    follow_all,
     prepare_job,
     print_result,
     report_errors,
@@ -226,14 +225,11 @@ def command(**given: Any) -> None:
     )
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()
-    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
-    try:
+    with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         lake = Lake(spark, topics, options)
         log(f"lake: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.out}")
-        follow_all([lake.start(read_settings, log, metrics)])
+        lake.start(read_settings, log, metrics).follow(stopping)
         state = lake.table.state
         result = {"rows": state.facts.get("rows", 0), "files": len(state.files), "last_batch": state.last_batch}
         sentence = f"{result['rows']:,} rows in {result['files']:,} files, batch {state.last_batch}"
         print_result(result, as_json=run_settings.as_json, sentence=sentence)
-    finally:
-        spark.stop()

@@ -24,7 +24,6 @@ from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
 from .job_command import (
     ReadSettings,
-    follow_all,
     prepare_job,
     print_result,
     report_errors,
@@ -232,14 +231,11 @@ def command(**given: Any) -> None:
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"], target_login)
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()
-    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
-    try:
+    with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
-        follow_all([mirror.start(read_settings, log, metrics)])
+        mirror.start(read_settings, log, metrics).follow(stopping)
         rows = mirror.table.state.facts.get("rows", 0)
         moved = mirror.translate_group_offsets() if options.groups else 0
         sentence = f"{counted(rows, 'record')} copied, {moved:,} offsets of groups moved"
         print_result({"rows": rows, "offsets_moved": moved}, as_json=run_settings.as_json, sentence=sentence)
-    finally:
-        spark.stop()

@@ -24,7 +24,6 @@ from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
 from .job_command import (
     ReadSettings,
-    follow_all,
     prepare_job,
     print_result,
     report_errors,
@@ -254,14 +253,11 @@ def command(**given: Any) -> None:
     options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()
-    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
-    try:
+    with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         windows = Windows(spark, topics, options)
         log(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
-        follow_all([windows.start(read_settings, log, metrics)])
+        windows.start(read_settings, log, metrics).follow(stopping)
         finish(windows, given["report"], as_json=run_settings.as_json)
-    finally:
-        spark.stop()
 
 
 def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:

@@ -28,6 +28,30 @@ def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
     assert "2 records acked" in terminal.shown and "Traceback" not in terminal.shown
 
 
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_two_signals_at_once_are_one(bootstrap: str, topic: str, command: str) -> None:
+    """`timeout` sends two, to the command and to its group."""
+    ok("topics", "create", topic, "-b", bootstrap)
+    words = [sys.executable, "-m", "raftwerk", command, topic, "-b", bootstrap]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+        if command == "produce":
+            assert process.stdin is not None
+            process.stdin.write("one\n")
+            process.stdin.flush()
+            ok("consume", topic, "-n", "1", "-b", bootstrap)
+        else:
+            assert process.stdout is not None
+            ok("produce", topic, "-m", "one", "-b", bootstrap)
+            ok("consume", topic, "-n", "1", "-b", bootstrap)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=30)[0]
+    # The interpreter itself takes the second signal when it is just ending.
+    assert process.returncode in (130, -signal.SIGINT) and "Traceback" not in told, told
+    assert ("1 record acked" in told) == (command == "produce")
+
+
 def test_produce_tells_of_all_that_it_may_have_written(bootstrap: str, topic: str) -> None:
     ok("topics", "create", topic, "-p", "1", "-b", bootstrap)
     numbers = subprocess.Popen(["seq", "99999999"], stdout=subprocess.PIPE)

@@ -1,0 +1,65 @@
+"""Ctrl-C in a job: no pages of errors, no JVM that stays behind, and nothing half written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from raftwerk.pipeline.running_query import stop_on_signal
+from raftwerk.pipeline.topics import Topics
+
+
+def test_a_signal_asks_to_stop_and_one_that_follows_at_once_is_the_same() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_signal() as stopping:
+        assert not stopping()
+        signal.raise_signal(signal.SIGINT)
+        assert stopping()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigint_raises_where_nobody_asks_whether_to_stop() -> None:
+    with stop_on_signal() as stopping:
+        stopping.raises = True
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping()
+
+
+@pytest.mark.process
+@pytest.mark.java
+def test_a_job_that_is_interrupted_while_spark_starts_leaves_nothing(
+    bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
+    Topics(bootstrap, (topic,)).create(1, {})
+    out = tmp_path / "lake"
+    job = ["pipeline", "run", "lake", "-t", topic, "--output", str(out), "-b", bootstrap]
+    command = [sys.executable, "-m", "raftwerk", *job]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        assert told, "the JVM says something when it starts"
+        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
+        told += process.stdout.read()  # it ends with the last process that has it: the JVM
+        assert process.wait(60) == 130, told.decode()
+    assert b"Traceback" not in told and not out.exists()
+    assert _group_is_gone(process.pid)
+
+
+def _group_is_gone(group: int) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
