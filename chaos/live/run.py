@@ -151,7 +151,10 @@ class ChaosRun:
                 self._drain(finishing)
             nemesis.close()
             self._read_to_end(cluster)
-        return RunResult(check_paths([self.options.directory]), self.inflicted, self.left_out, self.errors)
+        result = check_paths([self.options.directory])
+        if self.options.bootstrap is not None:
+            self._leave(self.options.bootstrap, is_valid=bool(result.verdict.valid))
+        return RunResult(result, self.inflicted, self.left_out, self.errors)
 
     # -- the cluster
 
@@ -211,14 +214,32 @@ class ChaosRun:
         async def create() -> None:
             replicas = min(3, self.options.nodes)
             configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
-            topics = {self.topic: self.options.partitions}
-            if self.options.transactions:
-                topics |= dict.fromkeys(TransactionalTopics.of(self.topic).all, PARTITIONS)
             async with ClusterClient(cluster.bootstrap) as client:
-                for topic, partitions in topics.items():
+                for topic, partitions in self._topics().items():
                     await AdminClient(client).create_topic(NewTopic(topic, partitions, replicas, configs))
 
         asyncio.run(create())
+
+    def _topics(self) -> dict[str, int]:
+        """The topics of the run, and their numbers of partitions."""
+        others = TransactionalTopics.of(self.topic).all if self.options.transactions else ()
+        return {self.topic: self.options.partitions} | dict.fromkeys(others, PARTITIONS)
+
+    def _leave(self, bootstrap: str, *, is_valid: bool) -> None:
+        """Delete the topics from a cluster that goes on, unless they are evidence."""
+
+        async def delete() -> None:
+            async with ClusterClient(bootstrap) as client:
+                for topic in self._topics():
+                    await AdminClient(client).delete_topic(topic)
+
+        if not is_valid:
+            self.say(f"the topics {', '.join(self._topics())} stay, for a closer look")
+            return
+        try:
+            asyncio.run(delete())
+        except (ClientError, OSError) as error:
+            self._error(f"the topics {', '.join(self._topics())} could not be deleted: {error}")
 
     # -- the load
 

@@ -147,7 +147,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
     such as Apache Kafka; where that is secured, all clients log in as --command-config says. The environment and the
-    profile in use are ignored.
+    profile in use are ignored. The topics of the run are deleted at its end if nothing was wrong.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;

@@ -276,6 +276,7 @@ def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
         verdict = json.loads((where / "verdict.json").read_text())
         assert verdict["verdict"] == "VALID" and verdict["inflicted"]["kill"] >= 1
         assert not (where / "nodes").exists()
+        assert run(cli, ["topics", "list", "-d", cluster]).stdout == ""
         rows = [json.loads(line) for line in run(cli, ["status", "-d", cluster, "--json"]).output.splitlines()]
         assert [row["state"] for row in rows] == ["up"] * 3
     finally:
