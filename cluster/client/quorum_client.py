@@ -26,6 +26,8 @@ _PAUSE_S = 0.1
 SILENT_VOTER_MS = 3_000
 """A voter fetches at least twice a second; one that has not for this long is down or cut off."""
 _LOOK_AGAIN_S = 1.0
+_ROUNDING_MS = 100
+"""The time of the same fetch differs by so much at most, since the leader derives it anew from two clocks."""
 _PROBED_MS = 1_000
 """A voter that has not fetched for this long is asked whether it is there."""
 _ANSWER_S = 2.0
@@ -181,8 +183,8 @@ class QuorumClient:
         await asyncio.sleep(_LOOK_AGAIN_S)  # the leader may have held a fetch of a voter that has died since
         seen = await self.describe()
         await asyncio.sleep(_LOOK_AGAIN_S)
-        before, after = ({one.node_id: one.last_fetch_ms for one in at.voters} for at in (seen, await self.describe()))
-        return [one for one in silent if one.node_id in late or before.get(one.node_id) == after.get(one.node_id)]
+        fetching = _fetching(seen, await self.describe())
+        return [one for one in silent if one.node_id in late or one.node_id not in fetching]
 
     async def no_leader(self) -> NoLeaderError:
         """What to say where brokers know of no leader, after its known voters were asked."""
@@ -347,6 +349,12 @@ def silent_in(view: QuorumView) -> list[SilentVoter]:
         if one.node_id != view.leader_id and (silent_ms is None or silent_ms >= SILENT_VOTER_MS):
             found.append(SilentVoter(one.node_id, silent_ms))
     return found
+
+
+def _fetching(before: QuorumView, after: QuorumView) -> set[int]:
+    """The voters that have fetched from one view to the next, a second later."""
+    former = {one.node_id: one.last_fetch_ms for one in before.voters}
+    return {one.node_id for one in after.voters if one.last_fetch_ms - former.get(one.node_id, -1) > _ROUNDING_MS}
 
 
 def _now_ms(view: QuorumView) -> int:

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
+from raftwerk.cluster.client import quorum_client
 from raftwerk.cluster.client.client_errors import RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.quorum_client import QuorumClient, QuorumReplica, QuorumView, followed_view
+from raftwerk.cluster.client.quorum_client import DownVoter, QuorumClient, QuorumReplica, QuorumView, followed_view
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -80,3 +81,29 @@ def test_a_leader_that_no_majority_fetches_from_is_not_the_active_controller() -
     assert followed_view([cut_off, elected]) is elected
     former = _led(1, 4, 900, 900)
     assert followed_view([elected, former]) is elected, "a former leader that was followed a moment ago"
+
+
+class _Looking(QuorumClient):
+    """Gets these views of the quorum one after the other."""
+
+    def __init__(self, *views: QuorumView) -> None:
+        super().__init__(ClusterClient("localhost:9093"))
+        self._views = list(views)
+
+    async def describe(self) -> QuorumView:
+        return self._views.pop(0)
+
+
+def test_the_same_fetch_told_a_millisecond_later_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader derives the time of a fetch from two clocks at each answer, so it differs by a millisecond."""
+
+    async def nobody(_: Any) -> tuple[list[str], list[DownVoter]]:
+        return [], [DownVoter(one, "localhost:9093", "refuses the connection") for one in (2, 3)]
+
+    monkeypatch.setattr(quorum_client, "_LOOK_AGAIN_S", 0)
+    monkeypatch.setattr(quorum_client, "_asked", nobody)
+    first, same, fetched = _led(1, 4, 500, 500), _led(1, 4, 501, 499), _led(1, 4, 501, 0)
+    down = asyncio.run(_Looking(first, same).down_voters(first, are_all_asked=True))
+    assert [one.node_id for one in down] == [2, 3]
+    down = asyncio.run(_Looking(first, fetched).down_voters(first, are_all_asked=True))
+    assert [one.node_id for one in down] == [2]
