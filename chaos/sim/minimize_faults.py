@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .faults.fault import Fault
 from .run import Outcome, Run
-from .scenarios import Scenario
+from .scenario import Scenario
 
 
 def shrink(scenario: Scenario, seed: int) -> tuple[Sequence[Fault], Outcome]:

@@ -18,8 +18,10 @@ from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
-from .scenarios import Scenario
+from .scenario import Scenario
 from .simulated_cluster import LOG_DIR, ClusterConfig, SimulatedCluster
+from .workloads.access.access_changes import AccessChanges
+from .workloads.access.login_settings import allows_without_acl
 from .workloads.acks_one import AcksOneLoad
 from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
@@ -92,10 +94,11 @@ class Run:
             scenario.nodes,
             scenario.controllers,
             (CLIENT_HOST,),
-            {**self._recovery_points(), **scenario.properties},
+            {**self._recovery_points(), **self._without_acl(), **scenario.properties},
             extra_log_dirs=scenario.extra_log_dirs,
             is_old=RollingUpgrade.name in scenario.workloads,
             first_voters=scenario.first_voters,
+            has_logins=AccessChanges.name in scenario.workloads,
         )
         self.cluster = SimulatedCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
@@ -110,6 +113,13 @@ class Run:
             "log.flush.offset.checkpoint.min.bytes": "1",
             "log.index.interval.bytes": "200",
         }
+
+    def _without_acl(self) -> dict[str, str]:
+        """With an authorizer: what holds for resources without an access control list."""
+        if AccessChanges.name not in self.scenario.workloads:
+            return {}
+        allows = allows_without_acl(self.world.rng_for("without acl"))
+        return {"allow.everyone.if.no.acl.found": "true" if allows else "false"}
 
     def _draw(self) -> list[Fault]:
         scenario = self.scenario
@@ -265,6 +275,9 @@ class Run:
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
+            ),
+            AccessChanges.name: lambda: AccessChanges(
+                context("access"), cluster, without_acl=allows_without_acl(self.world.rng_for("without acl"))
             ),
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),

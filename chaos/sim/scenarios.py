@@ -10,11 +10,9 @@ Kafka.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
 from .faults.fault import FaultKind
+from .scenario import Scenario
+from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deleted_records import SETTINGS as TRIM_SETTINGS
@@ -45,44 +43,6 @@ _SHORT_TIMES = {
 }
 """With these settings replicas fall behind, and brokers are fenced and unfenced, several times in a run."""
 _ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """The faults, the cluster and the workloads of a run. Times are in virtual seconds."""
-
-    name: str
-    what: str
-    """What happens, for the help of `raftwerk sim`."""
-    kinds: Sequence[FaultKind]
-    targets: Sequence[str] = ("leader", "controller", "n1", "n2", "n3")
-    nodes: int = 3
-    partitions: int = 2
-    faults_s: float = 6.0
-    mean_gap_s: float = 1.0
-    mean_duration_s: float = 1.0
-    one_at_a_time: bool = False
-    topic_configs: Mapping[str, str] = field(default_factory=dict)
-    controllers: int = 0
-    shapes: Sequence[tuple[int, int]] = ()
-    """Pairs of numbers of nodes and of controllers; one pair is drawn instead of `nodes` and `controllers`."""
-    first_voters: int = 0
-    """How many controllers are voters at first, if voters are dynamic (KIP-853); 0: voters are fixed."""
-    workloads: Sequence[str] = ()
-    """Names of workloads beside the main load; see `Run`."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the nodes."""
-    fixed_targets: Mapping[FaultKind, str] = field(default_factory=dict)
-    """The target of all faults of a kind, instead of the drawn one."""
-    extra_log_dirs: Sequence[str] = ()
-    """Log directories of each node besides the first one."""
-
-    def with_drawn_shape(self, rng: random.Random) -> Scenario:
-        """This scenario with one of its shapes."""
-        if not self.shapes:
-            return self
-        nodes, controllers = rng.choice(self.shapes)
-        return replace(self, nodes=nodes, controllers=controllers)
 
 
 SCENARIOS = {
@@ -568,6 +528,16 @@ SCENARIOS = {
             mean_gap_s=0.8,
             workloads=("quotas",),
             properties=QUOTA_SETTINGS,
+        ),
+        Scenario(
+            "acls",
+            "users log in, while ACLs and quotas come and go; processes, networks and hosts fail",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_ALL),
+            targets=("leader", "controller", "controller", "n1", "n2", "n3"),
+            mean_gap_s=0.8,
+            topic_configs={"flush.messages": "1"},
+            workloads=("access",),
+            properties=LOGIN_SETTINGS,
         ),
         Scenario(
             "compaction",

@@ -15,6 +15,7 @@ from ...cluster.node.node import Node
 from ...cluster.settings.node_config import NodeConfig
 from ...controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, MetadataImage
+from ...controller.metadata.metadata_loader import MetadataLoader
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
@@ -28,6 +29,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+LOGIN_PORT = 9094
 _FIRST_CONTROLLER = 101
 _LEADERS_OF = {"leader": None, "coordinator": OFFSETS_TOPIC, "transaction-coordinator": "__transaction_state"}
 """Topics by the role of the leader of their first partition; None: any topic of the clients."""
@@ -57,6 +59,8 @@ class ClusterConfig:
     """The nodes start with old software, which knows only the first form of metadata records."""
     first_voters: int = 0
     """If not 0, voters are dynamic: this many controllers are formatted as voters, and the others join."""
+    has_logins: bool = False
+    """Whether brokers have a listener LOGIN besides; its protocol is in the settings."""
 
 
 class SimulatedCluster:
@@ -82,6 +86,7 @@ class SimulatedCluster:
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
+        self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
         self._with_new_disk: dict[int, None] = {}
         self._died_with_disk: dict[int, int] = {}
         """Brokers that died with their disk, with their broker epochs, until the controller knows it."""
@@ -99,6 +104,10 @@ class SimulatedCluster:
         """The addresses of all brokers."""
         return ",".join(f"{_host_name(node_id)}:{BROKER_PORT}" for node_id in self.brokers)
 
+    def watch_metadata(self, after_event: Callable[[int, MetadataLoader], None]) -> None:
+        """Call `after_event(node_id, loader)` after every event of a running node."""
+        self._metadata_watchers.append(after_event)
+
     def start_all(self) -> None:
         """Start every node."""
         for name in self.names:
@@ -108,6 +117,8 @@ class SimulatedCluster:
         """The server.properties of a node."""
         name = _host_name(node_id)
         broker, controller = f"PLAINTEXT://{name}:{BROKER_PORT}", f"CONTROLLER://{name}:{CONTROLLER_PORT}"
+        if self.config.has_logins:
+            broker += f",LOGIN://{name}:{LOGIN_PORT}"
         roles = {"broker": broker if node_id in self.brokers else "", "controller": controller}
         if node_id not in self.voters:
             roles["controller"] = ""
@@ -373,6 +384,10 @@ class SimulatedCluster:
             self._watch(node_id)
         self.quorum.after_event(node_id)
         self.partitions.after_event(node_id)
+        loader = self.nodes[node_id].loader if self._metadata_watchers and node_id in self._watched else None
+        if loader is not None:
+            for after_event in self._metadata_watchers:
+                after_event(node_id, loader)
 
     def _watch(self, node_id: int) -> None:
         node = self.nodes.get(node_id)

@@ -79,6 +79,7 @@ SEEDS = {
     "pipelined-producers": 10,
     "trims": 12,
     "quotas": 16,
+    "acls": 20,
     "compaction": 4,
     "single": 30,
     "five": 30,
@@ -147,7 +148,7 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     script = (
         "from raftwerk.chaos.sim.run import Run\n"
         "from raftwerk.chaos.sim.scenarios import SCENARIOS\n"
-        "for name in ('mixed', 'leader-crash', 'disk', 'clients', 'churn', 'moves', 'elections', 'shapes'):\n"
+        "for name in ('mixed', 'leader-crash', 'disk', 'clients', 'churn', 'moves', 'elections', 'shapes', 'acls'):\n"
         "    print(name, Run(SCENARIOS[name], 11).execute().digest)\n"
     )
     digests = [

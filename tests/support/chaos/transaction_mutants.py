@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.chaos.late_marker import late_marker
-from support.chaos.mutants import MUTANTS, Mutant, replacing
+from support.chaos.mutants import Mutant, replacing
 from support.isr.late_fetch import late_fetch
 
 from raftwerk.broker.coordinators.led_partitions import LedPartitions
@@ -266,6 +266,3 @@ TRANSACTION_MUTANTS = (
         interleaving=late_fetch,
     ),
 )
-
-ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS)
-"""Those of transactions behind all others."""

@@ -1,0 +1,47 @@
+"""What a scenario is made of; the scenarios are in `scenarios.py`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .faults.fault import FaultKind
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The faults, the cluster and the workloads of a run. Times are in virtual seconds."""
+
+    name: str
+    what: str
+    """What happens, for the help of `raftwerk sim`."""
+    kinds: Sequence[FaultKind]
+    targets: Sequence[str] = ("leader", "controller", "n1", "n2", "n3")
+    nodes: int = 3
+    partitions: int = 2
+    faults_s: float = 6.0
+    mean_gap_s: float = 1.0
+    mean_duration_s: float = 1.0
+    one_at_a_time: bool = False
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    controllers: int = 0
+    shapes: Sequence[tuple[int, int]] = ()
+    """Pairs of numbers of nodes and of controllers; one pair is drawn instead of `nodes` and `controllers`."""
+    first_voters: int = 0
+    """How many controllers are voters at first, if voters are dynamic (KIP-853); 0: voters are fixed."""
+    workloads: Sequence[str] = ()
+    """Names of workloads beside the main load; see `Run`."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the nodes."""
+    fixed_targets: Mapping[FaultKind, str] = field(default_factory=dict)
+    """The target of all faults of a kind, instead of the drawn one."""
+    extra_log_dirs: Sequence[str] = ()
+    """Log directories of each node besides the first one."""
+
+    def with_drawn_shape(self, rng: random.Random) -> Scenario:
+        """This scenario with one of its shapes."""
+        if not self.shapes:
+            return self
+        nodes, controllers = rng.choice(self.shapes)
+        return replace(self, nodes=nodes, controllers=controllers)
