@@ -113,6 +113,14 @@ def _forwarded(
     return ApiSpec(key, versions, checks, error, broker=Forwarded(forward), controller=handler, is_forwarded=True)
 
 
+def _about_tokens(
+    key: ApiKey, versions: tuple[int, int], checks: Rights, error: ErrorFields, handler: Handler[ControllerServices]
+) -> ApiSpec:
+    """An API that brokers forward to the controller, unless the client itself has logged in by a delegation token."""
+    broker = Forwarded(token_requests.forward_from_client)
+    return ApiSpec(key, versions, checks, error, broker=broker, controller=handler, is_forwarded=True)
+
+
 def _on_controller(
     key: ApiKey, versions: tuple[int, int], checks: Rights, handler: Handler[ControllerServices]
 ) -> ApiSpec:
@@ -202,33 +210,11 @@ API_TABLE: tuple[ApiSpec, ...] = (
     ),
     _forwarded(ApiKey.CREATE_ACLS, (1, 3), (ALTER_CLUSTER,), error_responses.create_acls, handlers.create_acls),
     _forwarded(ApiKey.DELETE_ACLS, (1, 3), (ALTER_CLUSTER,), error_responses.delete_acls, handlers.delete_acls),
-    ApiSpec(
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        (1, 3),
-        (CREATE_TOKENS,),
-        error_responses.create_token,
-        broker=Forwarded(token_requests.forward_from_client),
-        controller=handlers.create_token,
-        is_forwarded=True,
+    _about_tokens(
+        ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), (CREATE_TOKENS,), error_responses.create_token, handlers.create_token
     ),
-    ApiSpec(
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        (1, 2),
-        (),
-        error_responses.change_token,
-        broker=Forwarded(token_requests.forward_from_client),
-        controller=handlers.renew_token,
-        is_forwarded=True,
-    ),
-    ApiSpec(
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        (1, 2),
-        (),
-        error_responses.change_token,
-        broker=Forwarded(token_requests.forward_from_client),
-        controller=handlers.expire_token,
-        is_forwarded=True,
-    ),
+    _about_tokens(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), (), error_responses.change_token, handlers.renew_token),
+    _about_tokens(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), (), error_responses.change_token, handlers.expire_token),
     _on_broker(
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
         (1, 3),

@@ -12,6 +12,8 @@ from ...security.principals import USER, KafkaPrincipal, parse_principal
 from ..options import Group, bootstrap_option, duration_ms, json_option, print_json, run_client, tell_none
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ...cluster.client.admin_client import AdminClient, TokenRow
 
 _LONGEST = -1
@@ -109,16 +111,8 @@ def renew(token_id: str, period: str | None, bootstrap: str) -> None:
       raftwerk tokens renew 4LBMQmnKRBuLEpX4h7QK-w --period 12h
     """
     period_ms = _LONGEST if period is None else duration_ms(period, "--period")
-
-    async def run() -> int:
-        from ...cluster.client.admin_client import AdminClient
-        from ...cluster.client.cluster_client import ClusterClient
-
-        async with ClusterClient(bootstrap) as client:
-            admin = AdminClient(client)
-            return await admin.renew_token(await _found(admin, token_id), period_ms)
-
-    click.echo(f"Token {token_id} expires at {_time(run_client(run()))}.")
+    expires_ms = _change(bootstrap, token_id, lambda admin, token: admin.renew_token(token, period_ms))
+    click.echo(f"Token {token_id} expires at {_time(expires_ms)}.")
 
 
 @tokens.command()
@@ -134,6 +128,12 @@ def expire(token_id: str, after: str | None, bootstrap: str) -> None:
       raftwerk tokens expire 4LBMQmnKRBuLEpX4h7QK-w --after 10m
     """
     period_ms = _AT_ONCE if after is None else duration_ms(after, "--after")
+    expires_ms = _change(bootstrap, token_id, lambda admin, token: admin.expire_token(token, period_ms))
+    click.echo(f"Ended token {token_id}." if after is None else f"Token {token_id} expires at {_time(expires_ms)}.")
+
+
+def _change(bootstrap: str, token_id: str, change: Callable[[AdminClient, TokenRow], Awaitable[int]]) -> int:
+    """Change the token of this id; when it expires then, in milliseconds since the epoch."""
 
     async def run() -> int:
         from ...cluster.client.admin_client import AdminClient
@@ -141,10 +141,9 @@ def expire(token_id: str, after: str | None, bootstrap: str) -> None:
 
         async with ClusterClient(bootstrap) as client:
             admin = AdminClient(client)
-            return await admin.expire_token(await _found(admin, token_id), period_ms)
+            return await change(admin, await _found(admin, token_id))
 
-    expires_ms = run_client(run())
-    click.echo(f"Ended token {token_id}." if after is None else f"Token {token_id} expires at {_time(expires_ms)}.")
+    return run_client(run())
 
 
 async def _found(admin: AdminClient, token_id: str) -> TokenRow:

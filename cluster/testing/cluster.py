@@ -191,8 +191,8 @@ class TestCluster:
     def controller(self) -> int | None:
         """The node id of the active controller; None while there is none.
 
-        A node that is cut off from the majority is none, even while it does not know that. The answer takes a few
-        seconds at most.
+        A node that has been cut off from the majority for a second or two is none, even while it does not know that.
+        The answer takes a few seconds at most.
         """
         found: int | None = self._ask(lambda _: followed_leader(controller_endpoints(self.plan)))
         return found

@@ -201,8 +201,8 @@ class Ledger:
         reach = place.last_final if self.has_final else place.last_read
         where = f"{place} offset {row[ACK] - 1}" if row[ACK] else f"{place}, offset not told"
         before = ", though it was read before" if row[SEEN] else ""
-        passed = reach >= row[ACK] - 1 if row[ACK] else reach >= 0 and self.has_final
-        if passed:
+        is_placed = bool(row[ACK])
+        if (is_placed and reach >= row[ACK] - 1) or (not is_placed and self.has_final and reach >= 0):
             acked = f"acked at {self._seconds(row[END])} for {where}"
             said = f"{acked}, is gone{before}; others were read up to offset {reach}"
             self._about("lost", producer, number, said)

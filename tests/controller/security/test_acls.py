@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.controller.controller_harness import decided, decoded
+from support.controller.snapshots import restored_from_snapshot
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
@@ -21,7 +22,7 @@ from raftwerk.controller.metadata.metadata_records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.metadata.metadata_snapshot import difference, snapshot_records
+from raftwerk.controller.metadata.metadata_snapshot import difference
 from raftwerk.controller.result import ControllerResult, Decision
 from raftwerk.controller.security import acls
 from raftwerk.controller.security.acls import create_acls, delete_acls
@@ -280,10 +281,7 @@ def test_the_image_has_what_was_created_and_not_deleted(steps: list[AclBinding |
             model -= set(gone)
         assert sorted(image.acls.values()) == sorted(model)
         assert all(image.has_acl(one) for one in model)
-    restored = MetadataImage("c")
-    for record in snapshot_records(image):
-        restored.restore(record)
-    restored.advance(image.offset, image.epoch)
+    restored = restored_from_snapshot(image)
     assert not difference(image, restored).changed_acls
     assert all(restored.has_acl(one) for one in model)
     assert not restored.has_acl(acl("never"))

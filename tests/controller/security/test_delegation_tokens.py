@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.controller.controller_harness import Harness, decided, decoded, scenario
+from support.controller.snapshots import restored_from_snapshot
 
 from raftwerk.controller.metadata.features import update_features
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
@@ -289,10 +290,7 @@ def test_a_snapshot_restores_the_tokens(times: list[tuple[str, int]]) -> None:
             image.replay(record, image.offset + 1, MetadataDelta())
         elif token_id in image.delegation_tokens:
             image.replay(RemoveDelegationTokenRecord(token_id), image.offset + 1, MetadataDelta())
-    restored = MetadataImage("c")
-    for one in snapshot_records(image):
-        restored.restore(one)
-    restored.advance(image.offset, image.epoch)
+    restored = restored_from_snapshot(image)
     assert restored == image
     assert list(restored.delegation_tokens) == list(image.delegation_tokens)
     assert difference(MetadataImage("c"), image).changed_tokens.keys() == image.delegation_tokens.keys()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.controller.controller_harness import decided, decoded
+from support.controller.snapshots import restored_from_snapshot
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
@@ -18,7 +19,7 @@ from raftwerk.controller.metadata.metadata_records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.metadata.metadata_snapshot import difference, snapshot_records
+from raftwerk.controller.metadata.metadata_snapshot import difference
 from raftwerk.controller.security.scram_credentials import alter_scram_credentials
 from raftwerk.security.sasl.scram_credential import SCRAM_SHA_256, credential_of, salted
 from raftwerk.wire.api_keys import ApiKey
@@ -121,10 +122,7 @@ def test_a_snapshot_restores_the_credentials(changes: list[tuple[str, int, bool]
             image.replay(record, image.offset + 1, MetadataDelta())
         elif (mechanism, name) in image.scram_credentials:
             image.replay(RemoveUserScramCredentialRecord(name, mechanism), image.offset + 1, MetadataDelta())
-    restored = MetadataImage("c")
-    for one in snapshot_records(image):
-        restored.restore(one)
-    restored.advance(image.offset, image.epoch)
+    restored = restored_from_snapshot(image)
     assert restored == image
     assert list(restored.scram_credentials) == list(image.scram_credentials)
     assert difference(MetadataImage("c"), image).changed_credentials.keys() == image.scram_credentials.keys()
