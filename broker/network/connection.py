@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener_name = server.listener_name
         self.peer = "?"
         self.principal = ANONYMOUS
+        self.writable_topics: dict[str, object] = {}
         self.sasl = None if server.security is None else server.security.new_session()
         self.software = ("unknown", "unknown")
         self.on_close: list[Callable[[], None]] = []
@@ -218,6 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer is somebody; else it is disconnected."""
         try:
             self.principal = security.principal_of(transport, self.listener_name, self.peer, self.sasl)
+            self.writable_topics.clear()
         except ValueError as error:
             self.reject(str(error))
             return False

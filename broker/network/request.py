@@ -33,6 +33,8 @@ class RequestSink(Protocol):
     on_close: list[Callable[[], None]]
     principal: KafkaPrincipal
     """Who makes the requests."""
+    writable_topics: dict[str, object]
+    """Kept by `Authorization.may_write`: topics that the principal may write to, each with what that was decided by."""
     sasl: SaslSession | None
     """The state of authentication; None on listeners without SASL."""
 

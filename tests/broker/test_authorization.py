@@ -27,6 +27,7 @@ class Sink:
 
     def __init__(self, name: str) -> None:
         self.principal = KafkaPrincipal("User", name)
+        self.writable_topics: dict[str, object] = {}
 
 
 class Asked:
@@ -147,5 +148,69 @@ def test_a_denial_is_one_line_and_a_flood_of_them_is_few(caplog: pytest.LogCaptu
         for number in range(3_000):
             authorization.is_allowed(request(), READ, TOPIC, f"t{number}")
         assert len(caplog.messages) <= 1_000
+
+    run(scenario())
+
+
+def test_the_right_to_write_is_kept_with_the_connection_until_an_entry_changes() -> None:
+    async def scenario() -> None:
+        node = Node(Authorization(StandardAuthorizer()))
+        node.authorization.begin(node.image)
+        alice = request()
+        assert not node.authorization.may_write(alice, "t")
+        node.replay(record(1, "t", WRITE), record(2, "u", WRITE))
+        assert node.authorization.may_write(alice, "t") and node.authorization.may_write(alice, "u")
+        assert list(alice.sink.writable_topics) == ["t", "u"]
+        assert node.authorization.may_write(alice, "t") and not node.authorization.may_write(alice, "other")
+        assert not node.authorization.may_write(request("bob"), "t")
+        node.replay(record(3, "t", WRITE, permission=2))
+        assert not node.authorization.may_write(alice, "t") and node.authorization.may_write(alice, "u")
+        node.replay(RemoveAccessControlEntryRecord(UUID(int=3)), RemoveAccessControlEntryRecord(UUID(int=2)))
+        assert node.authorization.may_write(alice, "t") and not node.authorization.may_write(alice, "u")
+
+    run(scenario())
+
+
+def test_what_is_kept_with_a_connection_is_bounded() -> None:
+    async def scenario() -> None:
+        authorization = Authorization(StandardAuthorizer(["User:alice"]))
+        alice = request()
+        for number in range(3_000):
+            assert authorization.may_write(alice, f"t{number}") and authorization.may_write(alice, f"{number:0999}")
+        assert 0 < len(alice.sink.writable_topics) <= 1_000
+        assert max(map(len, alice.sink.writable_topics)) < 250
+
+    run(scenario())
+
+
+class Changeable(Failing):
+    """What it allows depends on more than access control lists."""
+
+    allows = True
+
+    def authorize(self, *question: object) -> Any:
+        return self.allows
+
+
+def test_an_authorizer_of_the_operator_is_asked_each_time() -> None:
+    async def scenario() -> None:
+        made: Any = Changeable()
+        authorization, alice = Authorization(made), request()
+        assert authorization.may_write(alice, "t")
+        made.allows = False
+        assert not authorization.may_write(alice, "t")
+
+    run(scenario())
+
+
+def test_each_write_that_is_allowed_is_logged_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        authorization, alice = Authorization(StandardAuthorizer(["User:alice"])), request()
+        for _ in range(2):
+            assert authorization.may_write(alice, "t")
+        caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+        for _ in range(2):
+            assert authorization.may_write(alice, "t")
+        assert len(caplog.messages) == 2 and "is Allowed operation = WRITE" in caplog.messages[0]
 
     run(scenario())

@@ -92,3 +92,26 @@ def test_an_error_closes_the_connection(caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(AuthenticationFailedError, match="closes the connection during the login"):
         principals(security, ClientLogin(new_exchange=lambda _: PlainClient("alice", "wonder")))
     assert "house makes no principal of User:alice: KeyError: 'alice'" in caplog.text
+
+
+def test_who_becomes_somebody_else_keeps_no_right_to_write() -> None:
+    made = iter(["User:alice", "User:bob"])
+    mechanisms = {PLAIN: lambda: PlainServer(lambda user, password: True)}
+    builder = checked_builder("house", lambda context: next(made))
+    security = ListenerSecurity(mechanisms=mechanisms, build_principal=builder)
+
+    async def run() -> None:
+        server = Server(ServerConfig("CLIENTS", "127.0.0.1", 0, security=security), Harness().server.dispatcher)
+        await server.start()
+        try:
+            login = ClientLogin(new_exchange=lambda _: PlainClient("alice", "wonder"))
+            client = await connect("127.0.0.1", server.port, login=login)
+            await client.api_versions()
+            (connection,) = server.connections
+            connection.writable_topics["orders"] = object()
+            connection.on_authenticated(0)
+            assert (str(connection.principal), connection.writable_topics) == ("User:bob", {})
+        finally:
+            await server.stop()
+
+    asyncio.run(run())

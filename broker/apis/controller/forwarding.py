@@ -54,6 +54,7 @@ class EnvelopeSink:
         self.opened_at = outer.opened_at
         self.on_close = outer.on_close
         self.principal = principal
+        self.writable_topics: dict[str, object] = {}
         self.sasl: SaslSession | None = None
         self.memory = outer.memory
         self.runner = outer.runner

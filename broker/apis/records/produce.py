@@ -41,7 +41,6 @@ FIRST_VERSION_WITH_ZSTD = 7
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi10xB")
 _CODEC_MASK = 0x07
 _ZSTD = 4
-_WRITE, _TOPIC = AclOperation.WRITE, ResourceType.TOPIC
 _new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 _NOT_ANSWERED = ProducePartitionResponse(-1)
 """Stands in the place of a response that is still to come."""
@@ -138,7 +137,7 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
     image = pending.services.metadata.image
     by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
     authorization = pending.services.authorization
-    is_allowed = authorization.is_allowed if authorization.is_on else None
+    may_write = authorization.may_write if authorization.is_on else None
     version, transactional_id = pending.request.api_version, message.transactional_id
     entries: list[tuple[TopicPartition, memoryview | None]] = []
     for name, topic_id, partitions in message.topics:
@@ -149,11 +148,11 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
         rows: list[ProducePartitionResponse] = []
         asked = topic.name if topic is not None else name
         # Of an unknown topic id nobody is told but that it is unknown.
-        if is_allowed is not None and asked is not None and not is_allowed(pending.request, _WRITE, _TOPIC, asked):
+        if may_write is not None and asked is not None and not may_write(pending.request, asked):
             pending.lacks_transactional_id |= transactional_id is None and any(
                 _is_transactional(records) for _, records in partitions
             )
-            code = DENIED[_TOPIC]
+            code = DENIED[ResourceType.TOPIC]
             rows += [ProducePartitionResponse(partition, code) for partition, _ in partitions]
             pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
             continue
