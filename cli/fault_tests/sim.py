@@ -13,9 +13,18 @@ from ..options import Command, json_option
 
 
 @click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
-@click.option("--seeds", type=click.IntRange(1), metavar="N", help=f"How many seeds; default: {DEFAULT_SEEDS}.")
 @click.option(
-    "--seed", "first_seed", type=click.IntRange(0), metavar="S", help="The first seed; without --seeds the only one."
+    "--seeds",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"How many seeds, each with the next scenario; default: {DEFAULT_SEEDS}.",
+)
+@click.option(
+    "--seed",
+    "first_seed",
+    type=click.IntRange(0),
+    metavar="S",
+    help="Run this seed with every scenario; with --seeds the N seeds from it on.",
 )
 @click.option(
     "--scenario",
@@ -26,7 +35,12 @@ from ..options import Command, json_option
     help="A scenario from the list below, repeatable; default: all scenarios in turn.",
 )
 @click.option(
-    "--resume", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="The seed at which to begin."
+    "--resume",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Go on at this seed, as the last line of a run says; not with --seed.",
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Begin no run after so long.")
 @json_option
@@ -48,8 +62,13 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
     Examples:
       raftwerk sim --seeds 1000
       raftwerk sim --scenario network --seed 7             one run again
+      raftwerk sim --seed 7 --seeds 3                      every scenario with the seeds 7, 8 and 9
       raftwerk sim --scenario network --seed 7 --shrink    with as few faults as still fail
 
     Exit code 0 when every seed held, 1 when one failed, 130 after Ctrl-C, which prints the totals of what has run.
     """
+    if options["first_seed"] is not None and options["resume"]:
+        raise click.UsageError(
+            "--resume goes on with seeds that take the scenarios in turn, and --seed begins: give one"
+        )
     ctx.exit(run_seeds(SeedOptions(**options)))

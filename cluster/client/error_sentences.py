@@ -47,7 +47,7 @@ _SENTENCES = {
         "the metadata that is committed with an offset is too long",
         "shorten it, or raise the brokers' offset.metadata.max.bytes",
     ),
-    ErrorCode.NETWORK_EXCEPTION: ("the connection was lost before the response", _AGAIN),
+    ErrorCode.NETWORK_EXCEPTION: ("the connection was lost before the response", _DOCTOR),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("the coordinator is still loading its state", _AGAIN),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ("the group has no coordinator now", _DOCTOR),
     ErrorCode.NOT_COORDINATOR: ("the group has just moved to another coordinator", _AGAIN),

@@ -7,6 +7,7 @@ a key go to one partition in each call of `send`, and to the next one in the nex
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
 from .admin_client import TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
+from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView, no_answer_reason
+from .error_sentences import meaning_of
 
 _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
@@ -34,6 +36,7 @@ _WAITS_FOR_REPLICAS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
+_logger = logging.getLogger("raftwerk.cluster.client")
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -78,6 +81,7 @@ class Producer:
         self._producer: tuple[int, int] = (-1, -1)
         self._sequences: dict[int, int] = {}
         self._round = 0
+        self._has_told = False
         self._clock = SystemClock()
 
     async def start(self) -> None:
@@ -176,7 +180,7 @@ class Producer:
 
     async def _send_batch(self, batch: _Batch) -> Acked:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
+        began_at = loop.time()
         what = _described(self.topic, batch.partition, batch.records)
         while True:
             code, offset, message = await self._try_batch(batch)
@@ -184,7 +188,12 @@ class Producer:
                 return Acked(batch.partition, offset, len(batch.records))
             if not is_retriable(code):
                 raise RefusedError(code, what, message)
-            if loop.time() > deadline:
+            passed_s = loop.time() - began_at
+            if passed_s > NOTICE_AFTER_S and not self._has_told:
+                self._has_told = True
+                reason, place = message or meaning_of(code), f"{self.topic}-{batch.partition}"
+                _logger.warning("%s: %s; trying for up to %g s", place, reason, self.timeout_s)
+            if passed_s > self.timeout_s:
                 leader = self._topic().partitions[batch.partition].leader
                 by = f" by {self.client.broker_text(leader)}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
                 late = f"{what} not acked after {self.timeout_s:g} s{by}"

@@ -113,3 +113,17 @@ def test_what_no_request_can_hold_is_not_sent(monkeypatch: pytest.MonkeyPatch) -
     taken, _, error = send(b"a" * 100)
     assert error is not None and "socket.request.max.bytes" in str(error)
     assert taken == {0: [], 1: []}
+
+
+def test_what_a_send_waits_for_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("raftwerk.cluster.client.producer.NOTICE_AFTER_S", 0.01)
+
+    async def run() -> None:
+        producer = Producer(_NoListener(), "t", timeout_s=0.3)
+        await producer.start()
+        await producer.send([(bytes([number]), b"hello") for number in range(20)])
+
+    with pytest.raises(RefusedError):
+        asyncio.run(run())
+    (said,) = caplog.messages
+    assert re.fullmatch(r"t-\d: broker 1 refuses the connection; trying for up to 0\.3 s", said), said
