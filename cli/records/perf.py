@@ -95,6 +95,8 @@ def produce(
 ) -> None:
     """Send prepared batches to TOPIC, which is created if it does not exist. Without a limit, until Ctrl-C.
 
+    With a limit it ends with exit code 1 when records have had no ack for 30 s. Without one it goes on.
+
     \b
     Examples:
       raftwerk perf produce load --seconds 10
@@ -175,7 +177,7 @@ def _run(
     try:
         run_client(run(), on_interrupt=lambda: _print(result, as_json))
     except click.ClickException:
-        if result.records:
+        if result.records or result.unacked:
             _print(result, as_json)
         raise
     _print(result, as_json)

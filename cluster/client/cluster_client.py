@@ -53,6 +53,8 @@ PROBE_TIMEOUT_S = 1.0
 NOTICE_AFTER_S = 2.0
 """After this time without an answer it is said what is waited for."""
 _ALIVE_TIMEOUT_S = 2.0
+_BROKERS_SHARE = 0.8
+"""How much of the time for a request a leader waits for replicas, so that it says so before the time is over."""
 _REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
 TIMES_OUT = "does not answer in time"
 """Why a node gives no answer that accepts connections: it is paused, hangs, or is overloaded."""
@@ -271,6 +273,8 @@ class ClusterClient:
             return
 
         def tell() -> None:
+            if self._has_told:
+                return  # of another request that waits at the same time
             self._has_told = True
             text = "%s has not answered for %g s; waiting for up to %g s"
             _logger.warning(text, peer, NOTICE_AFTER_S, self.timeout_s)
@@ -297,6 +301,10 @@ class ClusterClient:
         with self._notice(self.broker_text(node_id)):
             connection = await self.connection(node_id)
             return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+    def replicas_timeout_ms(self, limit_s: float) -> int:
+        """How long a leader may wait for acks of replicas before it answers, at most this limit."""
+        return int(min(limit_s, self.timeout_s * _BROKERS_SHARE) * 1000)
 
     async def gather(self, brokers: Iterable[int], ask: Callable[[int], Awaitable[list[T]]], what: str) -> Gathered[T]:
         """What `ask` gets from each of the brokers; a sentence says that `what` of those without an answer is missing.

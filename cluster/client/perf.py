@@ -22,7 +22,7 @@ from ..command_line.plural import counted
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .error_sentences import SENTENCES
 from .producer import Producer
@@ -32,6 +32,7 @@ _RETRY_PAUSE_S = 0.05
 _BATCH_BYTES = 64 * 1024
 _STAMP_EVERY_MS = 200
 _LONG_WAIT_S = 1.0
+_NO_ANSWER_YET = "no answer yet"
 
 
 @dataclass(slots=True)
@@ -44,6 +45,18 @@ class PerfResult:
     retries: int = 0
     longest_gap_s: float = 0.0
     latency: Latency = field(default_factory=Latency)
+    longest_latency_s: float = 0.0
+    unacked: int = 0
+    """Records that were sent and had no ack when the run ended. They may be written all the same."""
+
+    def observe(self, latency_s: float) -> None:
+        """Count the latency of one request or record."""
+        self.latency.observe(latency_s)
+        self.longest_latency_s = max(self.longest_latency_s, latency_s)
+
+    def _quantiles_s(self) -> list[tuple[float, float]]:
+        """Pairs of quantile and seconds; none is longer than the longest that was observed, as buckets are."""
+        return [(quantile, min(s, self.longest_latency_s)) for quantile, s in self.latency.quantiles_s(1.0)]
 
     def to_json(self) -> dict[str, float]:
         """The figures as plain values: records, MB, seconds, rates, latencies in milliseconds."""
@@ -54,10 +67,12 @@ class PerfResult:
             "records_per_s": round(self.records / seconds),
             "mb_per_s": round(self.size_bytes / seconds / 1e6, 2),
         }
-        for quantile, duration_s in self.latency.quantiles_s(1.0):
+        for quantile, duration_s in self._quantiles_s():
             found[f"latency_p{quantile * 100:g}_ms"] = round(duration_s * 1000, 3)
         if self.latency.count:
             found |= {"longest_gap_ms": round(self.longest_gap_s * 1000, 1), "retries": self.retries}
+        if self.unacked:
+            found["unacked_records"] = self.unacked
         return found
 
     def __str__(self) -> str:
@@ -65,12 +80,13 @@ class PerfResult:
         seconds = self.seconds or 1e-9
         rates = f"{self.records / seconds:,.0f} records/s, {self.size_bytes / seconds / 1e6:,.2f} MB/s"
         text = f"{self.records:,} records in {self.seconds:,.2f} s: {rates}"
+        unacked = f"{counted(self.unacked, 'record')} without ack" if self.unacked else ""
         if not self.latency.count:
-            return text
-        latencies = (f"p{quantile * 100:g} {s * 1000:,.1f} ms" for quantile, s in self.latency.quantiles_s(1.0))
+            return "; ".join(filter(None, (text, unacked)))
+        latencies = (f"p{quantile * 100:g} {s * 1000:,.1f} ms" for quantile, s in self._quantiles_s())
         gap = f"longest gap {self.longest_gap_s * 1000:,.0f} ms" if self.longest_gap_s else ""
         retries = f"{self.retries:,} retries" if self.retries else ""
-        return "; ".join(part for part in (text, f"latency {' '.join(latencies)}", gap, retries) if part)
+        return "; ".join(part for part in (text, f"latency {' '.join(latencies)}", gap, retries, unacked) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,7 @@ class PerfProgress:
         if self.waiting_s < _LONG_WAIT_S:
             return text
         waiting = f"{counted(self.waiting_records, 'record')} without ack, the oldest for {self.waiting_s:,.1f} s"
-        return f"{text}; {waiting}: {self.reason or 'no answer yet'}"
+        return f"{text}; {waiting}: {self.reason or _NO_ANSWER_YET}"
 
     @property
     def _rate(self) -> float:
@@ -110,7 +126,10 @@ class PerfProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProduceLoad:
-    """What to send. 0 means no limit for `records`, `seconds` and `throughput` (records/s over all partitions)."""
+    """What to send. 0 means no limit for `records`, `seconds` and `throughput` (records/s over all partitions).
+
+    A load with a limit ends when records had no ack for `delivery_timeout_s`, with `seconds` not before these.
+    """
 
     topic: str
     records: int = 0
@@ -121,6 +140,7 @@ class ProduceLoad:
     acks: int = -1
     in_flight: int = 5
     compression: Compression = Compression.NONE
+    delivery_timeout_s: float = 30.0
 
     @property
     def batch_size(self) -> int:
@@ -169,7 +189,10 @@ class _Waiting:
 
 
 class ProducePerf:
-    """Keeps `in_flight` requests for each partition under way; each is sent again until it is acked."""
+    """Keeps `in_flight` requests for each partition under way; each is sent again until it is acked.
+
+    A load without a limit goes on through an outage of any length.
+    """
 
     def __init__(self, client: ClusterClient, load: ProduceLoad, result: PerfResult) -> None:
         self.result = result
@@ -183,7 +206,11 @@ class ProducePerf:
         self._reported = (0.0, 0)
 
     async def run(self) -> None:
-        """Send until the limit. Raises `ClientError` when the cluster refuses with an error that is not retriable."""
+        """Send until the limit.
+
+        Raises `ClientError` when the cluster refuses with an error that is not retriable, and when records stay
+        without acks for longer than the load allows.
+        """
         load, loop = self._load, asyncio.get_running_loop()
         self._view = (await self._client.metadata([load.topic])).topic(load.topic)
         batch = _Batch(load)
@@ -198,6 +225,7 @@ class ProducePerf:
             await asyncio.gather(*workers)
         finally:
             self._note_time()
+            self.result.unacked = self._unacked
             for worker in workers:
                 worker.cancel()
 
@@ -206,10 +234,13 @@ class ProducePerf:
         now = self._note_time()
         (before, records_before), records = self._reported, self.result.records
         self._reported = (now, records)
-        waiting = sum(one.records for one in self._waiting)
         oldest = next(iter(self._waiting), _Waiting(0, now))
-        counts = (now - before, records - records_before, waiting)
+        counts = (now - before, records - records_before, self._unacked)
         return PerfProgress(self.result, *counts, now - oldest.sent_at, oldest.reason)
+
+    @property
+    def _unacked(self) -> int:
+        return sum(one.records for one in self._waiting)
 
     def _note_time(self) -> float:
         """Count the time without acks up to now, which it returns."""
@@ -224,16 +255,22 @@ class ProducePerf:
         while not self._is_over():
             size = min(load.batch_size, load.records - self._taken) if load.records else load.batch_size
             due = self._begun + self._taken / load.throughput if load.throughput else 0.0
+            if load.seconds and due >= self._begun + load.seconds:
+                return
             self._taken += size
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
             waiting = _Waiting(size, loop.time())
             self._waiting[waiting] = None
-            await self._send(partition, batch.data(size), waiting)
+            try:
+                async with asyncio.timeout_at(self._deadline(waiting.sent_at)):
+                    await self._send(partition, batch.data(size), waiting)
+            except TimeoutError:
+                raise self._late() from None
             del self._waiting[waiting]
             now = loop.time()
             result = self.result
-            result.latency.observe(now - waiting.sent_at)
+            result.observe(now - waiting.sent_at)
             result.records += size
             result.size_bytes += size * load.record_size
             result.seconds = now - self._begun
@@ -245,35 +282,51 @@ class ProducePerf:
         passed = asyncio.get_running_loop().time() - self._begun
         return bool((load.records and self._taken >= load.records) or (load.seconds and passed >= load.seconds))
 
+    def _deadline(self, sent_at: float) -> float | None:
+        """Until when records that were sent first at this time wait for their ack; None: as long as the load runs."""
+        load = self._load
+        if not load.records and not load.seconds:
+            return None
+        over_at = 0.0 if load.records else self._begun + load.seconds
+        return max(over_at, sent_at + load.delivery_timeout_s)
+
+    def _late(self) -> ClientError:
+        oldest = next(iter(self._waiting))
+        waited_s = asyncio.get_running_loop().time() - oldest.sent_at
+        what = f"{counted(self._unacked, 'record')} without ack, the oldest for {waited_s:,.1f} s"
+        reason = next((one.reason for one in self._waiting if one.reason), _NO_ANSWER_YET)
+        return ClientError(f"{what}: {reason}; they may be written all the same; raftwerk doctor shows what is wrong")
+
     async def _send(self, partition: int, data: bytes, waiting: _Waiting) -> None:
         load = self._load
         row = {"index": partition, "records": data}
         fields = {
             "transactional_id": None,
             "acks": load.acks,
-            "timeout": 30_000,
+            "timeout": self._client.replicas_timeout_ms(load.delivery_timeout_s),
             "topic_data": [{"name": load.topic, "partition_data": [row]}],
         }
         while True:
-            code = await self._try(partition, fields)
+            code, message = await self._try(partition, fields)
             if code == ErrorCode.NONE:
                 return
             if not is_retriable(code):
-                raise RefusedError(code, f"{load.topic}-{partition}")
+                raise RefusedError(code, f"{load.topic}-{partition}", message)
             self.result.retries += 1
-            waiting.reason = f"{load.topic}-{partition}: {SENTENCES[code][0]}"
+            waiting.reason = f"{load.topic}-{partition}: {message or SENTENCES[code][0]}"
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._refresh()
 
-    async def _try(self, partition: int, fields: Mapping[str, object]) -> int:
+    async def _try(self, partition: int, fields: Mapping[str, object]) -> tuple[int, str | None]:
         leader = self._view.partitions[partition].leader if self._view is not None else -1
         if leader < 0:
-            return ErrorCode.LEADER_NOT_AVAILABLE
+            return ErrorCode.LEADER_NOT_AVAILABLE, None
         try:
             answer = await self._client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
-        except NO_ANSWER:
-            return ErrorCode.NETWORK_EXCEPTION
-        return int(answer.responses[0].partition_responses[0].error_code)
+        except NO_ANSWER as error:
+            return ErrorCode.NETWORK_EXCEPTION, f"{self._client.broker_text(leader)} {no_answer_reason(error)}"
+        row = answer.responses[0].partition_responses[0]
+        return row.error_code, row.error_message
 
     async def _refresh(self) -> None:
         try:
@@ -353,7 +406,7 @@ async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count:
                     arrived_at, _ = await asyncio.gather(arriving, producer.send([(None, value)]))
                 finally:
                     arriving.cancel()
-                result.latency.observe(arrived_at - sent_at)
+                result.observe(arrived_at - sent_at)
                 result.records += 1
                 result.size_bytes += record_size
                 result.seconds = loop.time() - began

@@ -27,8 +27,6 @@ _RETRY_PAUSE_S = 0.05
 BATCH_BYTES = 256 * 1024
 _REQUEST_BYTES = 100 * 1024 * 1024
 """The default of the brokers' socket.request.max.bytes. They close the connection on larger requests."""
-_BROKERS_SHARE = 0.8
-"""How much of the time for a request the leader waits for replicas, so that it says so before the time is over."""
 _SHOWN_BYTES = 40
 _WAITS_FOR_REPLICAS = (
     ErrorCode.REQUEST_TIMED_OUT,
@@ -231,7 +229,7 @@ class Producer:
         fields = {
             "transactional_id": None,
             "acks": self.acks,
-            "timeout": int(min(self.timeout_s, self.client.timeout_s * _BROKERS_SHARE) * 1000),
+            "timeout": self.client.replicas_timeout_ms(self.timeout_s),
             "topic_data": [{"name": self.topic, "partition_data": [{"index": batch.partition, "records": batch.data}]}],
         }
         if leader < 0:

@@ -71,6 +71,21 @@ def test_what_is_waited_for_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert caplog.messages == [f"{silent} has not answered for 0.1 s; waiting for up to 0.5 s"]
 
 
+def test_what_many_requests_wait_for_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_client, "NOTICE_AFTER_S", 0.1)
+
+    async def run(silent: str) -> None:
+        async with ClusterClient(silent, timeout_s=0.5) as client:
+            found = await asyncio.gather(*(client.metadata() for _ in range(5)), return_exceptions=True)
+        assert {type(one) for one in found} == {UnreachableError}
+
+    with silent_peer() as silent, caplog.at_level(logging.WARNING):
+        asyncio.run(run(silent))
+    assert caplog.messages == [f"{silent} has not answered for 0.1 s; waiting for up to 0.5 s"]
+
+
 def test_a_controllers_listener_is_named(cluster: TestCluster) -> None:
     at = cluster.plan.nodes[0].controller_address
     with pytest.raises(UnreachableError, match=f"{at} is the listener of a controller: name that of a broker"):
