@@ -194,7 +194,7 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
                 "broker": broker.node_id,
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
-                "state": "up" if broker.why_down is None else "down",
+                "state": broker.state,
                 "why_down": broker.why_down,
                 "leads": sum(one.leader == broker.node_id for one in partitions),
                 "replicas": sum(broker.node_id in one.replicas for one in partitions),

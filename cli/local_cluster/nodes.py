@@ -127,20 +127,19 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
 
     view, leader, states, silent = run_client(_cluster_of(bootstrap))
     controller = leader.node_id if leader is not None and leader.is_confirmed else None
-    down = {one.node_id: one.why_down for one in states if one.why_down is not None}
-    live = {one.node_id for one in states if one.why_down is None}
+    known = {one.node_id: one for one in states}
     partitions = [one for topic in view.topics for one in topic.partitions]
     addresses = {one.node_id: f"{one.host}:{one.port}" for one in states}
     width = max([7, *map(len, addresses.values())])
     if not as_json:
         click.echo(f"{'node':>4}  {'address':{width}}  {'leads':>5}  {'in sync':>9}  state")
     for node_id in sorted({*addresses, *(replica for one in partitions for replica in one.replicas)}):
-        state = "up" if node_id in live else "down"
+        state = known[node_id].state if node_id in known else "down"
         row = {
             "node": node_id,
             "address": addresses.get(node_id),
             "state": state,
-            "why_down": down.get(node_id),
+            "why_down": known[node_id].why_down if node_id in known else None,
             "controller": node_id == controller,
             **_counts(node_id, view),
         }
@@ -148,6 +147,8 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
             print_json(row)
             continue
         told = click.style("active controller", fg="green") if row["controller"] else state
+        if row["controller"] and state != "up":
+            told = f"{told}, {state}"
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(f"{node_id:>4}  {row['address'] or '-':{width}}  {row['leads']:>5}  {in_sync:>9}  {told}")
     for one in silent:
@@ -160,8 +161,8 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
         click.echo(cluster_line(bootstrap, view.cluster_id))
         if controller is None:
             click.echo(folded(f"{_no_controller(leader)}."))
-    is_in_sync = _show_partitions(view, as_json) and all(one in live for p in partitions for one in p.replicas)
-    return is_in_sync and controller is not None and not silent
+    is_in_sync = _show_partitions(view, as_json) and all(one in known for p in partitions for one in p.replicas)
+    return is_in_sync and controller is not None and not silent and all(one.state == "up" for one in states)
 
 
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
@@ -469,7 +470,7 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
             if leader_id is None:
                 return view, None
             found = await quorum.describe()
-            return view, _Leader(found.leader_id, found.has_majority(await quorum.down_voters(found)))
+        return view, _Leader(found.leader_id, found.has_majority(await quorum.down_voters(found)))
     except (ClientError, OSError):
         return view, None
 

@@ -15,7 +15,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
+from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
 from .error_sentences import error_sentence
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
@@ -62,13 +62,28 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """A registered broker. `why_down` is None if it answers and is not fenced, else a reason that follows its name."""
+    """A registered broker. `why_silent` is why it does not answer; None if it does, or was not asked."""
 
     node_id: int
     host: str
     port: int
     rack: str | None
-    why_down: str | None
+    is_fenced: bool
+    why_silent: str | None = None
+
+    @property
+    def state(self) -> str:
+        """`up`, `fenced` if it answers and may not lead, or `down`."""
+        if self.why_silent is not None:
+            return "down"
+        return "fenced" if self.is_fenced else "up"
+
+    @property
+    def why_down(self) -> str | None:
+        """What keeps it from serving, in words that follow its name; None if nothing does."""
+        if self.is_fenced:
+            return "is fenced" if self.why_silent is None else f"is fenced and {self.why_silent}"
+        return self.why_silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +241,19 @@ class AdminClient:
 
     async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> Gathered[LogDir]:
         """The log directories of these brokers, or of all that are registered."""
-        live = [one.node_id for one in (await self._client.metadata(())).brokers]
-        fenced = [] if brokers else [one for one in await self.registered_brokers() if one.node_id not in live]
-        what = "its log directories"
-        found = await self._client.gather(brokers or live, self._log_dirs_of, what)
-        away = [f"broker {one.node_id} ({one.host}:{one.port}) {one.why_down}: {what} are missing" for one in fenced]
-        return Gathered(found.rows, found.missing + away)
+        return await self._client.gather(await self.find(brokers), self._log_dirs_of, "its log directories")
+
+    async def find(self, brokers: Sequence[int] = ()) -> list[int]:
+        """These brokers, or all that are registered, so that each can be asked.
+
+        Metadata leaves the fenced ones out, and of those some answer, such as one whose disk is full.
+        """
+        live = {one.node_id for one in (await self._client.metadata(())).brokers}
+        if brokers and live.issuperset(brokers):
+            return list(brokers)
+        fenced = [one for one in await self.registered_brokers() if one.node_id not in live]
+        self._client.add_brokers([BrokerView(one.node_id, one.host, one.port, one.rack) for one in fenced])
+        return list(brokers) or sorted(live.union(one.node_id for one in fenced))
 
     async def _log_dirs_of(self, broker: int) -> list[LogDir]:
         answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
@@ -294,17 +316,14 @@ class AdminClient:
         """
         found = await self.registered_brokers()
         reasons = await asyncio.gather(*(silence_of(one.host, one.port) for one in found))
-        return [
-            replace(one, why_down=_why_down(one.why_down is not None, reason))
-            for one, reason in zip(found, reasons, strict=True)
-        ]
+        return [replace(one, why_silent=reason) for one, reason in zip(found, reasons, strict=True)]
 
     async def registered_brokers(self) -> list[BrokerState]:
         """All registered brokers, in the order of their ids, as the cluster knows them; none is asked."""
         fields = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
         answer = await self._client.request(ApiKey.DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, fields)
         return [
-            BrokerState(one.broker_id, one.host, one.port, one.rack, _why_down(one.is_fenced, None))
+            BrokerState(one.broker_id, one.host, one.port, one.rack, one.is_fenced)
             for one in sorted(answer.brokers, key=lambda one: one.broker_id)
         ]
 
@@ -328,7 +347,7 @@ class AdminClient:
         """Ask the broker to which the resource belongs, or any broker if it belongs to none."""
         if resource_type not in (BROKER, BROKER_LOGGER) or not name:
             return await self._client.request(key, version, fields)
-        await self._client.metadata(())
+        await self.find([int(name)])
         try:
             return await self._client.request_node(int(name), key, version, fields)
         except NO_ANSWER as error:
@@ -563,9 +582,3 @@ def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:
         "operation": wanted.operation,
         "permission_type": wanted.permission_type,
     }
-
-
-def _why_down(is_fenced: bool, why_silent: str | None) -> str | None:
-    if is_fenced:
-        return "is fenced" if why_silent is None else f"is fenced and {why_silent}"
-    return why_silent

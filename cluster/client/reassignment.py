@@ -55,13 +55,13 @@ class OngoingMove:
 
 async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
     """Tell the brokers in which directories to keep replicas, including those that they do not have yet."""
-    await client.metadata(())
     wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
     for move in moves:
         for broker, path in zip(move.replicas or (), move.log_dirs):
             if path != ANY_DIR:
                 topics = wanted.setdefault(broker, {}).setdefault(path, {})
                 topics.setdefault(move.topic, []).append(move.partition)
+    await AdminClient(client).find(list(wanted))
     for broker, dirs in wanted.items():
         rows = [
             {"path": path, "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()]}

@@ -11,11 +11,11 @@ import pytest
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
-from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.admin_client import BROKER, AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.producer import Producer
-from raftwerk.cluster.doctor.disk_checks import examine_disks
+from raftwerk.cluster.doctor.disk_checks import RESERVE, examine_disks
 from raftwerk.cluster.doctor.findings import FAILURE, OK
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
 from raftwerk.wire.api_keys import ApiKey
@@ -99,6 +99,14 @@ def test_other_brokers_lead_when_one_disk_is_full(cluster: tuple[SimulatedCluste
             await asyncio.sleep(5.0)
             assert await isr_of(client) == others
             brokers = await AdminClient(client).registered_brokers()
+            assert [one.node_id for one in brokers if one.is_fenced] == [leader]
+            for wanted in ((), (leader,)):
+                shown = (await AdminClient(client).describe_log_dirs(wanted)).whole()
+                assert {one.broker: one.usable_bytes for one in shown}[leader] <= 8 * MB
+            settings = await AdminClient(client).describe_configs(BROKER, str(leader), everything=True)
+            assert RESERVE in [one.name for one in settings]
+            states = await AdminClient(client).broker_states()
+            assert {one.node_id: one.state for one in states} == dict.fromkeys(others, "up") | {leader: "fenced"}
             addresses = {one.node_id: (one.host, one.port) for one in brokers}
             (found,) = await examine_disks(client, addresses)
             assert found.level == FAILURE and found.what.startswith(f"broker {leader}, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import time
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from support.e2e.command import raftwerk
 
 from raftwerk.cluster.client import cluster_client
 from raftwerk.cluster.client.client_errors import UnreachableError
@@ -47,6 +49,22 @@ def test_a_silent_bootstrap_server_costs_a_second(cluster: TestCluster) -> None:
         view = asyncio.run(ask(f"{silent},{cluster.bootstrap_servers}"))
         assert time.monotonic() - began < 5
     assert [one.node_id for one in view.brokers] == [1]
+
+
+def test_a_silent_bootstrap_server_is_probed_for_one_request_and_not_for_each(cluster: TestCluster) -> None:
+    async def ask_thrice(bootstrap: str) -> None:
+        async with ClusterClient(bootstrap) as client:
+            for _ in range(3):
+                await client.metadata()
+
+    with socket.socket() as paused:
+        paused.bind(("127.0.0.1", 0))
+        paused.listen()
+        asyncio.run(ask_thrice(f"127.0.0.1:{paused.getsockname()[1]},{cluster.bootstrap_servers}"))
+        paused.setblocking(False)
+        paused.accept()
+        with pytest.raises(BlockingIOError):
+            paused.accept()
 
 
 def test_a_slow_broker_still_answers_when_no_other_does(
@@ -103,3 +121,20 @@ def test_a_web_server_is_recognised_long_before_the_time_out() -> None:
         assert time.monotonic() - began < 20
         server.shutdown()
         thread.join()
+
+
+def test_status_finds_the_active_controller_while_the_first_broker_is_paused() -> None:
+    with TestCluster.start(3) as cluster:
+        cluster.pause(1)
+        deadline = time.monotonic() + 30
+        while (leader := cluster.controller()) not in (2, 3):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for where in (("-d", cluster.plan.directory), ("-b", cluster.bootstrap_servers)):
+            shown = raftwerk("status", "--json", *where)
+            rows = [json.loads(line) for line in shown.stdout.splitlines()]
+            assert [row["node"] for row in rows if row.get("controller")] == [leader], shown
+            shown = raftwerk("status", *where)
+            assert shown.returncode == 1 and "active controller" in shown.stdout, shown
+            assert "no leader" not in shown.stdout.replace("without a leader", "")
+        cluster.resume(1)
