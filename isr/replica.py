@@ -22,6 +22,7 @@ from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
+from ..runtime.sometimes import sometimes
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import AbortedTransaction, FetchPartition, FetchPartitionResponse
 from ..wire.records import end_of_batches
@@ -128,6 +129,7 @@ class Replica:
         """
         for epoch, start_offset in self.log.epoch_cache.entries:
             if epoch > registration.leader_epoch:
+                sometimes(True, "a new leader cut a damaged leader epoch off its log")
                 _logger.error(
                     "%s is cut at offset %d: epoch %d there, the leader's is %d",
                     *(self.log.directory, start_offset, epoch, registration.leader_epoch),
@@ -169,6 +171,7 @@ class Replica:
             leader = self.partition.require_leader()
         try:
             if acks == ACKS_ALL and leader.is_under_min_isr:
+                sometimes(True, "a produce request met an ISR below min.insync.replicas")
                 raise ProtocolError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
@@ -195,6 +198,7 @@ class Replica:
         )
         if not info.duplicate:
             self._count_uncommitted(info)
+        sometimes(info.duplicate, "a producer sent a batch again that was there")
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)
         return info
 

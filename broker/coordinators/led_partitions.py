@@ -17,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, required
 from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
 from ...isr.replica_manager import ReplicaManager
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .coordinator_loader import CoordinatorLoader, Shard
@@ -112,6 +113,8 @@ class LedPartitions(Generic[S]):
             registration = partitions.get(partition)
             led = registration is not None and registration.leader == self._node_id
             if registration is None or not led or registration.leader_epoch != self.shards[partition].leader_epoch:
+                sometimes(led, "a coordinator resigned and loaded its partition again in the next leader epoch")
+                sometimes(self.shards[partition].is_loading, "a coordinator resigned while it was loading")
                 self._resign(partition)
         for partition, registration in sorted(partitions.items()):
             if registration.leader == self._node_id and partition not in self.shards:
@@ -139,6 +142,7 @@ class LedPartitions(Generic[S]):
             self._wait_until_committed(shard)
             return
         is_being_mended = self.loaders[shard.partition].is_being_mended
+        sometimes(True, "a coordinator could not load its partition and tried again")
         self._resign(shard.partition)
         if is_being_mended:  # clients get COORDINATOR_LOAD_IN_PROGRESS meanwhile, and wait
             self._start_loading(shard.partition, shard.leader_epoch, _LOAD_RETRY_MS)
@@ -152,6 +156,7 @@ class LedPartitions(Generic[S]):
         def done(is_committed: bool) -> None:
             if not self.is_current(shard):
                 return
+            sometimes(not is_committed, "a coordinator waited for what it had loaded to be committed")
             if is_committed:
                 del self.loaders[shard.partition]
                 self._owner.on_loaded(shard, loader)
@@ -181,6 +186,7 @@ class LedPartitions(Generic[S]):
     def reload(self, shard: S) -> None:
         """Load the shard again: its memory may differ from the log."""
         if self.is_current(shard):
+            sometimes(True, "a coordinator loaded its partition again")
             self._resign(shard.partition)
             self._start_loading(shard.partition, shard.leader_epoch)
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from ...runtime.invariants import invariant
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from ..coordinators.effects import Persist, Reply
@@ -279,6 +280,7 @@ class TransactionCoordinatorShard:
         if entry is None or value is None or not value.state.is_ending:
             return
         if (value.producer_id, value.producer_epoch) != producer:
+            sometimes(True, "the markers of a former transaction were answered late")
             return
         for one in partitions:
             entry.unmarked.pop(one, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from .transaction_metadata import (
@@ -105,8 +106,10 @@ def init_producer_id(
         return _granted(first)
     expected = request.expected
     if expected is not None and not _may_continue(current, expected):
+        sometimes(True, "a producer was fenced when it asked for its next epoch")
         return _FENCED
     if current.state is TransactionState.ONGOING:
+        sometimes(not request.keeps_prepared, "a new producer aborted the transaction of the one before")
         if request.keeps_prepared:
             return _keep(current, request, producer_ids, now_ms)
         return Transition(current.fenced(transaction_version, now_ms), _BUSY)
@@ -153,6 +156,7 @@ def _next_epoch(current: TransactionMetadata, request: InitRequest, producer_ids
     if is_last:
         return _granted(current.with_epoch(epoch + 1, epoch, timeout_ms, now_ms))
     if expected.producer_epoch == last_epoch:
+        sometimes(True, "a producer asked again for the epoch that it had been given")
         # The client asks again: it has not got the answer. Nobody else can have the epoch, else there was no last one.
         return _granted(current.with_epoch(epoch, last_epoch, timeout_ms, now_ms))
     return _FENCED
@@ -202,6 +206,7 @@ def verify_partitions(
     if current is None:
         return dict.fromkeys(wanted, _UNKNOWN.error)
     refusal = _refusal(current, producer) or (_BUSY if current.state.is_ending else None)
+    sometimes(current.state.is_ending, "a partition asked about a transaction that was ending")
     if refusal is None and current.is_kept:
         refusal = _INVALID_STATE
     if refusal is not None:
@@ -271,9 +276,11 @@ def _end_with_bump(
         return _UNKNOWN
     is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     if is_complete and (has_next_id or current.producer_epoch == producer.producer_epoch + 1):
+        sometimes(True, "a producer ended its transaction again, whose end had been answered")
         answer = Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch)
         return answer if current.state is _complete(is_commit) else _INVALID_STATE
     if not producer.producer_epoch == epoch < EPOCH_MAX:
+        sometimes(True, "a fenced producer tried to end a transaction")
         return _FENCED
     if is_commit and current.state is not TransactionState.ONGOING:
         return _INVALID_STATE

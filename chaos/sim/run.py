@@ -10,6 +10,7 @@ from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
 from ...runtime.loop import TaskSet
+from ...runtime.sometimes import recording
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
 from .faults.nemesis import Nemesis
@@ -73,6 +74,8 @@ class Outcome:
     events: int
     acked: int
     longest_ack_gap_s: float
+    seen: tuple[str, ...]
+    """The statements of what happens sometimes that the run confirmed."""
 
     @property
     def broken(self) -> str:
@@ -140,7 +143,7 @@ class Run:
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
         try:
-            with self.world:
+            with self.world, recording() as seen:
                 try:
                     self._phases()
                 except (InvariantBroken, SimulationError) as error:
@@ -148,13 +151,13 @@ class Run:
                 if self.world.errors:
                     first = self.world.errors[0]
                     failure = str(first.error if isinstance(first.error, InvariantBroken) else first)
-                outcome = self._outcome(failure)
+                outcome = self._outcome(failure, tuple(sorted(seen)))
         finally:
             if gc_was_on:
                 gc.enable()
         return outcome
 
-    def _outcome(self, failure: str | None) -> Outcome:
+    def _outcome(self, failure: str | None, seen: tuple[str, ...]) -> Outcome:
         return Outcome(
             scenario=self.scenario.name,
             seed=self.seed,
@@ -166,6 +169,7 @@ class Run:
             events=self.world.scheduler.events_run,
             acked=len(self.history.acked),
             longest_ack_gap_s=self.history.longest_ack_gap_s,
+            seen=seen,
         )
 
     # -- the phases of a run

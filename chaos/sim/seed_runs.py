@@ -19,6 +19,7 @@ from ...cluster.command_line.plural import counted
 from .minimize_faults import shrink
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
+from .statements import ConfirmedStatements
 
 if TYPE_CHECKING:
     from multiprocessing.pool import IMapIterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
 _PROGRESS_EVERY_S = 10.0
+_MANY_RUNS = 500
+"""From so many runs on, the rare branches that none reached are named."""
 _REFRESH_S = 1.0
 
 
@@ -61,6 +64,7 @@ class Totals:
     cpu_s: float = 0.0
     scenarios: dict[str, int] = field(default_factory=dict)
     failed: list[Outcome] = field(default_factory=list)
+    statements: ConfirmedStatements = field(default_factory=ConfirmedStatements)
 
     def add(self, outcome: Outcome, cpu_s: float) -> None:
         """Add a run that took `cpu_s` seconds of one core."""
@@ -69,6 +73,7 @@ class Totals:
         self.events += outcome.events
         self.acked += outcome.acked
         self.cpu_s += cpu_s
+        self.statements.add(outcome.scenario, outcome.seen)
         self.scenarios[outcome.scenario] = self.scenarios.get(outcome.scenario, 0) + 1
         if outcome.failure is not None:
             self.failed.append(outcome)
@@ -231,6 +236,11 @@ def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )
+    never = totals.statements.never
+    print(f"{len(totals.statements) - len(never)} of {len(totals.statements)} rare branches were reached.")
+    if totals.runs >= _MANY_RUNS:
+        for what in never:
+            print(f"  not in these runs: {what}")
     if following is not None:
         print(f"To go on: --resume {following}")
 
@@ -249,5 +259,6 @@ def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, 
             {"scenario": outcome.scenario, "seed": outcome.seed, "failure": outcome.failure}
             for outcome in totals.failed
         ],
+        "sometimes": totals.statements.as_json(),
         "resume": following,
     }

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from itertools import chain, repeat
 
+from ...runtime.sometimes import sometimes
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord
 from ..partitions import broker_departures
@@ -142,6 +143,7 @@ class BrokerFailureDetector:
         if suspect is None or suspect.epoch != dead.epoch:
             return
         self.sessions.end(dead.broker_id)
+        sometimes(True, "a broker was fenced because its port refused connections")
         _logger.warning("broker %d is fenced: its connections closed and its port refuses", dead.broker_id)
         self._fence(suspect)
 
@@ -162,10 +164,12 @@ class BrokerFailureDetector:
             return
         now_ms = max(self._now_ms(), check_ms)  # the loop's clock may round down to just before the time
         if now_ms - check_ms > STALL_MS:
+            sometimes(True, "the controller had not run for a while, and extended all sessions")
             self.sessions.extend(now_ms - check_ms)
         for broker_id in self.sessions.silent(image, now_ms):
             self.on_broker_disconnected(broker_id)
         for broker in self.sessions.expired(image, now_ms):
+            sometimes(True, "a broker was fenced because it was silent for its session")
             self.sessions.end(broker.broker_id)
             _logger.warning("broker %d is fenced: it was silent for its session", broker.broker_id)
             self._fence(broker)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ...runtime.sometimes import sometimes
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord, Record
 from ..partitions import broker_departures, replica_directories
@@ -61,6 +62,7 @@ def broker_heartbeat(
     state = state_of(broker)
     failed = replica_directories.newly_failed_directories(broker, request.get("offline_log_dirs", ()))
     if failed and len(failed) < len(broker.log_dirs):
+        sometimes(True, "one of a broker's log directories failed")
         target = state
         records = yield from replica_directories.remove_offline_directories(image, settings, broker, failed)
     else:
@@ -100,12 +102,15 @@ def _next_state(
         if broker_departures.leads_any(image, broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         done = state is BrokerState.UNFENCED or others_know
+        sometimes(not done, "a broker waited until the others knew its successors before it stopped")
         return BrokerState.SHUTDOWN_NOW if done else BrokerState.CONTROLLED_SHUTDOWN
     if request.want_fence or all_failed:
         return BrokerState.FENCED
     if state is BrokerState.FENCED:
         # An incarnation that began to shut down is not unfenced any more, even by a late heartbeat.
         may_return = request.current_metadata_offset >= broker.epoch and not broker.in_controlled_shutdown
+        sometimes(request.current_metadata_offset < broker.epoch, "a broker stayed fenced until it knew the metadata")
+        sometimes(broker.in_controlled_shutdown, "a late heartbeat of a broker that shuts down did not unfence it")
         return BrokerState.UNFENCED if may_return else BrokerState.FENCED
     return state
 

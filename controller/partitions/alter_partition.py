@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...runtime.incremental_work import Pace
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
@@ -115,6 +116,7 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
         partition = partition.merge(change)
         if change.leader is not None:
             raise ProtocolError(ErrorCode.NEW_LEADER_ELECTED)
+        sometimes(change.leader is not None, "a change of an ISR elected another leader")
     return _state(data.partition_index, partition)
 
 
@@ -128,6 +130,7 @@ def requested_isr(data: AlterPartitionRequest.PartitionData) -> list[IsrMember]:
 
 def _check_epochs(partition: PartitionRegistration, broker_id: int, data: AlterPartitionRequest.PartitionData) -> None:
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+        sometimes(True, "a leader knew of metadata that the controller had not")
         raise ProtocolError(ErrorCode.NOT_CONTROLLER, "the leader has seen metadata that this controller has not")
     if data.leader_epoch < partition.leader_epoch:
         raise ProtocolError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -152,8 +155,14 @@ def _check_eligible(image: MetadataImage, partition: PartitionRegistration, memb
     for member in members:
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.active or member.broker_epoch not in (-1, broker.epoch):
+            sometimes(broker is not None and not broker.active, "a fenced broker was proposed for an ISR")
+            sometimes(
+                broker is not None and broker.active and member.broker_epoch != broker.epoch,
+                "a former incarnation of a broker was proposed for an ISR",
+            )
             raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
         if not image.is_replica_online(member.broker_id, partition):
+            sometimes(True, "a replica on a failed disk was proposed for an ISR")
             raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
 
 

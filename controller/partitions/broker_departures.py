@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import islice
 from uuid import UUID
 
+from ...runtime.sometimes import sometimes
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import BrokerChangeRecord, PartitionChangeRecord, Record
 from ..result import Decision
@@ -168,6 +169,7 @@ def elect_for_returned_broker(
     def elect(topic: TopicImage, index: int, partition: PartitionRegistration) -> PartitionChangeRecord | None:
         def is_acceptable(broker_id: int) -> bool:
             returns = broker_id == unfenced.broker_id and image.offset == begun_at
+            sometimes(image.offset != begun_at, "metadata changed while a returned broker was given leaders")
             return (returns or image.is_active(broker_id)) and image.is_replica_online(broker_id, partition)
 
         goal = rules.goal(topic.name, partition.isr, is_acceptable)

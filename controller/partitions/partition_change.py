@@ -17,6 +17,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from ...runtime.sometimes import sometimes
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration
 from ..metadata.metadata_records import NO_LEADER, RECOVERING, PartitionChangeRecord
 from ..settings import ControllerSettings
@@ -137,6 +138,7 @@ def complete(sets: ReplicaSets, isr: tuple[int, ...], min_insync_replicas: int) 
     staying = tuple(replica for replica in isr if replica not in sets.removing)
     replicas = tuple(replica for replica in sets.replicas if replica not in sets.removing)
     enough = len(staying) == len(isr) or len(staying) >= min(min_insync_replicas, len(replicas))
+    sometimes(not enough, "a reassignment waited for enough replicas in sync without those to be removed")
     if not (sets.adding or sets.removing) or not staying or not enough:
         return sets, isr
     if any(added not in staying for added in sets.adding):
@@ -149,6 +151,7 @@ def _complete_by_election(sets: ReplicaSets, outcome: _Outcome, goal: Goal) -> t
     done, isr = complete(sets, outcome.isr, goal.min_insync_replicas)
     if done == sets or outcome.leader not in isr:
         return sets, outcome
+    sometimes(True, "an election completed a reassignment")
     return done, outcome._replace(isr=isr, elr=tuple(replica for replica in outcome.elr if replica in done.replicas))
 
 
@@ -189,10 +192,14 @@ def _elect(partition: PartitionRegistration, isr: tuple[int, ...], elr: tuple[in
         return _Outcome(leader, isr, elr)
     leader = None if isr else first(elr)
     if leader is not None:
+        sometimes(True, "a leader was elected from the ELR")
         return _Outcome(leader, (leader,), tuple(replica for replica in elr if replica != leader))
     leader = _last_resort(partition, isr, elr, goal)
     if leader is not None:
+        sometimes(goal.election is Election.UNCLEAN, "a leader was elected uncleanly")
+        sometimes(goal.election is not Election.UNCLEAN, "the last known leader was elected")
         return _Outcome(leader, (leader,), (), unclean=True)
+    sometimes(partition.leader != NO_LEADER, "a partition lost its leader, and no replica could take over")
     return _Outcome(NO_LEADER, isr, elr)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...log.errors import NoSpaceError
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from ..ports import ReplicaManagerConfig
@@ -155,6 +156,7 @@ class FetcherState:
         if response.error_code:
             self.session.on_failure()
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                sometimes(True, "a leader had forgotten the fetch session of a follower")
                 self.session.reset()
             outcome.failed = response.error_code not in _SESSION_ERRORS
             return outcome
@@ -170,9 +172,11 @@ class FetcherState:
         fetched = self.partitions.get(key)
         asked = self.session.wanted.get(key)
         if fetched is None or asked is None or not _is_current(fetched, asked):
+            sometimes(fetched is not None and asked is not None, "a fetch was answered after a change of the role")
             self._dirty[key] = None
             return
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            sometimes(True, "a follower fetched outside of its leader's log")
             outcome.out_of_range.append(key)
             return
         if row.error_code:
@@ -180,6 +184,7 @@ class FetcherState:
             return
         if row.diverging_epoch is not None:
             if not self._truncations_left:
+                sometimes(True, "more logs parted from the leader's than one answer may cut")
                 self.session.forget(key)  # named again in the next request, and so told again
                 self._dirty[key] = None
                 return
@@ -208,6 +213,7 @@ class FetcherState:
 
     def _on_local_error(self, key: PartitionKey, fetched: FetchedPartition, error: Exception, now_ms: int) -> None:
         if isinstance(error, NoSpaceError):
+            sometimes(True, "a follower's disk was full")
             self._listener.on_no_space(fetched.replica, error)
             self.pause(key, error.code, now_ms, f"on this broker {error.message}; it tries again by itself")
         elif isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
@@ -246,8 +252,10 @@ class FetcherState:
         replica = fetched.replica
         try:
             if leader_start_offset > replica.log_end_offset:
+                sometimes(True, "a follower began anew at the start of its leader's log")
                 replica.restart_at(leader_start_offset)
             elif leader_end_offset < replica.log_end_offset:
+                sometimes(True, "a follower was cut to the end of its leader's log")
                 replica.truncate_to(leader_end_offset)
             else:
                 self.pause(key, ErrorCode.OFFSET_OUT_OF_RANGE, now_ms)

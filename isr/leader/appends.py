@@ -19,6 +19,7 @@ from typing import Any
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import LoopBudget, NeedsThreadError
 from ...log.state.transaction_verification import VerificationGuard
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
@@ -167,6 +168,7 @@ class Appends:
                 key = batch.topic_partition
                 replica = self._hosted.replicas.get(key)
                 if replica is not None and replica.topic_id != batch.topic_id:
+                    sometimes(True, "a topic was created anew while its batch was validated")
                     result = ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key} was created anew")
                 if isinstance(result, ProtocolError):
                     responses.append(self._refusal(key, result))
@@ -207,6 +209,7 @@ class Appends:
         self._observer.on_appended(key, info, records)
         # Clients take this code for success without an offset (KIP-98).
         is_forgotten = info.duplicate and info.first_offset < 0
+        sometimes(is_forgotten, "a duplicate was so old that its offset was forgotten")
         code = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER) if is_forgotten else 0
         response = ProducePartitionResponse(
             key.partition, code, info.first_offset, info.log_append_time_ms, replica.log.log_start_offset

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...runtime.invariants import invariant
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..high_watermark import HighWatermark
 from .follower_progress import UNKNOWN_EPOCH, FollowerProgress
@@ -175,6 +176,8 @@ class LeaderState:
     def _begin_epoch(self, leader_epoch: int, isr: tuple[int, ...], log_end_offset: int, now_ms: int) -> None:
         """Followers' offsets stay known from one own epoch to the next; a gap may hide the epoch of another leader."""
         new_leader = self.leader_epoch < 0 or leader_epoch > self.leader_epoch + 1
+        sometimes(new_leader and self.leader_epoch >= 0, "a leader led on after an epoch that it had missed")
+        sometimes(not new_leader, "a leader led on in the next epoch")
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = log_end_offset
         for replica_id, follower in self.followers.items():
@@ -226,10 +229,12 @@ class LeaderState:
         """
         follower = self.followers.get(replica_id)
         if follower is None:
+            sometimes(True, "a broker fetched that the leader did not know as a replica yet")
             raise ProtocolError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica_id} is not a replica here")
         if broker_epoch != UNKNOWN_EPOCH:
             known_epoch = self._brokers.broker_epoch(replica_id)
             if known_epoch is not None and known_epoch > broker_epoch:
+                sometimes(True, "a former incarnation of a broker fetched")
                 raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale epoch {broker_epoch} of {replica_id}")
         return follower
 
@@ -262,8 +267,13 @@ class LeaderState:
             return None
         end_offset = follower.log_end_offset
         if end_offset < self.high_watermark or end_offset < self.leader_epoch_start_offset:
+            sometimes(
+                end_offset >= self.high_watermark,
+                "a replica had not come to the leader epoch yet",
+            )
             return None
         if not self._is_eligible(follower):
+            sometimes(True, "a replica had caught up, and its broker could not join the ISR yet")
             return None
         return self._propose(PendingExpandIsr(state, follower.replica_id))
 
@@ -302,6 +312,7 @@ class LeaderState:
         the ISR may still be eligible to lead by the new value (KIP-966). It must have what the old value commits.
         """
         if self.isr_state is not proposal.state:
+            sometimes(True, "metadata overtook the answer to a proposal of an ISR")
             return False
         error_code = result.error_code
         if error_code == ErrorCode.NONE:
@@ -309,13 +320,19 @@ class LeaderState:
                 self._commit(result, log_end_offset, now_ms)
             return False
         if error_code in RESET_TO_COMMITTED:
+            sometimes(True, "the controller refused a replica that was proposed for an ISR")
             self.isr_state = proposal.state.committed
             self.maybe_advance_high_watermark(log_end_offset, now_ms)
             return False
+        sometimes(error_code == ErrorCode.FENCED_LEADER_EPOCH, "a leader proposed an ISR in a former leader epoch")
+        sometimes(
+            error_code == ErrorCode.INVALID_UPDATE_VERSION, "a leader proposed an ISR by a former partition epoch"
+        )
         return error_code not in AWAIT_METADATA
 
     def _commit(self, result: AlterPartitionResult, log_end_offset: int, now_ms: int) -> None:
         if result.leader_epoch != self.leader_epoch or result.partition_epoch < self.partition_epoch:
+            sometimes(True, "the answer to a proposal of an ISR was of another epoch")
             return
         self._settle(result.isr)
         self.partition_epoch = result.partition_epoch

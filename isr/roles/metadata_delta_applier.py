@@ -28,6 +28,7 @@ from ...controller.metadata.metadata_image import (
 from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
+from ...runtime.sometimes import sometimes
 from ...wire.types import TopicPartition
 from ..follower.fetcher_manager import FetcherManager
 from ..hosted_partitions import HostedPartitions
@@ -249,6 +250,7 @@ class MetadataDeltaApplier:
                 replica.log.config = log_config
                 leader = replica.partition.leader
                 if leader is not None and leader_config.min_isr < leader.config.min_isr and self._awaits_role(replica):
+                    sometimes(True, "a leader took a lower min.insync.replicas only with its next role")
                     continue
                 replica.partition.update_config(leader_config)
                 if leader is not None:

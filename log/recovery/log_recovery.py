@@ -25,6 +25,7 @@ from uuid import UUID
 
 from ...runtime.incremental_work import PLAIN_STEP, Work
 from ...runtime.ports import Buffer, Disk
+from ...runtime.sometimes import sometimes
 from ...wire.records import BatchHeader, CorruptBatchError
 from ..config import LogConfig
 from ..errors import CorruptFileError
@@ -97,6 +98,8 @@ def load(
     snapshots = ProducerSnapshots(disk, directory, files.snapshots)
     is_settled = clean_shutdown and segments[-1].become_active()
     if not is_settled:
+        sometimes(clean_shutdown, "a log that was closed cleanly was checked all the same")
+        sometimes(not clean_shutdown, "a log was recovered after an unclean stop")
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
         trusted = -1 if clean_shutdown else snapshots.latest_at_or_below(recovery_point)
         epochs = yield from _recover(segments, first, trusted, epochs, config, has_gaps, keeps_gaps)
@@ -112,6 +115,7 @@ def load(
     snapshots.remove_stray(segment.base_offset for segment in segments)
     wrong = next((at for at, one in enumerate(segments) if not _is_transaction_index_right(one, segments)), None)
     if wrong is not None:
+        sometimes(True, "a transaction index was rebuilt")
         _logger.warning("the transaction index of %s does not agree with it; it is rebuilt", segments[wrong].file.path)
         snapshots.remove_after(segments[wrong].base_offset)
         for segment in segments[wrong:]:
@@ -137,6 +141,7 @@ def discard_never_durable(disk: Disk, directory: str) -> None:
     """Remove a log that `was_never_durable`. `OSError`."""
     if disk.is_dir(directory):
         if disk.listdir(directory):
+            sometimes(True, "a log that was never durable was discarded")
             _logger.warning("%s was never made durable, not even its topic id: it starts empty", directory)
         disk.remove_tree(directory)
 
@@ -247,6 +252,7 @@ def complete_swaps(disk: Disk, directory: str) -> None:
 
 
 def _complete_swap(disk: Disk, directory: str, base: int) -> None:
+    sometimes(True, "a replacement of segments by compaction was completed after a crash")
     segment = Segment(
         disk, directory, base, disk.open(segment_path(directory, base, LOG_SUFFIX) + SWAP_SUFFIX), SWAP_SUFFIX
     )

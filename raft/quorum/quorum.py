@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import (
     BeginQuorumEpoch,
@@ -132,6 +133,7 @@ class Quorum:
         if error is not ErrorCode.NONE:
             return state.vote_reply(error, granted=False)
         if vote.epoch > state.epoch:
+            sometimes(state.role.as_leader() is not None, "a leading controller was asked for a vote of a later epoch")
             state.transition_to_unattached(vote.epoch, now_ms)
         granted = state.role.on_vote(vote, now_ms)
         return state.vote_reply(ErrorCode.NONE, granted=granted)
@@ -143,6 +145,7 @@ class Quorum:
         if error is not ErrorCode.NONE:
             return state.epoch_reply(error)
         if self._has_other_leader(begin.epoch, begin.leader_id):
+            sometimes(True, "a voter was told of two leaders of one epoch")
             return state.epoch_reply(ErrorCode.INVALID_REQUEST)
         state.maybe_transition(begin.epoch, begin.leader_id, begin.leader_endpoint, now_ms)
         state.role.on_begin_quorum_epoch(now_ms)
@@ -193,6 +196,7 @@ class Quorum:
             return error
         if epoch < self.state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+            sometimes(True, "a voter refused a request of a former epoch")
         return ErrorCode.INVALID_REQUEST if epoch > min(self.state.epoch + EPOCH_JUMP_MAX, EPOCH_MAX) else error
 
     def _has_other_leader(self, epoch: int, leader_id: int) -> bool:

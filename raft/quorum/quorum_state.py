@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 
 from ...runtime.invariants import invariant
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ..messages import requests
 from ..messages.messages import ChangeReply, EpochReply, FetchReply, Outgoing, Request, SnapshotReply, VoteReply
@@ -314,6 +315,17 @@ class QuorumState:
         before = self.role
         invariant(is_legal(before.kind, role.kind), f"{before.kind.value} may become {role.kind.value}")
         invariant(role.epoch >= before.epoch, "the epoch never goes back")
+        sometimes(
+            (before.kind, role.kind) == (RoleKind.LEADER, RoleKind.FOLLOWER), "a leading controller became a follower"
+        )
+        sometimes(
+            (before.kind, role.kind) == (RoleKind.CANDIDATE, RoleKind.FOLLOWER), "a candidate learned of another leader"
+        )
+        sometimes(
+            (before.kind, role.kind) == (RoleKind.PROSPECTIVE, RoleKind.FOLLOWER),
+            "a node that asked for pre-votes went back to its leader",
+        )
+        sometimes(role.epoch > before.epoch + 1, "a node's quorum epoch jumped over another")
         self.role = role
         self._persist()
         before.on_left()

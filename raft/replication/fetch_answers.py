@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import Fetch, FetchReply, FetchSnapshot, SnapshotReply
 from ..types import LeaderAndEpoch
@@ -30,6 +31,7 @@ def fetch_answer(
     """
     fetch = delayed.request
     if divergence.needs_snapshot(log, fetch) and log.latest_snapshot is not None:
+        sometimes(fetch.fetch_offset >= log.start.end_offset, "a snapshot was offered because the logs may differ")
         return FetchReply(
             error=ErrorCode.NONE,
             leader_id=leader.leader_id,
@@ -39,6 +41,7 @@ def fetch_answer(
             snapshot_id=log.latest_snapshot,
         )
     diverging = divergence.diverging_epoch(log, fetch)
+    sometimes(diverging is not None, "a controller told a replica that its metadata log parts from its own")
     has_records = diverging is None and fetch.fetch_offset < log.end_offset
     known = progress.sent_high_watermark if fetch.high_watermark is None else fetch.high_watermark
     if diverging is None and not has_records and committed <= known and now_ms < delayed.deadline_ms:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...log.errors import StorageError
 from ...runtime.invariants import invariant
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import SnapshotId
 from ..messages import requests
@@ -183,11 +184,14 @@ class Follower(Role):
         log, high_watermark = self.quorum.log, self.quorum.high_watermark
         if reply.snapshot_id is not None:
             if reply.snapshot_id.epoch > self.epoch:
+                sometimes(True, "a follower was offered a snapshot of a later epoch")
                 self.next_fetch_ms = now_ms + self.quorum.timing.retry_backoff_ms
                 return
             self.download = Download(reply.snapshot_id, 0)
         elif reply.diverging is not None:
             offset = truncation_offset(log, reply.diverging)
+            sometimes(offset < log.end_offset, "a follower cut its metadata log")
+            sometimes(offset < reply.diverging.end_offset, "a follower cut its metadata log below the end of an epoch")
             invariant(offset >= (high_watermark.offset or 0), "no truncation below the high watermark")
             log.truncate_to(offset)
             invariant(log.end_offset == offset, "logs part between batches, never within one")
@@ -197,6 +201,7 @@ class Follower(Role):
             except StorageError:
                 raise
             except ProtocolError:
+                sometimes(True, "a follower refused metadata records that it was sent")
                 self.next_fetch_ms = now_ms + self.quorum.timing.retry_backoff_ms
                 return
         if reply.diverging is None and reply.snapshot_id is None and reply.high_watermark >= 0:
@@ -208,6 +213,7 @@ class Follower(Role):
         snapshot_id, position = request.snapshot_id, request.position + len(reply.data)
         log.receive_snapshot(snapshot_id, request.position, reply.data)
         if len(reply.data) and position < reply.size_bytes:
+            sometimes(True, "a metadata snapshot came in several parts")
             self.download = Download(snapshot_id, position)
         else:
             self.download = None
@@ -216,11 +222,14 @@ class Follower(Role):
                 self.next_fetch_ms = now_ms + self.quorum.timing.retry_backoff_ms
                 return
             high_watermark.advance_to_snapshot(snapshot_id.end_offset)
+            sometimes(True, "a follower installed a metadata snapshot")
         self._fetch(now_ms)
 
     def _on_fetch_refused(self, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
         self.next_fetch_ms = now_ms + self.quorum.timing.retry_backoff_ms
         has_resigned = reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.epoch == self.epoch
+        sometimes(has_resigned, "a follower heard by a fetch that the controller had resigned")
+        sometimes(reply.error is ErrorCode.KAFKA_STORAGE_ERROR, "a controller could not read its disk for a follower")
         if has_resigned or reply.error is ErrorCode.KAFKA_STORAGE_ERROR:
             self._suspect_leader(now_ms)
 
@@ -229,6 +238,7 @@ class Follower(Role):
         if self.fetch_id != sent.id:
             return
         self.fetch_id = None
+        sometimes(kind is FailureKind.REFUSED, "a follower suspected a controller whose host refused it")
         self.next_fetch_ms = max(now_ms, (self.fetch_sent_ms or now_ms) + self.quorum.timing.retry_backoff_ms)
         if kind is FailureKind.REFUSED:
             self._suspect_leader(now_ms)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ..messages import requests
 from ..messages.messages import (
@@ -106,6 +107,7 @@ class Leader(Role):
         if not version or recorded is None:
             return records
         if quorum.log.voters.last_offset == BOOTSTRAP_OFFSET:
+            sometimes(True, "a controller copied the voters of its formatting into the log")
             records += [KRaftVersion(version), recorded]
         own = own_change(quorum.config, self.epoch, recorded, version)
         return [*records, recorded.with_voter(own.voter)] if isinstance(own, UpdateVoter) else records
@@ -156,6 +158,8 @@ class Leader(Role):
         """Resign, or repeat announcements and end what has waited too long."""
         deadlines = (self.check_quorum_deadline_ms(), self.resign_at_ms)
         if any(deadline_ms is not None and deadline_ms <= now_ms for deadline_ms in deadlines):
+            sometimes(self.resign_at_ms is None, "a controller resigned because a majority fetched no more")
+            sometimes(self.resign_at_ms is not None, "a controller resigned after its own removal from the voters")
             self.resign(now_ms)
             return
         for voter in sorted(v for v, at_ms in self.begin_epoch_due_ms.items() if at_ms <= now_ms):
@@ -234,6 +238,7 @@ class Leader(Role):
     def _refuse_older_fetch(self, replica: ReplicaKey) -> None:
         """A replica has one fetch at a time, so it has given up an older one."""
         for delayed in [one for one in self.delayed_fetches if one.request.replica == replica and replica.id >= 0]:
+            sometimes(True, "a controller refused the older of two fetches of one replica")
             self.delayed_fetches.remove(delayed)
             self.quorum.refuse_fetch(delayed.token, ErrorCode.REQUEST_TIMED_OUT)
 
@@ -256,6 +261,7 @@ class Leader(Role):
         """A record with another set of voters was appended: it counts at once, for its own commit too (KIP-853)."""
         before = list(self.replicas.peers)
         self.set_voters(voters)
+        sometimes(not self.replicas.leader_is_voter, "a controller led on while its own removal was not committed")
         for voter_id in self.replicas.peers:
             if voter_id not in before:
                 self._begin_epoch(voter_id, now_ms)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import (
     ChangeReply,
@@ -114,6 +115,12 @@ class Role(ABC):
         log = self.quorum.log
         log_is_up_to_date = (vote.last_epoch, vote.last_offset) >= (log.last_epoch, log.end_offset)
         granted = self.can_grant(vote, log_is_up_to_date, now_ms)
+        sometimes(not log_is_up_to_date, "a vote was refused to a node with a shorter metadata log")
+        sometimes(
+            not granted and log_is_up_to_date and vote.pre_vote,
+            "a pre-vote was refused because the leader seemed to be alive",
+        )
+        sometimes(not granted and log_is_up_to_date and not vote.pre_vote, "a vote was refused because it was given")
         if granted and vote.pre_vote:
             self.on_pre_vote_granted(now_ms)
         elif granted and self.voted is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...runtime.sometimes import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..messages.messages import AddVoter, Outgoing, ProbeReply, ProbeVoter, RemoveVoter, UpdateVoter, VoterChange
 from . import voter_changes
@@ -107,6 +108,7 @@ class VoterChangeHandler:
             return
         request = change.request
         if reply is None or not isinstance(request, AddVoter):
+            sometimes(reply is None, "a voter to be added did not answer")
             at = f"{sent.endpoint.host}:{sent.endpoint.port}"
             self._end(ErrorCode.REQUEST_TIMED_OUT, f"node {sent.to} does not answer at {at}")
             return
@@ -149,16 +151,19 @@ class VoterChangeHandler:
         """The change is done once its record is committed."""
         change = self.pending
         if change is not None and change.offset is not None and change.offset < high_watermark:
+            sometimes(True, "a change of the voters was committed")
             self._end(ErrorCode.NONE)
 
     def on_timer(self, now_ms: int) -> None:
         """The request may have timed out; a record that was appended can still be committed."""
         if self.pending is not None and self.pending.deadline_ms <= now_ms:
+            sometimes(self.pending.offset is not None, "a change of the voters was not committed in time")
             self._end(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time; it still may be")
 
     def on_leadership_lost(self) -> None:
         """The outcome is open: the next leader may have the record, or not."""
         if self.pending is not None:
+            sometimes(self.pending.offset is not None, "leadership was lost while a change of the voters was appended")
             text = "the leader resigned before the change was committed: whether it will be is open"
             self._answer(self.pending, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 

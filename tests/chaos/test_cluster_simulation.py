@@ -86,6 +86,12 @@ SEEDS = {
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]
+COMMON_BRANCHES: dict[str, set[str]] = {}
+"""By scenario, the rare branches that nearly each of its runs reaches."""
+for _line in (Path(__file__).parent / "common_branches.txt").read_text().splitlines():
+    if not _line.startswith("#"):
+        _scenario, _what = _line.split(maxsplit=1)
+        COMMON_BRANCHES.setdefault(_scenario, set()).add(_what)
 REGRESSIONS = [
     (name, int(seed))
     for name, seed, _ in (
@@ -109,8 +115,14 @@ def run(scenario: str, seed: int) -> Outcome:
 
 @pytest.mark.parametrize(("scenario", "first"), CHUNKS, ids=[f"{name}-{first}" for name, first in CHUNKS])
 def test_seeds(scenario: str, first: int) -> None:
-    for seed in range(first, min(first + CHUNK, SEEDS[scenario])):
-        assert run(scenario, seed).acked > 0
+    seeds = range(first, min(first + CHUNK, SEEDS[scenario]))
+    reached: set[str] = set()
+    for seed in seeds:
+        outcome = run(scenario, seed)
+        assert outcome.acked > 0
+        reached.update(outcome.seen)
+    if len(seeds) == CHUNK:
+        assert not COMMON_BRANCHES.get(scenario, set()) - reached, "no run of these came there"
 
 
 @pytest.mark.parametrize(("scenario", "seed"), REGRESSIONS)

@@ -1,0 +1,34 @@
+"""Statements of what happens in some run of the simulator, beside invariants, which hold in every one.
+
+They stand in the rare branches. A statement that no run confirms any more says that the simulator does not come there:
+the branch is not tested, whatever passes. Antithesis and FoundationDB know by such statements that their simulators
+still search.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_seen: Counter[str] | None = None
+
+
+def sometimes(condition: object, what: str) -> None:
+    """State that the condition holds in some run. Outside of `recording` this does nothing.
+
+    `what` is a literal, which stands nowhere else in the code: a clause such as "a follower installed a snapshot".
+    """
+    if _seen is not None and condition:
+        _seen[what] += 1
+
+
+@contextmanager
+def recording() -> Iterator[Counter[str]]:
+    """Count how often each statement is confirmed meanwhile."""
+    global _seen
+    before, _seen = _seen, Counter()
+    try:
+        yield _seen
+    finally:
+        _seen = before
