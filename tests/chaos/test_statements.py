@@ -44,7 +44,7 @@ def test_a_statement_that_stands_twice_or_is_no_literal_is_refused(
     with pytest.raises(ValueError, match="'one' is stated twice"):
         statements.all_statements()
     code.write_text("sometimes(a, what)\n")
-    with pytest.raises(ValueError, match="some.py:1: a statement is a literal text"):
+    with pytest.raises(ValueError, match=r"some\.py:1: a statement is a literal text"):
         statements.all_statements()
 
 
