@@ -19,10 +19,9 @@ from ..log.partition_log import PartitionLog
 from ..log.record_validation import LoopBudget
 from ..log.state.transaction_verification import VerificationGuard
 from ..runtime.files.file_slice import FileSlice
-from ..runtime.invariants import invariant
+from ..runtime.invariants import invariant, sometimes
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
-from ..runtime.sometimes import sometimes
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import AbortedTransaction, FetchPartition, FetchPartitionResponse
 from ..wire.records import end_of_batches

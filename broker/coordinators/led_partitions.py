@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, required
 from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
 from ...isr.replica_manager import ReplicaManager
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .coordinator_loader import CoordinatorLoader, Shard

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from ...runtime.invariants import invariant
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from ..coordinators.effects import Persist, Reply

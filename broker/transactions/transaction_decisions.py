@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from .transaction_metadata import (

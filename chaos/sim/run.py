@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
+from ...runtime.invariants import recording
 from ...runtime.loop import TaskSet
-from ...runtime.sometimes import recording
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
 from .faults.nemesis import Nemesis

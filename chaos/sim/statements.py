@@ -1,4 +1,4 @@
-"""The statements of what happens sometimes (`runtime/sometimes.py`): which there are, and which some run confirmed.
+"""The statements of what happens sometimes (`runtime/invariants.py`): which there are, and which some run confirmed.
 
 `python -m raftwerk.chaos.sim.statements FILE` writes the table of docs/rare-branches.md from what `raftwerk sim --json`
 has printed.

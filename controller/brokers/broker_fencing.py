@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from itertools import chain, repeat
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord
 from ..partitions import broker_departures

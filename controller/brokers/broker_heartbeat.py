@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord, Record
 from ..partitions import broker_departures, replica_directories

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...runtime.incremental_work import Pace
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage

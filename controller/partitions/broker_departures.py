@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import islice
 from uuid import UUID
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import BrokerChangeRecord, PartitionChangeRecord, Record
 from ..result import Decision

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration
 from ..metadata.metadata_records import NO_LEADER, RECOVERING, PartitionChangeRecord
 from ..settings import ControllerSettings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...log.errors import NoSpaceError
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from ..ports import ReplicaManagerConfig

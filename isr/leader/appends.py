@@ -19,7 +19,7 @@ from typing import Any
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import LoopBudget, NeedsThreadError
 from ...log.state.transaction_verification import VerificationGuard
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...runtime.invariants import invariant
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..high_watermark import HighWatermark
 from .follower_progress import UNKNOWN_EPOCH, FollowerProgress

@@ -26,9 +26,9 @@ from ...controller.metadata.metadata_image import (
     TopicImage,
 )
 from ...runtime.incremental_work import IncrementalTask, for_each
+from ...runtime.invariants import sometimes
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
-from ...runtime.sometimes import sometimes
 from ...wire.types import TopicPartition
 from ..follower.fetcher_manager import FetcherManager
 from ..hosted_partitions import HostedPartitions

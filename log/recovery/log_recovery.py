@@ -24,8 +24,8 @@ from itertools import pairwise
 from uuid import UUID
 
 from ...runtime.incremental_work import PLAIN_STEP, Work
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer, Disk
-from ...runtime.sometimes import sometimes
 from ...wire.records import BatchHeader, CorruptBatchError
 from ..config import LogConfig
 from ..errors import CorruptFileError

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import (
     BeginQuorumEpoch,

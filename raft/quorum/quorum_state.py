@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ...runtime.invariants import invariant
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode
 from ..messages import requests
 from ..messages.messages import ChangeReply, EpochReply, FetchReply, Outgoing, Request, SnapshotReply, VoteReply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import Fetch, FetchReply, FetchSnapshot, SnapshotReply
 from ..types import LeaderAndEpoch

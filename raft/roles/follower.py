@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...log.errors import StorageError
-from ...runtime.invariants import invariant
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import SnapshotId
 from ..messages import requests

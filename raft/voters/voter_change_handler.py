@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...runtime.sometimes import sometimes
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..messages.messages import AddVoter, Outgoing, ProbeReply, ProbeVoter, RemoveVoter, UpdateVoter, VoterChange
 from . import voter_changes

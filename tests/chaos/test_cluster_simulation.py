@@ -88,7 +88,7 @@ SEEDS = {
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]
 COMMON_BRANCHES: dict[str, set[str]] = {}
 """By scenario, the rare branches that nearly each of its runs reaches."""
-for _line in (Path(__file__).parent / "common_branches.txt").read_text().splitlines():
+for _line in (Path(__file__).parent / "invariants" / "common_branches.txt").read_text().splitlines():
     if not _line.startswith("#"):
         _scenario, _what = _line.split(maxsplit=1)
         COMMON_BRANCHES.setdefault(_scenario, set()).add(_what)

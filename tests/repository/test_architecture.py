@@ -32,6 +32,7 @@ PROCESS_EDGE = (
     "wire/generate_messages.py",
     "cluster/command_line/*.py",
     "chaos/sim/seed_runs.py",
+    "chaos/sim/statements.py",
     "chaos/fuzz/*.py",
     "chaos/live/history.py",
     "chaos/live/run.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftwerk.runtime.sometimes import recording, sometimes
+from raftwerk.runtime.invariants import recording, sometimes
 
 
 def test_only_what_held_while_it_was_recorded_is_counted() -> None:

@@ -11,7 +11,7 @@ from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.seed_runs import Totals
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_documentation_names_each_statement_where_it_stands() -> None:
@@ -26,7 +26,7 @@ def test_the_documentation_names_each_statement_where_it_stands() -> None:
 
 def test_the_common_branches_are_statements_of_scenarios() -> None:
     known = statements.all_statements()
-    for line in (ROOT / "tests/chaos/common_branches.txt").read_text().splitlines():
+    for line in (ROOT / "tests/chaos/invariants/common_branches.txt").read_text().splitlines():
         if not line.startswith("#"):
             scenario, what = line.split(maxsplit=1)
             assert scenario in SCENARIOS and what in known, line
