@@ -114,9 +114,9 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
         leader.altered[key] = None
         leader.records.append(change)
         partition = partition.merge(change)
+        sometimes(change.leader is not None, "a change of an ISR elected another leader")
         if change.leader is not None:
             raise ProtocolError(ErrorCode.NEW_LEADER_ELECTED)
-        sometimes(change.leader is not None, "a change of an ISR elected another leader")
     return _state(data.partition_index, partition)
 
 
