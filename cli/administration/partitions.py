@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
+from ...cluster.command_line.cluster_options import chosen_address
 from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client, tell_none
 
 if TYPE_CHECKING:
@@ -72,28 +73,66 @@ def reassign(
     if not wanted:
         raise click.UsageError("name a move, for example flights-0=2,3, or a --file")
 
+    is_moving = is_throttled = False
+
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.reassignment import alter_replica_log_dirs, reassign
         from ...cluster.client.reassignment import throttle as set_throttle
 
+        nonlocal is_moving, is_throttled
         async with ClusterClient(bootstrap) as client:
             if throttle is not None:
+                is_throttled = True
                 await set_throttle(client, wanted, throttle)
+            is_moving = True
             await alter_replica_log_dirs(client, wanted)
             await reassign(client, wanted)
             if wait:
-                await _follow(client, wanted, timeout_s, is_throttled=throttle is not None)
+                await _follow(client, wanted, timeout_s)
+                is_throttled = is_throttled and not await _unthrottle(client)
 
-    run_client(run())
+    def tell_interrupted() -> None:
+        going_on = ["the moves go on, see: raftwerk partitions reassignments" + _where()] * is_moving
+        click.echo(
+            f"Interrupted; {'; '.join(going_on + [_throttle_stays()] * is_throttled) or 'nothing moves'}.", err=True
+        )
+
+    try:
+        run_client(run(), on_interrupt=tell_interrupted)
+    except click.ClickException as error:
+        if is_throttled:
+            raise type(error)(f"{error.message}; {_throttle_stays()}") from None
+        raise
     click.echo(f"{'Moved' if wait else 'Moving'} {counted(len(wanted), 'partition')}.")
-    if throttle is not None and not wait:
-        click.echo("The throttle stays in place; raftwerk partitions unthrottle removes it.")
+    if is_throttled:
+        others = "Other partitions are still moving; t" if wait else "T"
+        click.echo(f"{others}{_throttle_stays()[1:]}.")
 
 
-async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
-    """Wait for the moves and show their progress; then remove the throttle unless other partitions still move."""
-    from ...cluster.client.reassignment import ProgressMeter, reassignments, unthrottle, wait_for_moves
+def _where() -> str:
+    """The options that name the local cluster to the next command; empty where they are not needed."""
+    address = chosen_address()
+    return "" if address is None else address.local_options or ""
+
+
+def _throttle_stays() -> str:
+    return f"the throttle stays in place: raftwerk partitions unthrottle{_where()} removes it"
+
+
+async def _unthrottle(client: ClusterClient) -> bool:
+    """Remove the throttles unless other partitions still move; whether they were removed."""
+    from ...cluster.client.reassignment import reassignments, unthrottle
+
+    if await reassignments(client):
+        return False
+    await unthrottle(client)
+    return True
+
+
+async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float) -> None:
+    """Wait for the moves and show their progress."""
+    from ...cluster.client.reassignment import ProgressMeter, wait_for_moves
 
     meter, last = ProgressMeter(moves), ""
     on_terminal = sys.stderr.isatty()
@@ -105,16 +144,11 @@ async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *,
             last = line
             click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)
 
-    await wait_for_moves(client, moves, timeout_s, show_progress)
-    if last and on_terminal:
-        click.echo("", err=True)
-    if is_throttled:
-        if await reassignments(client):
-            click.echo(
-                "Other partitions are still moving; remove the throttle later with raftwerk partitions unthrottle."
-            )
-        else:
-            await unthrottle(client)
+    try:
+        await wait_for_moves(client, moves, timeout_s, show_progress)
+    finally:
+        if last and on_terminal:
+            click.echo("", err=True)
 
 
 @partitions.command()
@@ -206,6 +240,8 @@ def reassignments(bootstrap: str, as_json: bool) -> None:
 def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str) -> None:
     """Elect the preferred leaders (the first replicas) of partitions.
 
+    Exit code 1 if a partition has no such leader after that.
+
     \b
     Examples:
       raftwerk partitions elect flights-0
@@ -217,16 +253,25 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
         raise click.UsageError("name partitions, for example flights-0, or give --all")
     wanted = None if everything else [_parse_partition(name) for name in names]
 
-    async def run() -> list[str]:
+    async def run() -> int:
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            return await AdminClient(client).elect_leaders(wanted, unclean=unclean)
+            found = await AdminClient(client).elect_leaders(wanted, unclean=unclean)
+        for line in found.done:
+            click.echo(line)
+        if len(found.failed) == 1:
+            raise found.failed[0]
+        for error in found.failed:
+            click.echo(str(error), err=True)
+        if not found.done and not found.failed:
+            click.echo("Every partition has a leader." if unclean else "Every leader is the preferred one.")
+        return len(found.failed)
 
-    nothing = "Every partition has a leader." if unclean else "Every leader is the preferred one."
-    for line in run_client(run()) or [nothing]:
-        click.echo(line)
+    failed = run_client(run())
+    if failed:
+        raise click.ClickException(f"{counted(failed, 'election')} failed")
 
 
 def _parse_partition(text: str) -> tuple[str, int]:

@@ -16,7 +16,6 @@ from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
-from .error_sentences import error_sentence
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -122,6 +121,14 @@ class TokenRow:
     expires_ms: int
     max_ms: int
     """It cannot be renewed beyond this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elections:
+    """What became of elections: a line for each partition that has its leader, an error for each that does not."""
+
+    done: list[str]
+    failed: list[RefusedError]
 
 
 class AdminClient:
@@ -273,10 +280,10 @@ class AdminClient:
             found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
         return found
 
-    async def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
+    async def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> Elections:
         """Elect the preferred leaders of these partitions, or of all; with `unclean`, any live replica if none leads.
 
-        Returns a line for each partition. Raises `RefusedError` when a named partition cannot have such a leader.
+        A partition that has such a leader needs no election, and that is no failure.
         """
         topics = None
         if partitions is not None:
@@ -284,7 +291,7 @@ class AdminClient:
         fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
         answer = await self._client.request(ApiKey.ELECT_LEADERS, 2, fields)
         _check(answer, "the election")
-        lines = []
+        done, failed = [], []
         for topic in answer.replica_election_results:
             for row in topic.partition_result:
                 name = f"{topic.topic}-{row.partition_id}"
@@ -292,14 +299,12 @@ class AdminClient:
                 if unclean and row.error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
                     way_out = await self._brokers_to_start(topic.topic, row.partition_id)
                 if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
-                    lines.append(f"{name} has its leader already")
-                elif row.error_code and partitions is None:
-                    lines.append(f"{name} not elected: {error_sentence(row.error_code, row.error_message, way_out)}")
+                    done.append(f"{name} has its leader already")
                 elif row.error_code:
-                    raise RefusedError(row.error_code, name, row.error_message, way_out)
+                    failed.append(RefusedError(row.error_code, f"{name} not elected", row.error_message, way_out))
                 else:
-                    lines.append(f"{name} elected")
-        return lines
+                    done.append(f"{name} elected")
+        return Elections(done, failed)
 
     async def _brokers_to_start(self, topic: str, partition: int) -> str:
         """The way out where no replica of a partition is alive: one of its brokers is to be started, by their ids."""

@@ -181,6 +181,8 @@ def test_a_dead_broker_with_the_only_replica() -> None:
             time.sleep(0.05)
         told = fails(1, "partitions", "elect", "--unclean", f"{topic}-{led}", *at)
         assert told.endswith(f"; start broker {dead}, which has its only replica")
+        for every in (("--all",), ("--all", "--unclean")):
+            assert f"{topic}-{led} not elected: " in fails(1, "partitions", "elect", *every, *at)
 
 
 @pytest.mark.process

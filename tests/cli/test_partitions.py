@@ -1,0 +1,96 @@
+"""How `raftwerk partitions` ends, and what it says of what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from raftwerk.cli.main import cli
+from raftwerk.cluster.client import reassignment
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+
+UNAVAILABLE = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def elect(monkeypatch: pytest.MonkeyPatch, codes: Sequence[int], *arguments: str) -> Result:
+    """Run the command where the partitions of t, from 0 on, get these codes."""
+
+    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Mapping[str, Any]) -> Struct:
+        rows = [
+            Struct({"partition_id": index, "error_code": code, "error_message": None})
+            for index, code in enumerate(codes)
+        ]
+        topics = [Struct({"topic": "t", "partition_result": rows})] if rows else []
+        return Struct({"error_code": 0, "error_message": None, "replica_election_results": topics})
+
+    monkeypatch.setattr(ClusterClient, "request", request)
+    return CliRunner().invoke(cli, ["partitions", "elect", *arguments, "-b", "localhost:1"])
+
+
+@pytest.mark.parametrize("arguments", [["--all"], ["--all", "--unclean"], ["t-0", "t-1"]])
+def test_one_election_that_fails_is_the_error(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    result = elect(monkeypatch, [ErrorCode.NONE, UNAVAILABLE], *arguments)
+    assert (result.exit_code, result.stdout) == (1, "t-0 elected\n")
+    assert result.stderr.startswith("Error: t-1 not elected: ") and "(PREFERRED_LEADER_NOT_AVAILABLE)" in result.stderr
+
+
+def test_every_election_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = elect(monkeypatch, [UNAVAILABLE, ErrorCode.NONE, UNAVAILABLE], "--all")
+    assert (result.exit_code, result.stdout) == (1, "t-1 elected\n")
+    told = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["t-0 not elected", "t-2 not elected", "Error"]
+    assert told[-1] == "Error: 2 elections failed"
+
+
+def test_an_election_that_is_not_needed_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = elect(monkeypatch, [ErrorCode.ELECTION_NOT_NEEDED], "t-0")
+    assert (result.exit_code, result.output) == (0, "t-0 has its leader already\n")
+    result = elect(monkeypatch, [], "--all")
+    assert (result.exit_code, result.output) == (0, "Every leader is the preferred one.\n")
+
+
+STAYS = "the throttle stays in place: raftwerk partitions unthrottle removes it"
+
+
+def reassign(monkeypatch: pytest.MonkeyPatch, ends: Callable[[], None], *arguments: str) -> Result:
+    """Move t-0 where the wait for it ends with what `ends` does, or goes on if it does nothing."""
+
+    async def done(*_: object) -> None:
+        pass
+
+    async def wait_for_moves(*_: object) -> None:
+        ends()
+        await asyncio.get_running_loop().create_future()
+
+    for name in ("throttle", "alter_replica_log_dirs", "reassign"):
+        monkeypatch.setattr(reassignment, name, done)
+    monkeypatch.setattr(reassignment, "wait_for_moves", wait_for_moves)
+    return CliRunner().invoke(cli, ["partitions", "reassign", "t-0=2", "--wait", *arguments, "-b", "localhost:1"])
+
+
+def late() -> None:
+    raise ClientError("still moving after 5 s: t-0")
+
+
+def test_a_throttle_that_stays_after_the_time_limit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = reassign(monkeypatch, late, "--throttle", "1000")
+    assert (result.exit_code, result.stderr) == (1, f"Error: still moving after 5 s: t-0; {STAYS}\n")
+    result = reassign(monkeypatch, late)
+    assert (result.exit_code, result.stderr) == (1, "Error: still moving after 5 s: t-0\n")
+
+
+def test_a_throttle_that_stays_after_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    going_on = "Interrupted; the moves go on, see: raftwerk partitions reassignments"
+    result = reassign(monkeypatch, lambda: signal.raise_signal(signal.SIGINT), "--throttle", "1000")
+    assert (result.exit_code, result.stderr) == (130, f"{going_on}; {STAYS}.\n")
+    result = reassign(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    assert (result.exit_code, result.stderr) == (130, f"{going_on}.\n")
