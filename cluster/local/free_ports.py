@@ -19,6 +19,8 @@ _OPTIONS = {
     "metrics": "--metrics-port chooses other ports for metrics",
 }
 _NO_ADDRESS, _NO_NAME = "no such address here", "no host has this name"
+WRONG_HOST = (_NO_ADDRESS, _NO_NAME)
+"""Why no port of a host is free."""
 
 
 class PortTakenError(ValueError):
@@ -63,7 +65,7 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
                 continue
             is_fixed = use == _CONTROLLER and not is_new
             way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
-            if reason in (_NO_ADDRESS, _NO_NAME):
+            if reason in WRONG_HOST:
                 way_out = f"{host} is not of this machine: --host chooses another"
             ways_out[way_out] = None
     wrong = twice + [f"cannot listen on {', '.join(ports)}: {reason}" for reason, ports in refused.items()]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
 from ..settings.properties import format_properties, parse_properties
-from .free_ports import why_not_free
+from .free_ports import WRONG_HOST, why_not_free
 from .secured import LISTENER, is_secured, new_password, password_of_nodes, secured_properties
 
 CONTROLLER_PORT_SHIFT = 1000
@@ -370,15 +370,33 @@ def new_cluster_id() -> str:
 
 
 def find_free_base_port(shape: ClusterShape) -> int:
-    """A base port from which all ports that the cluster needs are free now. Raises OSError when none is found."""
+    """A base port from which all ports are free now that the shape does not choose itself. Raises OSError if none is.
+
+    `check_ports` says what is wrong with those that it chooses, and with its host.
+    """
+    chosen = _chosen_ports(shape)
     for _ in range(200):
         base = random.randrange(20000, 30000)
         wanted = [(shape.host, base + i) for i in range(shape.brokers)]
-        first = shape.first_controller_port(base)
-        wanted += [(shape.controller_host, first + i) for i in range(shape.controllers)]
-        if all(why_not_free(host, port) is None for host, port in wanted):
+        if shape.controller_port is None:
+            first = shape.first_controller_port(base)
+            wanted += [(shape.controller_host, first + i) for i in range(shape.controllers)]
+        reasons = {why_not_free(host, port) for host, port in wanted}
+        is_host_wrong = not reasons.isdisjoint(WRONG_HOST)
+        if chosen.isdisjoint(port for _, port in wanted) and (reasons == {None} or is_host_wrong):
             return base
-    raise OSError("no free ports between 20000 and 32000")
+    raise OSError("no free ports between 20000 and 32000: --port names the ports of the brokers")
+
+
+def _chosen_ports(shape: ClusterShape) -> set[int]:
+    """The ports that are chosen apart from that of the first broker."""
+    chosen: set[int] = set()
+    if shape.controller_port is not None:
+        chosen.update(range(shape.controller_port, shape.controller_port + shape.controllers))
+    if shape.metrics_port is not None:
+        nodes = shape.brokers + (shape.controllers if shape.separate else 0)
+        chosen.update(range(shape.metrics_port, shape.metrics_port + nodes))
+    return chosen
 
 
 def _properties(

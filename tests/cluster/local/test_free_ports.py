@@ -44,6 +44,24 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it(tmp_path: Path, b
     assert f"port {taken} for the metrics of node 1" in told and "--metrics-port" in told
 
 
+def test_free_ports_are_found_beside_those_that_are_chosen(tmp_path: Path, taken: int) -> None:
+    told = refusal(tmp_path, ClusterShape(1, port=0, controller_port=taken))
+    assert (
+        told.startswith(f"cannot listen on port {taken} for the controller of node 1: ") and "--controller-port" in told
+    )
+    told = refusal(tmp_path, ClusterShape(1, port=0, metrics_port=taken))
+    assert told.startswith(f"cannot listen on port {taken} for the metrics of node 1: ") and "--metrics-port" in told
+    told = refusal(tmp_path, ClusterShape(1, port=0, host="192.0.2.1"))
+    assert told.endswith(": no such address here; 192.0.2.1 is not of this machine: --host chooses another")
+
+
+def test_ports_that_are_chosen_are_not_taken_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = iter([20001, 20005, 20010])
+    monkeypatch.setattr("raftwerk.cluster.local.layout.random.randrange", lambda *_: next(bases))
+    monkeypatch.setattr("raftwerk.cluster.local.layout.why_not_free", lambda *_: None)
+    assert find_free_base_port(ClusterShape(3, controller_port=20000, metrics_port=20007)) == 20010
+
+
 def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path, base: int, taken: int) -> None:
     told = refusal(tmp_path, ClusterShape(1, port=base, controller_port=taken), is_new=False)
     assert "--controller-port" not in told and f"sport = :{taken}" in told
