@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from .network_addresses import is_loopback
 from .node_config import NodeConfig
+
+_ANY_HOST = ("", "0.0.0.0", "::")
 
 
 def format_advice(config: NodeConfig) -> str:
@@ -11,7 +14,26 @@ def format_advice(config: NodeConfig) -> str:
     if config.file is None:
         return f"start it with raftwerk node --format CLUSTER_ID, {the_id}"
     command = f"raftwerk format -t CLUSTER_ID -c {config.file}"
-    if config.is_controller and not config.has_static_voters:
-        command += " --standalone"
-        the_id += "; --standalone makes it the only voter, and raftwerk format --help names the other choices"
-    return f"run {command}, {the_id}"
+    if not config.is_controller or config.has_static_voters:
+        return f"run {command}, {the_id}"
+    others = _other_controllers(config)
+    if others:
+        return (
+            f"run {command} --no-initial-controllers, {the_id}; controller.quorum.bootstrap.servers names other "
+            f"controllers ({', '.join(others)}): if they run, this one joins their quorum, beside which --standalone "
+            "would begin a second one; all controllers of a new cluster get the same --initial-controllers instead "
+            "(see raftwerk format --help)"
+        )
+    the_id += "; --standalone makes it the only voter, and raftwerk format --help names the other choices"
+    return f"run {command} --standalone, {the_id}"
+
+
+def _other_controllers(config: NodeConfig) -> list[str]:
+    """Those of `controller.quorum.bootstrap.servers` that are not, or perhaps not, this node itself."""
+    own = [(one.host, one.port) for one in (*config.controller_listeners, *config.advertised_controller)]
+    ports = [port for host, port in own if host in _ANY_HOST or is_loopback(host)]
+    return [
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in config.bootstrap
+        if (host, port) not in own and not (is_loopback(host) and port in ports)
+    ]

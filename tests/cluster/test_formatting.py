@@ -242,6 +242,26 @@ def test_the_command_that_formats_is_the_one_for_this_node(tmp_path: Path, runti
     named = format_advice(replace(static, file="conf/one.properties"))
     assert named.startswith("run raftwerk format -t CLUSTER_ID -c conf/one.properties, with")
     assert " -c one.properties --standalone, with" in format_advice(replace(dynamic, file="one.properties"))
+    here = config(tmp_path, listeners="PLAINTEXT://:9092,CONTROLLER://:9093")
+    for own in ("localhost:9093", "127.0.0.1:9093"):
+        alone = NodeConfig.from_properties({**here.properties, "controller.quorum.bootstrap.servers": own})
+        assert " --standalone, with" in format_advice(replace(alone, file="one.properties"))
     with pytest.raises(UnformattedDirError) as unformatted:
         cluster_id_of(replace(static, file="conf/one.properties"), runtime)
     assert str(unformatted.value) == f"Log directory {tmp_path}/one is not formatted: {named}."
+
+
+@pytest.mark.parametrize(
+    ("servers", "others"),
+    [("a:9093,b:9093,[::2]:9093", "b:9093, [::2]:9093"), ("b:9093", "b:9093"), ("localhost:9094", "localhost:9094")],
+)
+def test_a_controller_beside_others_is_not_told_to_begin_a_second_quorum(
+    tmp_path: Path, servers: str, others: str
+) -> None:
+    settings = config(tmp_path, controller_quorum_bootstrap_servers=servers)
+    told = format_advice(replace(settings, file="one.properties"))
+    assert told.startswith(
+        "run raftwerk format -t CLUSTER_ID -c one.properties --no-initial-controllers, with the cluster"
+    )
+    assert f"names other controllers ({others}): if they run, this one joins their quorum" in told
+    assert "--standalone would begin a second one" in told and "the same --initial-controllers" in told
