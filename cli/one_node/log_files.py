@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...runtime.os_errors import os_reason
-from ..options import Group, WrongConfiguration, counted, is_reader_gone, json_option, print_json
+from ..options import Group, WrongConfiguration, counted, is_reader_gone, json_option, print_json, tell_none
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -37,19 +37,23 @@ def log() -> None:
 @click.option("--records", is_flag=True, help="Show the records of each batch too.")
 @json_option
 def dump(path: str, records: bool, as_json: bool) -> None:
-    """Show the batches, indexes, checkpoints and snapshots in PATH: a log directory, a partition's directory, or a
-    file.
+    """Show the batches, indexes, checkpoints and producers' snapshots in PATH: a log directory, a partition's
+    directory, or a file. The kind of a file is told by its name.
 
     \b
     Example:
       raftwerk log dump raftwerk-data/node-1/flights-0 --records
     """
-    from ...log.tools.inspection import describe
+    from ...log.tools.inspection import KNOWN_FILES, describe, is_describable
     from ...runtime.files.real_disk import RealDisk
 
-    last_file = None
+    last_file, is_empty, disk = None, True, RealDisk()
     with _refusals():
-        for row in describe(RealDisk(), path, with_records=records):
+        if not is_describable(disk, path):
+            what = "has no file" if disk.is_dir(path) else "is not"
+            raise WrongConfiguration(f"{path} {what} of a kind that log dump shows, by these names: {KNOWN_FILES}")
+        for row in describe(disk, path, with_records=records):
+            is_empty = False
             if as_json:
                 print_json(row)
                 continue
@@ -57,6 +61,8 @@ def dump(path: str, records: bool, as_json: bool) -> None:
                 last_file = row["file"]
                 click.echo(last_file)
             click.echo(_line(row))
+    if is_empty:
+        tell_none(f"{path} has no entries.")
 
 
 @log.command()

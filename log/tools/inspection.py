@@ -43,6 +43,10 @@ from ..state.producer_state import CorruptSnapshotError, ProducerStateManager
 
 Row: TypeAlias = dict[str, Any]
 OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE)
+_SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_OTHER_FILES = (*OFFSET_CHECKPOINTS, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, META_PROPERTIES_FILE)
+KNOWN_FILES = f"OFFSET followed by {', '.join(_SEGMENT_SUFFIXES)}; {', '.join(_OTHER_FILES)}"
+"""The names of the files that can be described, for people."""
 _INDEX_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 
@@ -59,6 +63,20 @@ def describe(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[R
     for name in names:
         if disk.is_dir(f"{path}/{name}") and is_partition_dir(name):
             yield from describe(disk, f"{path}/{name}", with_records=with_records)
+
+
+def is_describable(disk: Disk, path: str) -> bool:
+    """Whether `path` is a file that `describe` knows by its name, or a directory with such files."""
+    if not disk.is_dir(path):
+        return _is_known(path.rpartition("/")[2])
+    names = disk.listdir(path)
+    below = (name for name in names if is_partition_dir(name) and disk.is_dir(f"{path}/{name}"))
+    return any(map(_is_known, names)) or any(is_describable(disk, f"{path}/{name}") for name in below)
+
+
+def _is_known(name: str) -> bool:
+    stem, dot, suffix = name.partition(".")
+    return name in _OTHER_FILES or (stem.isdecimal() and dot + suffix in _SEGMENT_SUFFIXES)
 
 
 def partition_dirs(disk: Disk, path: str) -> list[str]:

@@ -66,6 +66,25 @@ def test_an_empty_segment_is_described_as_one() -> None:
     assert (row["kind"], row["what"]) == ("empty", "the segment has no batches")
 
 
+@pytest.mark.parametrize("name", ["quorum-state", "n1.log", "00000000000000000000.log.deleted", "other"])
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    for path, what in ((tmp_path / name, "is not"), (tmp_path, "has no file")):
+        result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert (
+            f"{path} {what} of a kind that log dump shows, by these names: OFFSET followed by .log, " in result.stderr
+        )
+        assert result.stderr.endswith(", leader-epoch-checkpoint, partition.metadata, meta.properties\n")
+
+
+def test_a_file_without_entries_is_said_to_have_none(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.index"
+    path.write_bytes(b"")
+    result = CliRunner().invoke(cli, ["log", "dump", str(path)])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{path} has no entries.\n")
+
+
 def test_valid_logs_have_no_findings() -> None:
     _, disk, _, _ = closed_log()
     assert list(verify_partition(disk, DIRECTORY)) == []
