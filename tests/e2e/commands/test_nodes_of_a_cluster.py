@@ -175,6 +175,11 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
         terminal.read_until("paused")
         status = raftwerk("status", "-d", directory)
         assert status.returncode == 1 and "paused" in status.stdout
+        for which in ((), ("2",)):
+            told = fails(1, "start", *which, "-d", directory)
+            assert re.search(
+                r"node 2 is paused \(process \d+\): raftwerk kill 2 --signal CONT -d \S+ lets it go on$", told
+            )
         ok("kill", "2", "--signal", "CONT", "-d", directory)
         terminal.press(CTRL_C)
         assert terminal.wait() == 0
