@@ -27,6 +27,11 @@ class Registration(Protocol):
         ...
 
     @property
+    def adding_replicas(self) -> tuple[int, ...]:
+        """Those of the replicas that a reassignment is adding."""
+        ...
+
+    @property
     def isr(self) -> tuple[int, ...]:
         """The in-sync replicas."""
         ...
@@ -111,6 +116,7 @@ class Partition:
             (registration.leader_epoch, registration.partition_epoch),
             log_end_offset,
             now_ms,
+            registration.adding_replicas,
         )
         return became_leader
 

@@ -26,6 +26,15 @@ def by_topic(partitions: Iterable[tuple[TopicT, int]]) -> dict[TopicT, list[int]
     return topics
 
 
+def is_under_replicated(isr: tuple[int, ...], replicas: tuple[int, ...], adding: tuple[int, ...]) -> bool:
+    """Whether a partition lacks replicas in sync.
+
+    Those that a reassignment is `adding` are not wanted yet: as in Apache Kafka, `replicas` without them are the
+    replication factor until it is done.
+    """
+    return len(isr) < len(set(replicas).difference(adding))
+
+
 class EpochEndOffset(NamedTuple):
     """A leader epoch and the offset after its last record; see `UNKNOWN_EPOCH_END`."""
 

@@ -143,10 +143,13 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     async def run() -> tuple[list[dict[str, object]], bool]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.quorum_client import QuorumClient
+        from ...cluster.client.reassignment import with_reassignments
 
         async with ClusterClient(bootstrap) as client, ClusterClient(bootstrap, timeout_s=_QUORUM_S) as other:
             quorum = QuorumClient(other)
             view, is_led = await asyncio.gather(client.metadata(names or None), quorum.is_led())
+            if is_led:
+                view = await with_reassignments(other, view)
         chosen = [view.topic(name) for name in names] if names else list(view.topics)
         rows: list[dict[str, object]] = [
             {
@@ -159,6 +162,8 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
                         "leader_epoch": one.leader_epoch,
                         "replicas": list(one.replicas),
                         "isr": list(one.isr),
+                        "adding": list(one.adding),
+                        "under_replicated": one.is_under_replicated,
                     }
                     for one in topic.partitions
                 ],
@@ -186,7 +191,8 @@ def _print_topic(topic: dict[str, object]) -> None:
     for row in rows:
         replicas, isr = (",".join(map(str, row[column])) for column in ("replicas", "isr"))
         leader = row["leader"] if row["leader"] >= 0 else "none"
-        behind = "" if len(row["isr"]) == len(row["replicas"]) else "  under-replicated"
+        behind = "  under-replicated" if row["under_replicated"] else ""
+        behind += f"  adding {','.join(map(str, row['adding']))}" if row["adding"] else ""
         click.echo(
             f"  {row['partition']:>4}  leader {leader:<4}  replicas {replicas:<12}  isr {isr:<12}{behind}".rstrip()
         )

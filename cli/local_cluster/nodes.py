@@ -168,7 +168,7 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
     """Print how many partitions are out of sync or without a leader; whether none is."""
     partitions = [one for topic in view.topics for one in topic.partitions]
-    behind = sum(len(one.isr) < len(one.replicas) for one in partitions)
+    behind = sum(one.is_under_replicated for one in partitions)
     leaderless = sum(one.leader < 0 for one in partitions)
     if not as_json:
         click.echo(f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader")
@@ -480,6 +480,7 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
 
     from ...cluster.client.client_errors import ClientError
     from ...cluster.client.quorum_client import QuorumClient
+    from ...cluster.client.reassignment import with_reassignments
 
     view = await client.metadata()
     quorum = QuorumClient(client)
@@ -489,6 +490,7 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
             if leader_id is None:
                 return view, None
             found = await quorum.describe()
+        view = await with_reassignments(client, view)
         return view, _Leader(found.leader_id, found.has_majority(await quorum.down_voters(found)))
     except (ClientError, OSError):
         return view, None

@@ -25,6 +25,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
+from ...wire.types import is_under_replicated
 from .client_errors import (
     NO_LEADER,
     Address,
@@ -109,13 +110,27 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition as clients see it; `leader` -1 when there is none."""
+    """A partition as clients see it; `leader` -1 when there is none.
+
+    `adding` has the replicas that a reassignment is adding. Metadata does not tell them: `with_reassignments` does.
+    """
 
     partition: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether replicas are out of sync that no reassignment is adding."""
+        return is_under_replicated(self.isr, self.replicas, self.adding)
+
+    @property
+    def out_of_sync(self) -> list[int]:
+        """The replicas that are out of sync and that no reassignment is adding."""
+        return [one for one in self.replicas if one not in self.isr and one not in self.adding]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...wire.api_keys import ApiKey
@@ -18,7 +18,7 @@ from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
 from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
@@ -106,6 +106,30 @@ async def reassignments(client: ClusterClient) -> list[OngoingMove]:
         for topic in answer.topics
         for row in topic.partitions
     ]
+
+
+async def with_reassignments(client: ClusterClient, view: ClusterView) -> ClusterView:
+    """The view with the replicas that reassignments are adding.
+
+    The controller is asked only where a partition would else be under-replicated. Without an answer the view stays as
+    it is.
+    """
+    if not any(one.is_under_replicated for topic in view.topics for one in topic.partitions):
+        return view
+    try:
+        adding = {(one.topic, one.partition): one.adding for one in await reassignments(client)}
+    except (ClientError, *NO_ANSWER):
+        return view
+    topics = [
+        replace(
+            topic,
+            partitions=tuple(
+                replace(one, adding=adding.get((topic.name, one.partition), ())) for one in topic.partitions
+            ),
+        )
+        for topic in view.topics
+    ]
+    return replace(view, topics=tuple(topics))
 
 
 async def wait_for_moves(

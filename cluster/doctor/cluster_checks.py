@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient
-from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
+from ..client.client_errors import Address, ClientError, NotLoggedInError, UnreachableError
 from ..client.cluster_client import (
     CURRENT_LOGIN,
     NO_ANSWER,
@@ -28,18 +27,16 @@ from ..client.cluster_client import (
 )
 from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
 from ..client.quorum_client import SILENT_VOTER_MS, DownVoter, NoLeaderError, QuorumClient, SilentVoter
-from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
+from ..client.reassignment import with_reassignments
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 from .silent_nodes import NONE_SILENT, BrokerSilence, bring_back
+from .transaction_checks import hanging_transactions, long_transactions
 
 _TIMEOUT_S = 3.0
-_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
-_TRANSACTION_MAX_TIMEOUT = "transaction.max.timeout.ms"
-LONG_OPEN_MS = 60_000
-"""How long a transaction may be open before it is reported."""
+_TOPIC_RESOURCE = 2
 _NAMED_PARTITIONS = 5
 _CLOCK_OFF_MS = 5_000
 _IF_RUNNING = "; if that runs, its port is not published here, or advertised.listeners is wrong"
@@ -112,6 +109,8 @@ async def examine_cluster(
             view = await client.metadata()
         except ClientError as error:
             return [*found, Finding(FAILURE, str(error), way_out)]
+        if is_led:
+            view = await with_reassignments(client, view)
         silence = BrokerSilence(silent, bring_back("broker", silent, local_options), is_led)
         found += [*_unled(view, silence), *_leaderless(await _leaderless_partitions(client, view), served)]
         seen = _in_sync_without(view, silent)
@@ -124,7 +123,7 @@ async def examine_cluster(
             who = f"broker {ids(silent)} does" if len(silent) == 1 else f"brokers {ids(silent)} do"
             found.append(Finding(WARNING, f"whether transactions hang cannot be seen while {who} not answer"))
         else:
-            found += [await _hanging_transactions(client, view), *await _long_transactions(client)]
+            found += [await hanging_transactions(client, view), *await long_transactions(client)]
     return found
 
 
@@ -464,17 +463,18 @@ def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
 def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iterator[Finding]:
     behind = []
     missing: set[int] = set()
-    count = 0
+    count = adding = 0
     has_leaders = True
     for topic in view.topics:
         for one in topic.partitions:
             count += 1
             if one.leader < 0:
                 has_leaders = False
-            elif len(one.isr) < len(one.replicas):
-                without = [replica for replica in one.replicas if replica not in one.isr]
-                missing.update(without)
-                behind.append(f"{topic.name}-{one.partition} (without {ids(without)})")
+            elif one.is_under_replicated:
+                missing.update(one.out_of_sync)
+                behind.append(f"{topic.name}-{one.partition} (without {ids(one.out_of_sync)})")
+            elif not set(one.isr).issuperset(one.adding):
+                adding += 1
     if behind:
         way_out = (
             "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
@@ -485,7 +485,8 @@ def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iter
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
         yield Finding(WARNING, f"{what}: {some(behind)}", way_out)
     if has_leaders and not behind:
-        yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync")
+        but = f", but those that reassignments are adding to {counted(adding, 'partition')}" if adding else ""
+        yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync{but}")
 
 
 def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
@@ -521,79 +522,3 @@ async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[st
             if config.name == "min.insync.replicas" and str(config.value).isdigit():
                 found[row.resource_name] = int(config.value)
     return found
-
-
-async def _hanging_transactions(client: ClusterClient, view: ClusterView) -> Finding:
-    """Report transactions that are open for longer than any may be, and that no coordinator will end."""
-    try:
-        limit_ms = await _transaction_max_timeout_ms(client, view)
-        hanging = await TransactionClient(client).find_hanging(SystemClock().wall_ms() - limit_ms)
-    except (ClientError, *NO_ANSWER) as error:
-        way_out = "remedy what is reported above, then ask again"
-        return Finding(WARNING, f"whether transactions hang cannot be seen: {error}", way_out)
-    if not hanging:
-        return Finding(OK, "no transaction hangs")
-    names = [f"{one.partition} from offset {one.start_offset} on" for one in hanging]
-    what = f"{counted(len(hanging), 'transaction')} that no coordinator will end: {some(names)}"
-    way_out = "raftwerk transactions find-hanging shows the commands that abort them"
-    return Finding(FAILURE, f"{what}: read_committed consumers wait there", way_out)
-
-
-async def _long_transactions(client: ClusterClient) -> list[Finding]:
-    """Warn of transactions that have been open for long within their time-outs: last stable offsets stand still."""
-    try:
-        found = await TransactionClient(client).long_open(LONG_OPEN_MS)
-    except (ClientError, *NO_ANSWER):
-        return []  # the search for those that hang has told why
-    now_ms = SystemClock().wall_ms()
-    return [_long_transaction(view, parts, now_ms) for view, parts in found]
-
-
-def _long_transaction(view: TransactionView, parts: Sequence[OpenTransaction], now_ms: int) -> Finding:
-    names = some([f"{one.partition} from offset {one.start_offset} on" for one in parts])
-    since = datetime.fromtimestamp(view.start_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    who = f"transactional id {view.transactional_id} (producer {view.producer_id})"
-    what = f"the last stable offset stands still since {since}, for {_span(now_ms - view.start_ms)}, in {names}"
-    if view.state != "Ongoing":
-        what = f"{what}: the transaction of {who} is decided ({view.state}), and its markers are not written"
-        return Finding(WARNING, what, "their leaders must answer: remedy what is reported above, or see their logs")
-    left_ms = view.start_ms + view.timeout_ms - now_ms
-    ends = f"in {_span(left_ms)}" if left_ms > 0 else "in a moment"
-    way_out = (
-        f"let its application commit or abort; raftwerk transactions terminate {view.transactional_id} aborts it now "
-        f"and fences its producer; the coordinator aborts it {ends}, after its time-out of {_span(view.timeout_ms)}"
-    )
-    return Finding(WARNING, f"{what}: {who} has a transaction open, and read_committed consumers wait there", way_out)
-
-
-def _span(ms: int) -> str:
-    """A time in its greatest two units: `3 min 5 s`."""
-    seconds = max(0, ms) // 1000
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    parts: list[str] = []
-    for name, size in units:
-        count, seconds = divmod(seconds, size)
-        if count or (name == "s" and not parts):
-            parts.append(f"{count} {name}")
-    return " ".join(parts[:2])
-
-
-async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) -> int:
-    """The longest time, in milliseconds, for which a coordinator of this cluster keeps a transaction open."""
-    longest_ms = 0
-    for broker in view.brokers:
-        resource = {
-            "resource_type": _BROKER_RESOURCE,
-            "resource_name": str(broker.node_id),
-            "configuration_keys": [_TRANSACTION_MAX_TIMEOUT],
-        }
-        fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-        try:
-            answer = await client.request_node(broker.node_id, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        except NO_ANSWER as error:
-            raise ClientError(f"broker {broker.node_id} {no_answer_reason(error)}") from None
-        for row in answer.results:
-            if row.error_code:
-                raise RefusedError(row.error_code, f"the configuration of broker {broker.node_id}", row.error_message)
-            longest_ms = max([longest_ms, *(int(one.value) for one in row.configs)])
-    return longest_ms

@@ -78,7 +78,7 @@ CATALOG: tuple[Spec, ...] = (
         (
             "leadercount: Partitions that this broker leads.",
             "partitioncount: Partitions of which this broker has a replica.",
-            "underreplicatedpartitions: Partitions led here with a replica out of sync.",
+            "underreplicatedpartitions: Partitions led here with a replica out of sync that no reassignment is adding.",
             "underminisrpartitioncount: Partitions led here with fewer replicas in sync than min.insync.replicas.",
             "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
             "offlinereplicacount: Replicas here whose disk has failed.",
@@ -273,7 +273,7 @@ CATALOG: tuple[Spec, ...] = (
             "oldest_offset: The first offset.",
             "replicas: Number of replicas.",
             "in_sync_replica: Number of replicas in sync.",
-            "under_replicated_partition: 1 where a replica is out of sync.",
+            "under_replicated_partition: 1 where a replica is out of sync that no reassignment is adding.",
         ),
     ),
     Spec(

@@ -189,7 +189,7 @@ def _read_replicas(node: Node, counters: Counters) -> Samples:
     values = {
         "leadercount": len(leaders),
         "partitioncount": len(replicas),
-        "underreplicatedpartitions": sum(len(one.isr_state.isr) < len(one.replicas) for one in leaders),
+        "underreplicatedpartitions": sum(one.is_under_replicated for one in leaders),
         "underminisrpartitioncount": sum(one.is_under_min_isr for one in leaders),
         "atminisrpartitioncount": sum(len(one.isr_state.isr) == one.effective_min_isr for one in leaders),
         "offlinereplicacount": sum(one.offline for one in replicas),
@@ -292,7 +292,7 @@ def _put_led(samples: Samples, replica: Replica, labels: tuple[str, str], node_i
     samples.put("kafka_topic_partition_oldest_offset", replica.log.log_start_offset, *labels)
     samples.put("kafka_topic_partition_replicas", len(leader.replicas), *labels)
     samples.put("kafka_topic_partition_in_sync_replica", in_sync, *labels)
-    samples.put("kafka_topic_partition_under_replicated_partition", int(in_sync < len(leader.replicas)), *labels)
+    samples.put("kafka_topic_partition_under_replicated_partition", int(leader.is_under_replicated), *labels)
 
 
 def _read_groups(node: Node, limit: int) -> Samples:

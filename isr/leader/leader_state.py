@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import is_under_replicated
 from ..high_watermark import HighWatermark
 from .follower_progress import UNKNOWN_EPOCH, FollowerProgress
 from .isr_state import CommittedIsr, IsrState, PendingExpandIsr, PendingIsr, PendingShrinkIsr
@@ -91,6 +92,7 @@ class LeaderState:
 
     __slots__ = (
         "_brokers",
+        "adding_replicas",
         "config",
         "effective_min_isr",
         "followers",
@@ -107,6 +109,8 @@ class LeaderState:
         self._brokers = brokers
         self.watermark = watermark
         self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
+        """Those of `replicas` that a reassignment is adding."""
         self.effective_min_isr = 0
         """`min.insync.replicas`, or the number of replicas where that is smaller."""
         self.followers: dict[int, FollowerProgress] = {}
@@ -125,6 +129,11 @@ class LeaderState:
         """Whether the committed ISR is smaller than `effective_min_isr`."""
         return len(self.isr_state.isr) < self.effective_min_isr
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether replicas are missing from the committed ISR."""
+        return is_under_replicated(self.isr_state.isr, self.replicas, self.adding_replicas)
+
     # ---------------------------------------------------------------- metadata
 
     def update_config(self, config: LeaderConfig) -> None:
@@ -139,6 +148,7 @@ class LeaderState:
         epochs: tuple[int, int],
         log_end_offset: int,
         now_ms: int,
+        adding_replicas: tuple[int, ...] = (),
     ) -> None:
         """The metadata names this node as leader; `epochs` are leader and partition epoch, neither lower than known.
 
@@ -150,7 +160,7 @@ class LeaderState:
             return
         invariant(leader_epoch >= self.leader_epoch, "a leader epoch does not go back")
         invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
-        self.replicas = replicas
+        self.replicas, self.adding_replicas = replicas, adding_replicas
         self.update_config(self.config)
         old_followers = self.followers
         self.followers = {

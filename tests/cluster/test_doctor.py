@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support.security.certificates import Authority
 
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
-from raftwerk.cluster.doctor import cluster_checks, node_checks
+from raftwerk.cluster.doctor import cluster_checks, node_checks, transaction_checks
 from raftwerk.cluster.doctor.cluster_checks import LeaderlessPartition, examine_cluster
 from raftwerk.cluster.doctor.findings import FAILURE, OK, WARNING, Finding
 from raftwerk.cluster.doctor.node_checks import examine_config, examine_local_logs
@@ -48,6 +49,17 @@ def test_missing_replicas_and_leaders_are_named() -> None:
     many = [partition((1,), number=number) for number in range(8)]
     (found_many,) = cluster_checks._partitions(view(*many))
     assert found_many.what.endswith("; and 3 more")
+
+
+def test_replicas_that_a_reassignment_adds_are_not_missing() -> None:
+    moving = replace(partition((1, 3)), replicas=(1, 2, 3, 4), adding=(2, 4))
+    (found,) = cluster_checks._partitions(view(moving))
+    assert found.level == OK
+    assert (
+        found.what == "all replicas of 1 partition are in sync, but those that reassignments are adding to 1 partition"
+    )
+    (found,) = cluster_checks._partitions(view(replace(moving, isr=(1,))))
+    assert found.level == WARNING and found.what.endswith("t-0 (without 3)")
 
 
 def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
@@ -109,7 +121,7 @@ def open_for(state: str, seconds: int) -> Finding:
     partition = TopicPartition("t", 0)
     view = TransactionView("transfers-1", state, 2, 17, 3, 900_000, 1_000_000, (partition,))
     part = OpenTransaction(partition, 17, 3, 0, 41, 1_000_500)
-    return cluster_checks._long_transaction(view, [part], 1_000_000 + seconds * 1000)
+    return transaction_checks.long_transaction(view, [part], 1_000_000 + seconds * 1000)
 
 
 def test_a_long_transaction_is_told_with_its_end() -> None:

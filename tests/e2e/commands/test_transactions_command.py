@@ -17,7 +17,7 @@ from support.e2e.in_process import ok
 from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
 
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.doctor import cluster_checks
+from raftwerk.cluster.doctor import transaction_checks
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import NewRecord, encode_batch
 
@@ -136,7 +136,7 @@ def test_a_transaction_that_is_open_for_long_is_reported_and_terminated(
     writer = open_transaction(unverified, topic)
     stands_still = f"{topic}-0 from offset 1 on"
     assert stands_still not in ok("doctor", *at), "it is not old"
-    monkeypatch.setattr(cluster_checks, "LONG_OPEN_MS", 0)
+    monkeypatch.setattr(transaction_checks, "LONG_OPEN_MS", 0)
     advice = [json.loads(line) for line in ok("doctor", "--json", *at).splitlines()]
     (found,) = [one for one in advice if stands_still in one["what"]]
     assert found["level"] == "warning" and f"transactional id {topic}-id (producer " in found["what"]

@@ -115,6 +115,8 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     at = ("-b", bootstrap)
     told = ok("partitions", "reassign", f"{topic}-0=1,2,4", "--throttle", str(THROTTLE), *at)
     assert "The throttle stays in place" in told
+    described = ok("topics", "describe", topic, *at)
+    assert described.endswith("  adding 4\n") and "under-replicated" not in described
     stream = helpers.Load(bootstrap, topic, rate=100)
     meter, seen = ProgressMeter([Move(topic, 0, (1, 2, 4))]), []
     while helpers.ask(bootstrap, reassignments):

@@ -152,6 +152,18 @@ def test_pending_shrink_still_waits_for_the_replica() -> None:
     assert leader.isr_state == CommittedIsr((1, 2))
 
 
+def test_replicas_that_a_reassignment_adds_are_not_missing() -> None:
+    leader = new_leader((1, 2, 3), (1, 2, 3))
+    leader.on_registration((1, 2, 3, 4, 5), (1, 2, 3), (5, 11), 0, 0, (4, 5))
+    assert not leader.is_under_replicated
+    leader.on_registration((1, 2, 3, 4, 5), (1, 3), (5, 12), 0, 0, (4, 5))
+    assert leader.is_under_replicated
+    leader.on_registration((1, 2, 3, 4, 5), (1, 3, 4), (5, 13), 0, 0, (4, 5))
+    assert not leader.is_under_replicated, "Apache Kafka counts, too"
+    leader.on_registration((1, 4, 5), (1, 4), (5, 14), 0, 0)
+    assert leader.is_under_replicated
+
+
 def test_the_high_watermark_stands_still_below_min_isr() -> None:
     leader = new_leader(isr=(1,), min_isr=2)
     assert not leader.maybe_advance_high_watermark(10, 0)

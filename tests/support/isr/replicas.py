@@ -29,6 +29,7 @@ class Reg:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    adding_replicas: tuple[int, ...] = ()
 
 
 @dataclass
