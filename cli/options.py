@@ -158,12 +158,15 @@ def is_reader_gone() -> bool:
 
 def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
     """The error as a sentence, and what it was found to be: silent peers that take connections are asked."""
-    from ..cluster.client.client_errors import NoControllerError, UnreachableError
+    from ..cluster.client.client_errors import NoControllerError, RefusedError, UnreachableError
     from ..cluster.client.cluster_client import CURRENT_LOGIN
     from ..cluster.client.peer_protocol import explained
+    from ..wire.errors import ErrorCode
 
     if isinstance(error, OSError):
         return os_reason(error), error
+    if isinstance(error, RefusedError) and error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
+        error = _no_controller() or error
     if isinstance(error, NoControllerError):
         return f"{error}; {asyncio.run(_why_no_controller(error))}", error
     if isinstance(error, UnreachableError) and (error.closing or error.silent):
@@ -171,6 +174,19 @@ def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
         is_local = address is not None and address.directory is not None
         error = asyncio.run(explained(error, CURRENT_LOGIN.get(), is_paused_likely=is_local))
     return f"{error}{_where_asked(error)}", error
+
+
+def _no_controller() -> NoControllerError | None:
+    """The error of the command's brokers if they reach no active controller.
+
+    A broker may wait for the controller in vain and answer before the client's time-out ends, or after it.
+    """
+    from ..cluster.client.quorum_client import no_controller
+
+    address = chosen_address()
+    if address is None or address.at_controllers:
+        return None
+    return asyncio.run(no_controller(address.bootstrap))
 
 
 async def _why_no_controller(error: NoControllerError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
 
 
@@ -73,24 +74,35 @@ def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_j
       raftwerk features upgrade --dry-run
     """
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> tuple[list[dict[str, object]], str]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.feature_client import upgrade_features
+        from ...cluster.client.quorum_client import MAKE_DYNAMIC
 
         async with ClusterClient(bootstrap) as client:
-            return [
-                {"feature": one.name, "level_before": one.level or 0, "level": one.highest}
-                for one in await upgrade_features(client, names, dry_run=dry_run)
-            ]
+            behind, left_out = await upgrade_features(client, names, dry_run=dry_run)
+        rows = [{"feature": one.name, "level_before": one.level or 0, "level": one.highest} for one in behind]
+        note = (
+            ""
+            if left_out is None
+            else f"{left_out.name} is left out and stays at {left_out.level or 0}: {MAKE_DYNAMIC}."
+        )
+        return rows, note
 
-    rows = run_client(run())
+    rows, left_out = run_client(run())
     for row in rows:
         if as_json:
             print_json(row)
         else:
             click.echo(f"{row['feature']}  level {row['level_before']} -> {row['level']}")
-    if not as_json:
-        click.echo(("It is possible." if dry_run else "Done.") if rows else "All features are at their highest levels.")
+    if as_json:
+        return
+    if rows:
+        click.echo("It is possible." if dry_run else "Done.")
+    else:
+        click.echo(f"All {'other ' if left_out else ''}features are at their highest levels.")
+    if left_out:
+        click.echo(folded(left_out))
 
 
 @features.command("set")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.cluster_options import choose_address, cluster_options, keep_address
 from ...cluster.command_line.text_table import folded
 from ..options import Group, WrongConfiguration, json_option, print_json, run_client
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...cluster.command_line.cluster_address import ClusterAddress
 
 _LEADS, _FOLLOWS = "leader", "follows"
+_AT_CONTROLLERS = "--bootstrap-controller"
 _DESCRIBE_TIMEOUT_S = 3.0
 """A quorum that is well elects a leader in less."""
 
@@ -35,7 +37,13 @@ def _where(function: F) -> F:
     @functools.wraps(function)
     def with_address(*args: Any, bootstrap_server: str | None, controllers: str | None, **rest: Any) -> Any:
         name, directory = rest.pop("cluster_name"), rest.pop("cluster_dir")
-        return function(*args, address=choose_address(bootstrap_server, name, directory, controllers), **rest)
+        address = choose_address(bootstrap_server, name, directory, controllers)
+        if not address.at_controllers and _AT_CONTROLLERS not in address.way_out:
+            where = ",".join(f"{host}:{port}" for host, port in address.controllers.values()) or "HOST:PORT"
+            way_out = f"{address.way_out}; {_AT_CONTROLLERS} {where} asks the controllers themselves"
+            address = replace(address, way_out=way_out)
+            keep_address(address)
+        return function(*args, address=address, **rest)
 
     return cluster_options(straight(with_address))  # type: ignore[return-value]
 
@@ -148,6 +156,9 @@ def _state(one: QuorumReplica, view: QuorumView, down: Collection[int]) -> str:
 def add_controller(address: ClusterAddress, file: str | None, controller: str | None, listener: str) -> None:
     """Make a running controller, which follows the quorum as an observer, a voter.
 
+    With -c and no option that names the cluster, it asks the controllers that the file names in
+    controller.quorum.bootstrap.servers.
+
     \b
     Examples:
       raftwerk quorum add-controller -c server.properties
@@ -160,7 +171,9 @@ def add_controller(address: ClusterAddress, file: str | None, controller: str | 
 
     try:
         if file is not None:
-            voter = formatted_controller(file)
+            voter, controllers = formatted_controller(file)
+            address = address.of_file(controllers, file)
+            keep_address(address)
         else:
             (voter,) = parse_controllers(controller or "", [listener])
     except (FormatChoiceError, ValueError) as error:

@@ -68,6 +68,8 @@ def status(
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
     view, leader, why = _ask(plan)
+    if view is None:
+        leader = _leader_among_controllers(plan)
     if leader is not None and _missing_majority(plan):
         leader = replace(leader, is_confirmed=False)
     controller = leader.node_id if leader is not None and leader.is_confirmed else None
@@ -114,9 +116,16 @@ def _no_controller(leader: _Leader | None) -> str:
 
 def _no_broker_answers(rows: list[dict[str, Any]], why: str, where: str) -> str:
     """What to do when the nodes of a local cluster give no answer."""
-    up = [str(row["node"]) for row in rows if row["state"] == "up"]
-    if not up:
+    if all(row["state"] == "down" for row in rows):
         return f"No broker answers: raftwerk up{where} starts the cluster, raftwerk start N{where} one node."
+    brokers = [row for row in rows if "broker" in row["roles"]]
+    up, down, paused = (
+        [str(row["node"]) for row in brokers if row["state"] == one] for one in ("up", "down", "paused")
+    )
+    if not up:
+        ways = [f"raftwerk start{where} starts all nodes that are down"] * bool(down)
+        ways += [f"raftwerk kill {' '.join(paused)} --signal CONT{where} ends the pause"] * bool(paused)
+        return f"No broker answers, since none is up: {', '.join(ways)}."
     those = f"node {up[0]} is up" if len(up) == 1 else f"nodes {', '.join(up)} are up"
     return f"No broker answers, although {those}: {why}."
 
@@ -450,6 +459,17 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | None, str]:
         is_login = isinstance(explained, NotLoggedInError)
         is_clear = is_login or (isinstance(explained, UnreachableError) and explained.is_explained)
         return None, None, told.removeprefix("no broker answers: ") if is_clear else "raftwerk logs shows what they do"
+
+
+def _leader_among_controllers(plan: ClusterPlan) -> _Leader | None:
+    """The leader of the quorum as the controllers say that run, where no broker answers."""
+    import asyncio
+
+    from ...cluster.client.quorum_client import followed_leader
+    from ...cluster.local.layout import controller_endpoints
+
+    node_id = asyncio.run(followed_leader(controller_endpoints(plan)))
+    return None if node_id is None else _Leader(node_id, is_confirmed=True)
 
 
 async def _cluster_of(

@@ -228,6 +228,11 @@ class ClusterClient:
         self._brokers = {broker.node_id: broker for broker in view.brokers}
         return view
 
+    @property
+    def connected(self) -> list[Address]:
+        """The addresses to which a connection is open."""
+        return [at for at, connection in self._connections.items() if not connection.is_closed]
+
     def add_brokers(self, brokers: Iterable[BrokerView]) -> None:
         """Until the next metadata these brokers, which metadata leaves out, can be asked, too."""
         self._brokers |= {broker.node_id: broker for broker in brokers}

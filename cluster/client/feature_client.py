@@ -36,6 +36,11 @@ class Feature:
     level: int | None
 
     @property
+    def is_behind(self) -> bool:
+        """Whether a higher level is supported."""
+        return (self.level or 0) < self.highest
+
+    @property
     def release(self) -> str | None:
         """Apache Kafka's name of the level of `metadata.version`; None for other features."""
         return METADATA_RELEASES.get(self.level or 0) if self.name == METADATA_VERSION_FEATURE else None
@@ -53,20 +58,24 @@ async def features(client: ClusterClient) -> list[Feature]:
     ]
 
 
-async def upgrade_features(client: ClusterClient, names: Sequence[str], *, dry_run: bool) -> list[Feature]:
+async def upgrade_features(
+    client: ClusterClient, names: Sequence[str], *, dry_run: bool
+) -> tuple[list[Feature], Feature | None]:
     """Raise these features, or all but `kraft.version`, to the highest level that the broker supports.
 
-    Returns the features that were at a lower level, as they were. Raises `RefusedError`, also for an unknown name.
+    Returns the features that were at a lower level, as they were, and `kraft.version` if it is left out and could be
+    raised. Raises `RefusedError`, also for an unknown name.
     """
     known = {one.name: one for one in await features(client)}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, unknown[0], "there is no such feature")
     chosen = names or [name for name in known if name != KRAFT_VERSION_FEATURE]
-    behind = [known[name] for name in chosen if (known[name].level or 0) < known[name].highest]
+    behind = [known[name] for name in chosen if known[name].is_behind]
     if behind:
         await set_features(client, {one.name: one.highest for one in behind}, dry_run=dry_run)
-    return behind
+    kraft = None if names else known.get(KRAFT_VERSION_FEATURE)
+    return behind, kraft if kraft is not None and kraft.is_behind else None
 
 
 async def set_features(

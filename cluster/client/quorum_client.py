@@ -14,7 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
-from .client_errors import Address, ClientError, RefusedError, UnreachableError, is_retriable
+from .client_errors import Address, ClientError, NoControllerError, RefusedError, UnreachableError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, no_answer_reason, parse_bootstrap, silence_of
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
@@ -33,6 +33,7 @@ _PROBED_MS = 1_000
 _ANSWER_S = 2.0
 """How long a controller is asked whether it leads."""
 _NO_DIRECTORY = UUID(int=0)
+MAKE_DYNAMIC = "raftwerk features set kraft.version=1 makes the voters dynamic, while all controllers run, for good"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +225,13 @@ class QuorumClient:
             "ack_when_committed": True,
         }
         answer = await self._ask(ApiKey.ADD_RAFT_VOTER, _ADD_VERSION, fields)
-        _raise_if_refused(answer, f"controller {voter.key.id}")
+        _raise_if_change_refused(answer, voter.key.id)
 
     async def remove_voter(self, node_id: int, directory_id: UUID, cluster_id: str | None = None) -> None:
         """Remove a voter from the quorum; returns when the change is committed."""
         fields = {"cluster_id": cluster_id, "voter_id": node_id, "voter_directory_id": directory_id}
         answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields)
-        _raise_if_refused(answer, f"controller {node_id}")
+        _raise_if_change_refused(answer, node_id)
 
     async def joins_by_itself(self, node_id: int) -> bool:
         """Whether a controller would join again at once if it were removed: it runs with `auto.join.enable`.
@@ -321,6 +322,20 @@ async def followed_leader(controllers: Mapping[int, Address], *, timeout_s: floa
             if followed is not None or not leading or loop.time() > deadline:
                 return None if followed is None else followed.leader_id
             await asyncio.sleep(_PAUSE_S)
+
+
+async def no_controller(bootstrap: str) -> NoControllerError | None:
+    """The error of brokers that answer and reach no active controller; None if they reach one, or none answers."""
+    async with ClusterClient(bootstrap, timeout_s=_ANSWER_S) as client:
+        try:
+            if await QuorumClient(client).leader_id() is not None:
+                return None
+        except NoControllerError as error:
+            return error
+        except ClientError:
+            return None
+        asked = client.connected
+        return NoControllerError(dict.fromkeys(asked, "answers, and knows of none"), silent=asked)
 
 
 def followed_view(leading: Iterable[QuorumView]) -> QuorumView | None:
@@ -417,3 +432,9 @@ def _code_of(answer: Struct) -> int:
 def _raise_if_refused(answer: Struct, what: str) -> None:
     if answer.error_code:
         raise RefusedError(answer.error_code, what, answer.error_message)
+
+
+def _raise_if_change_refused(answer: Struct, node_id: int) -> None:
+    if answer.error_code:
+        way_out = MAKE_DYNAMIC if answer.error_code == ErrorCode.UNSUPPORTED_VERSION else None
+        raise RefusedError(answer.error_code, f"controller {node_id}", answer.error_message, way_out)

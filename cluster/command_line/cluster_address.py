@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .profiles import ProfilesError, load_profiles
@@ -43,6 +43,16 @@ class ClusterAddress:
     """Whether these are the listeners of controllers."""
     controllers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """The controllers of a local cluster, by their node ids."""
+
+    def of_file(self, controllers: Sequence[tuple[str, int]], file: str) -> ClusterAddress:
+        """The `controllers` that a node's file names; this one if an option names it, or if they are its own."""
+        if self.is_explicit or not controllers or set(controllers) <= set(self.controllers.values()):
+            return self
+        from ..client.cluster_client import bootstrap_text
+
+        origin = f"controller.quorum.bootstrap.servers in {file}"
+        way_out = "start one of those controllers, or name brokers with -b"
+        return ClusterAddress(bootstrap_text(controllers), origin, way_out, at_controllers=True)
 
     @property
     def local_options(self) -> str | None:

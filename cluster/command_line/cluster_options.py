@@ -73,10 +73,15 @@ def choose_address(
         address = find_address(bootstrap, name, directory, controllers)
     except AddressError as error:
         raise WrongConfiguration(str(error)) from None
-    meta[_ADDRESS] = address
+    keep_address(address)
     if address.directory is not None:
         use_own_login(address.directory)
     return address
+
+
+def keep_address(address: ClusterAddress) -> None:
+    """Let this be the cluster of the command that is running."""
+    click.get_current_context().meta[_ADDRESS] = address
 
 
 def use_own_login(directory: str) -> None:

@@ -121,8 +121,8 @@ def run_format(
     return EXIT_STOPPED
 
 
-def formatted_controller(file: str) -> Voter:
-    """The controller whose settings are in `file`, as a voter.
+def formatted_controller(file: str) -> tuple[Voter, Sequence[tuple[str, int]]]:
+    """The controller whose settings are in `file`, as a voter, and its `controller.quorum.bootstrap.servers`.
 
     Raises `FormatChoiceError` when they cannot be used, and `FormatError` when its directory cannot.
     """
@@ -147,7 +147,7 @@ def formatted_controller(file: str) -> Voter:
         raise FormatError(str(error)) from error
     if directory_id is None:
         raise FormatError(f"node {config.node_id} of {file} is not formatted")
-    return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
+    return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config)), config.bootstrap
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:

@@ -63,6 +63,10 @@ def test_two_of_three_nodes_are_dead() -> None:
         assert f"127.0.0.1:{cluster.plan.node(1).port} answers, but not to this request" in moves
         assert f"of the controllers 2 (127.0.0.1:{two}) refuses the connection; 3 (127.0.0.1:{three}) refuses" in moves
         assert f"raftwerk doctor -d {cluster.plan.directory} shows what to do" in moves
+        for words in (("create", "u"), ("delete", "t"), ("alter", "t", "-p", "9")):
+            answer = fails(1, "topics", *words, "-d", cluster.plan.directory)
+            assert answer.startswith("Error: no controller is active that the brokers reach: "), answer
+            assert "raftwerk doctor" in answer and "in time; try again" not in answer
         described = raftwerk("topics", "describe", "t", "-d", cluster.plan.directory)
         assert described.returncode == 0 and described.stdout.count("replicas ") == 6
         assert "this is what was known last, and may have changed; raftwerk doctor" in described.stderr

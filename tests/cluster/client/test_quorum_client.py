@@ -67,6 +67,16 @@ def test_a_controller_with_a_failed_disk_refuses(at_controllers: bool) -> None:
         asyncio.run(client.describe())
 
 
+def test_static_voters_are_made_dynamic_before_they_change() -> None:
+    refused = Struct({"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "error_message": "The voters are static."})
+    with pytest.raises(RefusedError) as raised:
+        asyncio.run(QuorumClient(_Scripted(refused)).remove_voter(3, UUID(int=3)))
+    assert str(raised.value).startswith(
+        "controller 3: The voters are static (UNSUPPORTED_VERSION); raftwerk features set "
+    )
+    assert "kraft.version=1" in str(raised.value) and "features upgrade" not in str(raised.value)
+
+
 def _led(leader: int, epoch: int, *fetched_ms_ago: int) -> QuorumView:
     """How a leader sees the quorum of its own and of others that have fetched so long ago."""
     others = [one for one in (1, 2, 3) if one != leader]

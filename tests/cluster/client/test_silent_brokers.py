@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-from support.e2e.command import raftwerk
+from support.e2e.command import fails, raftwerk
 
 from raftwerk.cluster.client import cluster_client
 from raftwerk.cluster.client.client_errors import UnreachableError
@@ -121,6 +121,19 @@ def test_a_web_server_is_recognised_long_before_the_time_out() -> None:
         assert time.monotonic() - began < 20
         server.shutdown()
         thread.join()
+
+
+def test_status_shows_the_active_controller_where_no_broker_runs() -> None:
+    with TestCluster.start(1, separate=True) as cluster:
+        directory = cluster.plan.directory
+        cluster.kill(1)
+        shown = raftwerk("status", "-d", directory)
+        assert shown.returncode == 1 and "active controller" in shown.stdout
+        assert f"raftwerk start -d {directory} starts all nodes" in " ".join(shown.stdout.split())
+        told = fails(1, "quorum", "-d", directory)
+        at = cluster.plan.node(101).controller_address
+        assert f"--bootstrap-controller {at} asks the controllers themselves" in told
+        assert "leader 101" in raftwerk("quorum", "--bootstrap-controller", str(at)).stdout
 
 
 def test_status_finds_the_active_controller_while_the_first_broker_is_paused() -> None:

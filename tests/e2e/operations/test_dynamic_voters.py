@@ -139,7 +139,11 @@ def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) ->
         [*RAFTWERK, "quorum", "remove-controller", "3", "-b", bootstrap], capture_output=True, text=True, check=False
     )
     assert refused.returncode == 1
-    assert "kraft.version" in refused.stderr
+    assert "raftwerk features set kraft.version=1" in refused.stderr
+    told = run("features", "upgrade", "-b", bootstrap)
+    assert told.startswith(
+        "All other features are at their highest levels.\nkraft.version is left out and stays at 0: "
+    )
     wait_for(bootstrap, lambda view: all(one.last_fetch_ms > 0 and one.directory_id.int for one in view.voters))
     run("features", "set", "kraft.version=1", "--dry-run", "-b", bootstrap)
     run("features", "set", "kraft.version=1", "-b", bootstrap)
