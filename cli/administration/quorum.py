@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,6 +93,8 @@ def describe(address: ClusterAddress, as_json: bool) -> None:
 
 
 def _describe(address: ClusterAddress, as_json: bool) -> None:
+    from ...cluster.client.quorum_client import REPLACED
+    from ...cluster.doctor.silent_nodes import rejoin
     from ...log.state.checkpoints import encode_uuid
 
     async def ask(client: QuorumClient) -> tuple[QuorumView, list[DownVoter]]:
@@ -100,7 +102,7 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
         return view, await client.down_voters(view)
 
     found, down = _run(address, ask, _DESCRIBE_TIMEOUT_S)
-    down_ids = {one.node_id for one in down}
+    whys = {one.node_id: one.why for one in down}
     end_offset = max((one.log_end_offset for one in found.replicas), default=0)
     rows = [
         {
@@ -109,7 +111,7 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
             "log_end_offset": one.log_end_offset,
             "lag": end_offset - one.log_end_offset,
             "directory_id": encode_uuid(one.directory_id),
-            "state": _state(one, found, down_ids),
+            "state": _state(one, found, whys),
         }
         for one in found.replicas
     ]
@@ -127,20 +129,20 @@ def _describe(address: ClusterAddress, as_json: bool) -> None:
     if any(row["role"] == "observer" and row["state"].startswith("silent") for row in rows):
         click.echo(folded("An observer that is silent may be gone: it is listed for 5 minutes."))
     for voter in down:
-        click.echo(folded(f"Voter {voter}."))
+        click.echo(folded(f"Voter {voter}{f': {rejoin(voter.node_id)}' if voter.why == REPLACED else ''}."))
     if 2 * len(down) >= len(found.voters):
         few = "Too few voters are left: the quorum loses its leader, and topics and leaders cannot change then."
         click.echo(folded(few))
 
 
-def _state(one: QuorumReplica, view: QuorumView, down: Collection[int]) -> str:
+def _state(one: QuorumReplica, view: QuorumView, down: Mapping[int, str]) -> str:
     """What a replica of the quorum does, as its leader knows. An observer that is gone stays listed for 5 minutes."""
-    from ...cluster.client.quorum_client import SILENT_VOTER_MS
+    from ...cluster.client.quorum_client import REPLACED, SILENT_VOTER_MS
 
     if one.node_id == view.leader_id:
         return _LEADS
     if one.is_voter and one.node_id in down:
-        return "no answer"
+        return "replaced" if down[one.node_id] == REPLACED else "no answer"
     silent_ms = view.silent_ms(one)
     if silent_ms is None:
         return "never here"

@@ -32,6 +32,7 @@ from ...cluster.local.layout import (
     ClusterShape,
     controllers_of,
     existing_cluster_id,
+    lists_static_voters,
     load_plan,
     plan_cluster,
     shape_of,
@@ -49,6 +50,7 @@ from ...cluster.local.supervisor import (
     node_pid,
     stop_by_pid_files,
 )
+from ...cluster.local.voters_on_disk import has_dynamic_voters
 from ...cluster.settings.node_config import ConfigError, load_config
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
@@ -174,10 +176,12 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
     except FileNotFoundError:
         check_not_foreign(directory)
         former = None
-    if former is not None and not given and not overrides:
+    is_dynamic = former is not None and lists_static_voters(former) and has_dynamic_voters(former)
+    if former is not None and not given and not overrides and not is_dynamic:
         return former
     shape = ClusterShape(brokers=1) if former is None else shape_of(former)
-    plan = plan_cluster(directory, replace(shape, **given, overrides={**shape.overrides, **overrides}))
+    wanted = replace(shape, **given, overrides={**shape.overrides, **overrides})
+    plan = plan_cluster(directory, wanted, is_dynamic=is_dynamic)
     if overrides:
         check_settings(plan)
     return plan

@@ -323,7 +323,11 @@ _SENTENCES = {
         "the voter's id and directory id do not belong together",
         "raftwerk quorum shows the directory ids",
     ),
-    ErrorCode.DUPLICATE_VOTER: ("the controller is a voter already", "raftwerk quorum lists the voters"),
+    ErrorCode.DUPLICATE_VOTER: (
+        "the controller is a voter already",
+        "raftwerk quorum lists the voters; if this one has another directory id there, that directory is gone: "
+        "raftwerk quorum remove-controller with its node id takes it out, and then this one can be added",
+    ),
     ErrorCode.VOTER_NOT_FOUND: ("there is no such voter", "raftwerk quorum lists the voters"),
     ErrorCode.INVALID_REGULAR_EXPRESSION: (
         "the regular expression of the subscription is invalid",

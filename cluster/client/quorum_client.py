@@ -33,6 +33,8 @@ _PROBED_MS = 1_000
 _ANSWER_S = 2.0
 """How long a controller is asked whether it leads."""
 _NO_DIRECTORY = UUID(int=0)
+REPLACED = "is back with another log directory, which does not vote"
+"""Why a voter is gone although its node answers: the voter is a node id together with a directory id."""
 MAKE_DYNAMIC = "raftwerk features set kraft.version=1 makes the voters dynamic, while all controllers run, for good"
 
 
@@ -62,6 +64,12 @@ class QuorumView:
     def voters(self) -> list[QuorumReplica]:
         """The replicas that vote."""
         return [replica for replica in self.replicas if replica.is_voter]
+
+    @property
+    def replaced(self) -> list[QuorumReplica]:
+        """The voters of which the node is back with another log directory: with that it follows, and does not vote."""
+        there = {one.node_id for one in self.replicas if not one.is_voter and not self.is_late(one)}
+        return [one for one in self.voters if one.node_id in there and self.is_late(one)]
 
     def has_majority(self, down: Sequence[DownVoter]) -> bool:
         """Whether the leader and the voters that are not down are a majority."""
@@ -94,7 +102,7 @@ class SilentVoter:
 
 @dataclass(frozen=True, slots=True)
 class DownVoter:
-    """A voter that does not answer at `address` (`host:port`); `why` follows its name."""
+    """A voter that does not answer at `address` (`host:port`), or is replaced there; `why` follows its name."""
 
     node_id: int
     address: str
@@ -177,8 +185,10 @@ class QuorumClient:
         voter that fetches runs, even if it cannot be reached from here.
         """
         late = {one.node_id for one in view.voters if view.is_late(one)}
+        replaced = [one.node_id for one in view.replaced]
         asked = {one.node_id for one in view.voters if one.node_id != view.leader_id} if are_all_asked else late
-        _, silent = await _asked({one: at for one, at in view.endpoints.items() if one in asked})
+        _, silent = await _asked({one: at for one, at in view.endpoints.items() if one in asked.difference(replaced)})
+        silent += [DownVoter(one, bootstrap_text([view.endpoints[one]]), REPLACED) for one in replaced]
         if all(one.node_id in late for one in silent):
             return silent
         await asyncio.sleep(_LOOK_AGAIN_S)  # the leader may have held a fetch of a voter that has died since

@@ -26,7 +26,7 @@ from ..client.cluster_client import (
     parse_bootstrap,
 )
 from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from ..client.quorum_client import SILENT_VOTER_MS, DownVoter, NoLeaderError, QuorumClient, SilentVoter
+from ..client.quorum_client import REPLACED, SILENT_VOTER_MS, DownVoter, NoLeaderError, QuorumClient, SilentVoter
 from ..client.reassignment import with_reassignments
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
@@ -305,7 +305,9 @@ def _voters(
     more = f"{spare} more may fail" if spare > 0 else "if one more fails, topics and leaders cannot change"
     for node_id, told in silent.items():
         gone = f"raftwerk quorum remove-controller {node_id} takes it out of the quorum"
-        if node_id in whys:
+        if whys.get(node_id) == REPLACED:
+            way_out = bring_back("controller", {node_id: REPLACED}, local_options)
+        elif node_id in whys:
             way_out = (
                 f"{bring_back('controller', {node_id: whys[node_id]}, local_options)}; if it is gone for good, {gone}"
             )

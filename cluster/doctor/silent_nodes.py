@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..client.cluster_client import REFUSES, TIMES_OUT
+from ..client.quorum_client import REPLACED
 from .findings import ids
 
 
@@ -29,7 +30,8 @@ def bring_back(kind: str, silent: Mapping[int, str], local_options: str | None) 
     """
     down = sorted(one for one, why in silent.items() if why == REFUSES)
     stuck = sorted(one for one, why in silent.items() if why == TIMES_OUT)
-    others = sorted(silent.keys() - {*down, *stuck})
+    replaced = sorted(one for one, why in silent.items() if why == REPLACED)
+    others = sorted(silent.keys() - {*down, *stuck, *replaced})
     ways = [f"start {_named(kind, down)}"] * bool(down)
     if stuck:
         command = "kill -CONT with its process id"
@@ -39,8 +41,18 @@ def bring_back(kind: str, silent: Mapping[int, str], local_options: str | None) 
         ways.append(
             f"{_named(kind, stuck)} {are} paused, hanging or overloaded: {command} ends a pause, {log} the rest"
         )
+    ways += [rejoin(one) for one in replaced]
     ways += [f"make {_named(kind, others)} answer, as is said of it: its log tells more"] * bool(others)
     return "; ".join(ways)
+
+
+def rejoin(node_id: int) -> str:
+    """What makes a controller a voter again that is back with another log directory."""
+    return (
+        f"raftwerk quorum remove-controller {node_id} takes the voter with the former directory id out, and then "
+        "raftwerk quorum add-controller -c with its server.properties makes the new one a voter, unless it joins by "
+        "itself (controller.quorum.auto.join.enable=true)"
+    )
 
 
 def _named(kind: str, node_ids: list[int]) -> str:

@@ -7,7 +7,7 @@ id in `D/n<i>.pid`, its log in `D/n<i>.log`.
 A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all nodes have
 started once; after that a node that loses its disk must not be formatted as the voter that it was. The controllers keep
 their ports when the brokers' ports change, since the voters' record holds their addresses. Nodes that are added later
-join the quorum by themselves. A cluster that was made with static voters keeps them.
+join the quorum by themselves. A cluster that was made with static voters keeps them until `kraft.version` is raised.
 
 Controllers listen on a loopback address, whatever the brokers listen on: all nodes are on this machine.
 """
@@ -174,10 +174,13 @@ class ClusterShape:
         return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
 
 
-def plan_cluster(directory: str, shape: ClusterShape, *, may_shrink: bool = False) -> ClusterPlan:
+def plan_cluster(
+    directory: str, shape: ClusterShape, *, may_shrink: bool = False, is_dynamic: bool = False
+) -> ClusterPlan:
     """Plan a cluster under `directory`. A cluster that is there already keeps its cluster id and its voters.
 
-    Raises ValueError when nodes would be left out, unless it `may_shrink`.
+    With `is_dynamic` its voters are no longer those that its settings list, since `kraft.version` was raised. Raises
+    ValueError when nodes would be left out, unless it `may_shrink`.
     """
     directory = os.path.abspath(directory)
     former = _former(directory)
@@ -192,7 +195,7 @@ def plan_cluster(directory: str, shape: ClusterShape, *, may_shrink: bool = Fals
     cluster_id = existing_cluster_id(data_dirs.values())
     is_static = STATIC_VOTERS_KEY in shape.overrides
     if cluster_id is not None:
-        is_static |= former is None or STATIC_VOTERS_KEY in former.nodes[0].properties
+        is_static |= former is None or (lists_static_voters(former) and not is_dynamic)
         if former is not None and not may_shrink:
             _check_nobody_is_left_out(former, node_ids, controllers, shape.brokers)
         if former is not None and not is_static:
@@ -218,6 +221,11 @@ def plan_cluster(directory: str, shape: ClusterShape, *, may_shrink: bool = Fals
     else:
         first_voters = former.first_voters if former is not None else None
     return ClusterPlan(cluster_id or new_cluster_id(), directory, tuple(nodes), first_voters)
+
+
+def lists_static_voters(plan: ClusterPlan) -> bool:
+    """Whether its nodes are set to static voters."""
+    return STATIC_VOTERS_KEY in plan.nodes[0].properties
 
 
 def _former(directory: str) -> ClusterPlan | None:

@@ -69,4 +69,4 @@ def test_an_observer_that_has_not_fetched_for_a_second_does_not_follow() -> None
 
     replicas = (replica(1, 100_000), replica(2, 98_500), replica(4, 98_500), replica(5, 99_600))
     view = QuorumView(1, 7, 10, replicas, {})
-    assert [quorum._state(one, view, ()) for one in replicas] == ["leader", "follows", "silent 2 s", "follows"]
+    assert [quorum._state(one, view, {}) for one in replicas] == ["leader", "follows", "silent 2 s", "follows"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raftwerk.cluster.local.layout import (
+    AUTO_JOIN_KEY,
     ClusterPlan,
     ClusterShape,
     existing_cluster_id,
@@ -19,8 +20,12 @@ from raftwerk.cluster.local.layout import (
     shape_of,
     write_properties,
 )
+from raftwerk.cluster.local.voters_on_disk import has_dynamic_voters
 from raftwerk.cluster.node.formatting import parse_controllers
 from raftwerk.cluster.settings.node_config import NodeConfig
+from raftwerk.raft.messages.control_records import encode_control
+from raftwerk.raft.voters.voter_set import KRaftVersion
+from raftwerk.wire.records import encode_batch
 
 
 def test_consecutive_ports_and_names(tmp_path: Path) -> None:
@@ -159,6 +164,25 @@ def test_a_cluster_with_static_voters_keeps_them(tmp_path: Path) -> None:
     for node in again.nodes:
         assert node.properties[VOTERS] == "1@127.0.0.1:10093,2@127.0.0.1:10094,3@127.0.0.1:10095"
         assert SERVERS not in node.properties
+
+
+def test_a_cluster_of_which_the_voters_became_dynamic_lists_no_static_ones(tmp_path: Path) -> None:
+    asked = {VOTERS: "1@127.0.0.1:10093"}
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=9092, overrides=asked))
+    formatted(plan)
+    log = Path(plan.nodes[0].data_dir) / "__cluster_metadata-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(encode_batch([encode_control(KRaftVersion(0), 0)], is_control=True))
+    assert not has_dynamic_voters(plan)
+    with open(log, "ab") as file:
+        file.write(encode_batch([encode_control(KRaftVersion(1), 0)], base_offset=1, is_control=True) + b"partial")
+    assert has_dynamic_voters(load_plan(str(tmp_path)))
+    again = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=9092), is_dynamic=True)
+    assert again.first_voters is None and shape_of(again).overrides == {}
+    for node in again.nodes:
+        assert VOTERS not in node.properties
+        assert node.properties[SERVERS] == "127.0.0.1:10093,127.0.0.1:10094"
+        assert node.properties[AUTO_JOIN_KEY] == "true"
 
 
 def test_cluster_ids() -> None:

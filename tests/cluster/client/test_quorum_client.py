@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,17 @@ import pytest
 from raftwerk.cluster.client import quorum_client
 from raftwerk.cluster.client.client_errors import RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.quorum_client import DownVoter, QuorumClient, QuorumReplica, QuorumView, followed_view
+from raftwerk.cluster.client.quorum_client import (
+    REPLACED,
+    DownVoter,
+    QuorumClient,
+    QuorumReplica,
+    QuorumView,
+    SilentVoter,
+    followed_view,
+)
+from raftwerk.cluster.doctor.cluster_checks import _voters
+from raftwerk.cluster.doctor.silent_nodes import bring_back
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -75,6 +86,19 @@ def test_static_voters_are_made_dynamic_before_they_change() -> None:
         "controller 3: The voters are static (UNSUPPORTED_VERSION); raftwerk features set "
     )
     assert "kraft.version=1" in str(raised.value) and "features upgrade" not in str(raised.value)
+
+
+def test_a_voter_that_is_back_with_another_directory_is_no_voter() -> None:
+    here, former = _led(1, 4, 30, 9_000), UUID(int=30)
+    new = QuorumReplica(3, former, False, 5, 9_990, 9_990)
+    view = replace(here, replicas=(*here.replicas, new), endpoints={1: _HERE, 2: _HERE, 3: _HERE})
+    assert here.replaced == [] and [one.node_id for one in view.replaced] == [3]
+    down = asyncio.run(QuorumClient(_Scripted(_answer(ErrorCode.NONE))).down_voters(view))
+    assert down == [DownVoter(3, "localhost:9093", REPLACED)]
+    assert "raftwerk quorum remove-controller 3 takes" in bring_back("controller", {3: REPLACED}, None)
+    (found,) = _voters(3, [SilentVoter(3, 9_000)], down)
+    assert "add-controller -c" in found.way_out and "start controller" not in found.way_out
+    assert found.what.startswith("controller 3, a voter of the quorum, is back with another log directory, which")
 
 
 def _led(leader: int, epoch: int, *fetched_ms_ago: int) -> QuorumView:

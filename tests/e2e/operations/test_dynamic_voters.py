@@ -16,6 +16,7 @@ from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.cluster.local.voters_on_disk import has_dynamic_voters
 from raftwerk.log.state.checkpoints import encode_uuid
 
 TOOL = "MetadataQuorumCommand"
@@ -82,6 +83,27 @@ def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
     }
 
 
+def test_an_operator_adds_a_controller_again_that_lost_its_disk(nodes: Nodes) -> None:
+    """Without auto-join the former voter stays in the way; every command says so, and asks whom the file names."""
+    nodes.form_quorum((1, 2, 3))
+    broker = nodes.broker(1)
+    lost = next(one for one in (2, 3) if one != wait_for(broker, lambda view: view.leader_id > 0).leader_id)
+    nodes.processes[lost].send_signal(signal.SIGKILL)
+    nodes.processes.pop(lost).wait()
+    shutil.rmtree(nodes.directory / f"node-{lost}")
+    nodes.format(lost, "--no-initial-controllers")
+    nodes.wait_ready(lost, nodes.start(lost))
+    wait_for(broker, lambda view: [one.node_id for one in view.replaced] == [lost])
+    shown = " ".join(run("quorum", "-b", broker).split())
+    assert " replaced " in shown and f"raftwerk quorum remove-controller {lost} takes the voter with" in shown
+    add = ("quorum", "add-controller", "-c", str(nodes.properties(lost)))
+    refused = subprocess.run([*RAFTWERK, *add], capture_output=True, text=True, check=False, cwd=nodes.directory)
+    assert refused.returncode == 1 and "quorum remove-controller with its node id" in refused.stderr, refused
+    run("quorum", "remove-controller", str(lost), "-b", broker)
+    assert run(*add) == f"Controller {lost} is now a voter.\n"
+    wait_for(broker, lambda view: len(view.voters) == 3 and view.replaced == [])
+
+
 def test_a_controller_that_moves_is_found_again(nodes: Nodes) -> None:
     """It comes back at another port: the voters' record follows (UpdateRaftVoter), and it can lead from there."""
     nodes.form_quorum((1, 2, 3))
@@ -146,7 +168,9 @@ def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) ->
     )
     wait_for(bootstrap, lambda view: all(one.last_fetch_ms > 0 and one.directory_id.int for one in view.voters))
     run("features", "set", "kraft.version=1", "--dry-run", "-b", bootstrap)
+    assert not has_dynamic_voters(supervisor.plan)
     run("features", "set", "kraft.version=1", "-b", bootstrap)
+    assert has_dynamic_voters(supervisor.plan)
     listed = run("features", "list", "--json", "-b", bootstrap).splitlines()
     assert '{"feature":"kraft.version","lowest":0,"highest":1,"level":1,"release":null}' in listed
     helpers.create_topic(bootstrap, "t")
