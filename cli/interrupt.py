@@ -19,7 +19,7 @@ class Interrupt:
     The first cancels what runs. One that comes when half a second has passed raises KeyboardInterrupt, as usual.
     """
 
-    _AT_ONCE_S = 0.5
+    AT_ONCE_S = 0.5
 
     def __init__(self) -> None:
         self._came_at: float | None = None
@@ -47,7 +47,7 @@ class Interrupt:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._came_at is not None and now - self._came_at < self._AT_ONCE_S:
+        if self._came_at is not None and now - self._came_at < self.AT_ONCE_S:
             return
         is_first, self._came_at = self._came_at is None, now
         if not is_first or self._cancel is None:

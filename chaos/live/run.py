@@ -26,11 +26,11 @@ from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_c
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
-from .load.cluster_observer import look
+from .load.cluster_observer import look, silences
 from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
-from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, no_such_fault, start_all
+from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, PlannedFault, no_such_fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
@@ -123,6 +123,8 @@ class ChaosRun:
         """Whether Ctrl-C has ended the faults early."""
         self._client_properties = options.client_properties
         self._fault_number = 0
+        self._under_way: PlannedFault | None = None
+        """The fault that has begun, or was about to begin, and is not healed."""
         self._last_heal: float | None = None
         """When the last fault began to be taken back, in seconds."""
 
@@ -133,7 +135,7 @@ class ChaosRun:
             raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
-        with self._cluster(faults) as cluster:
+        with self._cluster(faults) as cluster, self._left_healed():
             use_login(self._client_properties)
             self._create_topics(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
@@ -364,24 +366,41 @@ class ChaosRun:
         start_all(cluster.nodes)  # a node may have ended by itself after its heal, after a late failed fsync
         self._fault_number += 1
         number, asked_ns = self._fault_number, time.monotonic_ns()
-        inflicted = fault.inflict(cluster)
-        start_ns = cluster.began_ns if inflicted.hold_s is None else asked_ns
-        fields = {"fault": fault.name, "id": number, "target": inflicted.target, "start": start_ns}
-        nemesis.event("invoke", "fault", **fields)
-        nemesis.flush()
-        self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
-        hold_s = cluster.hold_s * self.rng.uniform(0.4, 1.6) if inflicted.hold_s is None else inflicted.hold_s
+        planned = fault.plan(cluster)
+        start_ns = cluster.began_ns if planned.hold_s is None else asked_ns
         try:
-            time.sleep(hold_s)
+            self._under_way = planned
+            planned.begin()
+            fields = {"fault": fault.name, "id": number, "target": planned.target, "start": start_ns}
+            nemesis.event("invoke", "fault", **fields)
+            nemesis.flush()
+            self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
+            time.sleep(cluster.hold_s * self.rng.uniform(0.4, 1.6) if planned.hold_s is None else planned.hold_s)
         finally:
-            self._last_heal = time.monotonic()
-            inflicted.heal()
+            self._take_back()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
-        self.say(f"{fault.name}: {inflicted.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
+        self.say(f"{fault.name}: {planned.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
+
+    def _take_back(self) -> None:
+        """Heal the fault that is under way, also where Ctrl-C has interrupted its beginning or its healing."""
+        if self._under_way is not None:
+            self._last_heal = time.monotonic()
+            self._under_way.heal()
+            self._under_way = None
+
+    @contextmanager
+    def _left_healed(self) -> Iterator[None]:
+        """Leave no fault behind in a cluster that goes on, however the run ends."""
+        try:
+            yield
+        finally:
+            if self.options.bootstrap is not None:
+                self._take_back()
 
     def _heal(self, cluster: ClusterUnderTest, nemesis: HistoryWriter) -> None:
         start_ns = time.monotonic_ns()
+        self._take_back()
         if cluster.nodes.ids:
             start_all(cluster.nodes)
         was_in_sync = self._not_in_sync(cluster) is None
@@ -409,8 +428,11 @@ class ChaosRun:
                 return f"node {node_id} is down: {cluster.nodes.last_log_line(node_id)}"
         try:
             seen = asyncio.run(asyncio.wait_for(look(cluster.bootstrap, self.topic), 5))
+            silent = asyncio.run(asyncio.wait_for(silences(cluster.bootstrap), 5))
         except (ClientError, OSError, TimeoutError) as error:
             return f"the cluster does not answer ({error})"
+        for node_id, reason in silent.items():
+            return f"node {node_id} {reason}"
         wanted = min(3, self.options.nodes)
         for partition, isr in enumerate(seen["isr"]):
             if len(isr) < wanted or seen["leaders"][partition] < 0:

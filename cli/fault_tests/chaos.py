@@ -15,6 +15,7 @@ import click
 from ...cluster.command_line.cluster_options import choose_address, chosen_client_properties, cluster_options
 from ...cluster.command_line.extras import how_to_install
 from ...runtime.os_errors import os_reason
+from ..interrupt import Interrupt
 from ..options import Group, Option, WrongConfiguration, counted, is_reader_gone, json_option
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     if os.path.exists(os.path.join(where, "history")):
         raise WrongConfiguration(f"{where} holds a run already: name another directory with --output")
+    interrupt = Interrupt()
     try:
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
     except KeyboardInterrupt:
@@ -197,6 +199,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         told = os_reason(error) if isinstance(error, OSError) else error
         kept = f" (everything is kept in {where})" if os.path.isdir(where) else ""
         raise click.ClickException(f"{told}{kept}") from None
+    finally:
+        interrupt.restore()
     _write_results(where, outcome)
     _print_verdict(outcome.result.verdict, as_json)
     if not as_json:

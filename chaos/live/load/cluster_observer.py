@@ -58,5 +58,12 @@ async def look(bootstrap: str, topic: str) -> dict[str, Any]:
     return {"leaders": leaders, "isr": [list(one.isr) for one in partitions], "controller": controller}
 
 
+async def silences(bootstrap: str) -> dict[int, str]:
+    """The live brokers that do not answer, with the reason. One that has just been paused is live and in sync."""
+    async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
+        brokers = (await client.metadata(())).brokers
+        return await client.silences(one.node_id for one in brokers)
+
+
 if __name__ == "__main__":
     asyncio.run(observe(Task.from_argument(sys.argv[1])))

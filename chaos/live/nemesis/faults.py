@@ -1,7 +1,7 @@
 """The faults by name: what each one does, what it needs of the machine, and how it is healed.
 
-A fault chooses its target when it begins, because leaders move. `ActiveFault.heal` undoes all effects, and may be
-called when some of them are already gone.
+A fault chooses its target right before it begins, because leaders move. `PlannedFault.heal` undoes all effects, and may
+be called when some of them are already gone, or when Ctrl-C has interrupted the beginning.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ....cluster.client.client_errors import ClientError
@@ -67,11 +68,12 @@ class ClusterUnderTest:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveFault:
-    """A fault that has begun: its target, how to heal it, and how long it lasts (None: as the options say)."""
+@dataclass(slots=True)
+class PlannedFault:
+    """A fault with its target: how it begins, how it is healed, and how long it lasts (None: as the options say)."""
 
     target: str
+    begin: Callable[[], None]
     heal: Callable[[], None]
     hold_s: float | None = None
 
@@ -86,7 +88,7 @@ class Fault:
 
     name: str
     what: str
-    inflict: Callable[[ClusterUnderTest], ActiveFault]
+    plan: Callable[[ClusterUnderTest], PlannedFault]
     needs: tuple[str, ...] = ()
     setups: tuple[str, ...] = ()
     needs_in_sync: bool = False
@@ -95,19 +97,21 @@ class Fault:
 # -- processes
 
 
-def _kill(role: str) -> Callable[[ClusterUnderTest], ActiveFault]:
-    def inflict(field: ClusterUnderTest) -> ActiveFault:
+def _kill(role: str) -> Callable[[ClusterUnderTest], PlannedFault]:
+    def plan(field: ClusterUnderTest) -> PlannedFault:
         node_id, who = field.pick(role)
-        field.nodes.signal(node_id, signal.SIGKILL)
-        return ActiveFault(who, lambda: field.nodes.start(node_id))
+        nodes = field.nodes
+        return PlannedFault(who, lambda: nodes.signal(node_id, signal.SIGKILL), lambda: nodes.start(node_id))
 
-    return inflict
+    return plan
 
 
-def _kill_all(field: ClusterUnderTest) -> ActiveFault:
-    for node_id in field.nodes.ids:
-        field.nodes.signal(node_id, signal.SIGKILL)
-    return ActiveFault("all nodes", lambda: start_all(field.nodes), min(field.hold_s, 2.0))
+def _kill_all(field: ClusterUnderTest) -> PlannedFault:
+    def begin() -> None:
+        for node_id in field.nodes.ids:
+            field.nodes.signal(node_id, signal.SIGKILL)
+
+    return PlannedFault("all nodes", begin, lambda: start_all(field.nodes), min(field.hold_s, 2.0))
 
 
 def start_all(nodes: Nodes) -> None:
@@ -119,52 +123,62 @@ def start_all(nodes: Nodes) -> None:
         list(pool.map(nodes.start, dead))
 
 
-def _chase(field: ClusterUnderTest) -> ActiveFault:
+def _chase(field: ClusterUnderTest) -> PlannedFault:
     """Kill the leader of a partition, then the next leader, and so on; each one is started again first."""
-    killed = []
-    until = time.monotonic() + field.hold_s * 2
-    while time.monotonic() < until:
-        node_id, _ = field.pick("leader")
-        field.nodes.signal(node_id, signal.SIGKILL)
-        killed.append(node_id)
-        time.sleep(_CHASE_PAUSE_S)
-        field.nodes.start(node_id)
-    return ActiveFault(f"leaders {', '.join(map(str, killed))}, one after the other", lambda: None, 0.0)
+    killed: list[int] = []
+
+    def begin() -> None:
+        until = time.monotonic() + field.hold_s * 2
+        while time.monotonic() < until:
+            node_id, _ = field.pick("leader")
+            killed.append(node_id)
+            planned.target = f"leaders {', '.join(map(str, killed))}, one after the other"
+            field.nodes.signal(node_id, signal.SIGKILL)
+            time.sleep(_CHASE_PAUSE_S)
+            field.nodes.start(node_id)
+
+    planned = PlannedFault("leaders, one after the other", begin, lambda: start_all(field.nodes), 0.0)
+    return planned
 
 
-def _rolling(field: ClusterUnderTest) -> ActiveFault:
-    for node_id in field.nodes.ids:
-        field.nodes.signal(node_id, signal.SIGTERM)
-        field.nodes.start(node_id)
-    return ActiveFault("all nodes, one after the other", lambda: None, 0.0)
+def _rolling(field: ClusterUnderTest) -> PlannedFault:
+    def begin() -> None:
+        for node_id in field.nodes.ids:
+            field.nodes.signal(node_id, signal.SIGTERM)
+            field.nodes.start(node_id)
+
+    return PlannedFault("all nodes, one after the other", begin, lambda: start_all(field.nodes), 0.0)
 
 
-def _pause(role: str) -> Callable[[ClusterUnderTest], ActiveFault]:
-    def inflict(field: ClusterUnderTest) -> ActiveFault:
+def _pause(role: str) -> Callable[[ClusterUnderTest], PlannedFault]:
+    def plan(field: ClusterUnderTest) -> PlannedFault:
         node_id, who = field.pick(role)
-        field.nodes.signal(node_id, signal.SIGSTOP)
-        return ActiveFault(who, lambda: field.nodes.signal(node_id, signal.SIGCONT))
+        begin, heal = (partial(field.nodes.signal, node_id, sent) for sent in (signal.SIGSTOP, signal.SIGCONT))
+        return PlannedFault(who, begin, heal)
 
-    return inflict
+    return plan
 
 
 # -- networks
 
 
-def _rules(role: str, *kinds: str) -> Callable[[ClusterUnderTest], ActiveFault]:
+def _rules(role: str, *kinds: str) -> Callable[[ClusterUnderTest], PlannedFault]:
     """Packet filters for a node: `in`, `out`, `loss`, `reset` against its peers; `clients` against the clients."""
 
-    def inflict(field: ClusterUnderTest) -> ActiveFault:
+    def plan(field: ClusterUnderTest) -> PlannedFault:
         network = _network(field)
         node_id, who = field.pick(role)
-        for peer in field.nodes.ids:
-            for kind in kinds if peer != node_id else ():
-                _one_rule(network, node_id, network.address(peer), kind)
-        if "clients" in kinds:
-            network.inside(node_id, "iptables", "-A", "INPUT", "-s", network.client_address, "-j", "DROP")
-        return ActiveFault(who, lambda: network.heal(node_id))
 
-    return inflict
+        def begin() -> None:
+            for peer in field.nodes.ids:
+                for kind in kinds if peer != node_id else ():
+                    _one_rule(network, node_id, network.address(peer), kind)
+            if "clients" in kinds:
+                network.inside(node_id, "iptables", "-A", "INPUT", "-s", network.client_address, "-j", "DROP")
+
+        return PlannedFault(who, begin, lambda: network.heal(node_id))
+
+    return plan
 
 
 def _one_rule(network: NetworkNamespaces, node_id: int, address: str, kind: str) -> None:
@@ -180,12 +194,16 @@ def _one_rule(network: NetworkNamespaces, node_id: int, address: str, kind: str)
         network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, "-p", "tcp", *reject)
 
 
-def _slow(field: ClusterUnderTest) -> ActiveFault:
+def _slow(field: ClusterUnderTest) -> PlannedFault:
     network = _network(field)
     node_id, who = field.pick("any")
     limit = ("rate", "2mbit", "burst", "32kb", "latency", "400ms")
-    network.inside(node_id, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
-    return ActiveFault(who, lambda: network.heal(node_id))
+    command = ("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+
+    def begin() -> None:
+        network.inside(node_id, *command)
+
+    return PlannedFault(who, begin, lambda: network.heal(node_id))
 
 
 def _network(field: ClusterUnderTest) -> NetworkNamespaces:
@@ -197,49 +215,56 @@ def _network(field: ClusterUnderTest) -> NetworkNamespaces:
 # -- disks
 
 
-def _disk_full(field: ClusterUnderTest) -> ActiveFault:
+def _disk_full(field: ClusterUnderTest) -> PlannedFault:
     disks = _disks(field)
     node_id, who = field.pick("any")
-    disks.fill(node_id)
 
     def heal() -> None:
         disks.make_room(node_id)
         field.nodes.start(node_id)
 
-    return ActiveFault(who, heal)
+    return PlannedFault(who, lambda: disks.fill(node_id), heal)
 
 
-def _power(field: ClusterUnderTest) -> ActiveFault:
+def _power(field: ClusterUnderTest) -> PlannedFault:
     """Stop the process, cut its device off, kill it. The heal mounts the device again."""
     disks = _disks(field)
     node_id, who = field.pick("any")
-    field.nodes.signal(node_id, signal.SIGSTOP)
-    disks.cut_power(node_id)
-    field.nodes.signal(node_id, signal.SIGKILL)
+
+    def begin() -> None:
+        field.nodes.signal(node_id, signal.SIGSTOP)
+        disks.cut_power(node_id)
+        field.nodes.signal(node_id, signal.SIGKILL)
 
     def heal() -> None:
+        if field.nodes.alive(node_id):  # the beginning was interrupted
+            field.nodes.signal(node_id, signal.SIGKILL)
         disks.unmount(node_id)
         disks.mount(node_id)
         field.nodes.start(node_id)
 
-    return ActiveFault(who, heal)
+    return PlannedFault(who, begin, heal)
 
 
-def _eio(field: ClusterUnderTest) -> ActiveFault:
+def _eio(field: ClusterUnderTest) -> PlannedFault:
     """Every fsync of the node fails while a tracer is attached."""
     import subprocess
 
     node_id, who = field.pick("any")
     calls = "fsync,fdatasync,sync_file_range"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]
-    tracer = subprocess.Popen([*command, "-p", str(field.nodes.pid(node_id))], stderr=subprocess.DEVNULL)
+    tracers: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> None:
+        tracers.append(subprocess.Popen([*command, "-p", str(field.nodes.pid(node_id))], stderr=subprocess.DEVNULL))
 
     def heal() -> None:
-        tracer.terminate()
-        tracer.wait()
+        for tracer in tracers:
+            tracer.terminate()
+            tracer.wait()
         field.nodes.start(node_id)
 
-    return ActiveFault(who, heal)
+    return PlannedFault(who, begin, heal)
 
 
 def _disks(field: ClusterUnderTest) -> NodeFilesystems:

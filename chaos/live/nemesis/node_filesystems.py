@@ -55,8 +55,9 @@ class NodeFilesystems:
             run_tool(["mount", "-t", "tmpfs", "-o", f"size={self._size_mb}m", "raftwerk", directory])
 
     def unmount(self, node_id: int) -> None:
-        """Unmount the file system of a node."""
-        run_tool(["umount", self._directories[node_id]])
+        """Unmount the file system of a node, if it is mounted."""
+        if os.path.ismount(self._directories[node_id]):
+            run_tool(["umount", self._directories[node_id]])
 
     def cut_power(self, node_id: int) -> None:
         """Let nothing more reach the device; what was not synced is lost when it is mounted again."""

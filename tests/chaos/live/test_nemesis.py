@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from raftwerk.chaos.live.history import HistoryWriter
 from raftwerk.chaos.live.nemesis import faults, machine_capabilities
 from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
 from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces
@@ -87,25 +88,97 @@ def done(cluster: ClusterUnderTest) -> list[str]:
 def test_a_fault_strikes_who_has_the_role_and_is_taken_back(
     cluster: ClusterUnderTest, name: str, target: str, expected: list[str]
 ) -> None:
-    inflicted = FAULTS[name].inflict(cluster)
-    assert inflicted.target == target
-    inflicted.heal()
+    planned = FAULTS[name].plan(cluster)
+    assert planned.target == target and done(cluster) == []
+    planned.begin()
+    planned.heal()
     assert done(cluster) == expected
 
 
+def inflict_and_heal(cluster: ClusterUnderTest, name: str) -> None:
+    planned = FAULTS[name].plan(cluster)
+    planned.begin()
+    planned.heal()
+
+
+class InterruptedNodes(RecordingNodes):
+    """Ctrl-C comes with the signals of these numbers, counted from 0: as they are sent, or right before."""
+
+    def __init__(self, *after: int, before: int | None = None) -> None:
+        super().__init__()
+        self._after, self._before, self._sent = after, before, 0
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        number, self._sent = self._sent, self._sent + 1
+        if number == self._before:
+            raise KeyboardInterrupt
+        super().signal(node_id, sent)
+        if number in self._after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def chaos_run(tmp_path: Path, cluster: ClusterUnderTest, monkeypatch: pytest.MonkeyPatch) -> ChaosRun:
+    async def look(_bootstrap: str, _topic: str) -> dict[str, Any]:
+        return VIEW
+
+    async def silences(_bootstrap: str) -> dict[int, str]:
+        assert isinstance(cluster.nodes, RecordingNodes)
+        paused = [one.split() for one in cluster.nodes.done if one.startswith(("SIGSTOP", "SIGCONT"))]
+        last = {int(node_id): sent for sent, node_id in paused}
+        return {node_id: "does not answer in time" for node_id, sent in last.items() if sent == "SIGSTOP"}
+
+    monkeypatch.setattr("raftwerk.chaos.live.run.look", look)
+    monkeypatch.setattr("raftwerk.chaos.live.run.silences", silences)
+    return ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [InterruptedNodes(0), InterruptedNodes(0, 1), InterruptedNodes(0, before=1)],
+    ids=["as it begins", "as it begins and as it is healed", "as it begins and before it is healed"],
+)
+def test_a_fault_that_ctrl_c_interrupts_is_healed(
+    chaos_run: ChaosRun, cluster: ClusterUnderTest, tmp_path: Path, nodes: InterruptedNodes
+) -> None:
+    cluster.nodes = nodes
+    nemesis = HistoryWriter(str(tmp_path / "nemesis.jsonl"), "nemesis")
+    with pytest.raises(KeyboardInterrupt):
+        chaos_run._inject(cluster, FAULTS["pause-leader"], nemesis)
+    chaos_run._heal(cluster, nemesis)
+    assert done(cluster)[0] == "SIGSTOP 2" and set(done(cluster)[1:]) == {"SIGCONT 2"}
+
+
+def test_a_paused_node_is_not_in_sync_before_the_cluster_notices(
+    chaos_run: ChaosRun, cluster: ClusterUnderTest
+) -> None:
+    assert chaos_run._not_in_sync(cluster) is None
+    cluster.nodes.signal(3, signal.SIGSTOP)
+    assert chaos_run._not_in_sync(cluster) == "node 3 does not answer in time"
+
+
+def test_a_cluster_that_goes_on_is_left_healed(tmp_path: Path, cluster: ClusterUnderTest) -> None:
+    run = ChaosRun(RunOptions(str(tmp_path), bootstrap="a:1", cluster_directory="c"), lambda _: None)
+    cluster.nodes = InterruptedNodes(0, before=1)
+    nemesis = HistoryWriter(str(tmp_path / "nemesis.jsonl"), "nemesis")
+    with pytest.raises(KeyboardInterrupt), run._left_healed():
+        run._inject(cluster, FAULTS["pause-leader"], nemesis)
+    assert done(cluster) == ["SIGSTOP 2", "SIGCONT 2"]
+
+
 def test_all_are_killed_before_any_is_started(cluster: ClusterUnderTest) -> None:
-    FAULTS["kill-all"].inflict(cluster).heal()
+    inflict_and_heal(cluster, "kill-all")
     assert done(cluster)[:3] == ["SIGKILL 1", "SIGKILL 2", "SIGKILL 3"]
     assert sorted(done(cluster)[3:]) == ["start 1", "start 2", "start 3"]
 
 
 def test_rolling_stops_one_at_a_time(cluster: ClusterUnderTest) -> None:
-    FAULTS["rolling"].inflict(cluster).heal()
+    inflict_and_heal(cluster, "rolling")
     assert done(cluster) == [step for node in (1, 2, 3) for step in (f"SIGTERM {node}", f"start {node}")]
 
 
 def test_the_chase_leaves_every_node_alive(cluster: ClusterUnderTest) -> None:
-    FAULTS["chase"].inflict(cluster).heal()
+    inflict_and_heal(cluster, "chase")
     assert done(cluster)[:2] == ["SIGKILL 2", "start 2"]
     assert done(cluster).count("SIGKILL 2") == done(cluster).count("start 2")
 

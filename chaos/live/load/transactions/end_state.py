@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -40,6 +40,8 @@ class EndState:
         self.history = HistoryWriter(task.history, task.process)
         self.history.begin()
         self._admin = AdminClient(client_config(task))
+        self.no_answer = ""
+        """The last error, where an answer of the cluster is missing."""
 
     async def run(self) -> bool:
         """Write everything; whether the cluster answered in time."""
@@ -57,12 +59,20 @@ class EndState:
 
     async def _look(self) -> tuple[Offsets, Offsets, list[OpenTransaction]] | None:
         """Stable offsets, high watermarks, and open transactions of all topics; None if the cluster does not answer."""
-        with contextlib.suppress(ClientError, KafkaException, OSError, TimeoutError):
+        with self._noted():
             stable = self._ends(IsolationLevel.READ_COMMITTED)
             async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
                 opened = await self._open(client)
             return stable, self._ends(IsolationLevel.READ_UNCOMMITTED), opened
         return None
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Go on after an error of the cluster, and remember it."""
+        try:
+            yield
+        except (ClientError, KafkaException, OSError, TimeoutError) as error:
+            self.no_answer = f"{type(error).__name__}: {error}"
 
     async def _open(self, client: ClusterClient) -> list[OpenTransaction]:
         """The open transactions in the topics of the run, and in the partitions that have its groups' offsets."""
@@ -92,7 +102,7 @@ class EndState:
     async def _group_offsets(self) -> bool:
         deadline = time.monotonic() + self.task.limit_s
         while time.monotonic() < deadline:
-            with contextlib.suppress(ClientError, OSError, TimeoutError):
+            with self._noted():
                 async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
                     groups = (self.topics.group, self.topics.copiers)
                     found = {group: await GroupClient(client).committed(group) for group in groups}
@@ -105,5 +115,12 @@ class EndState:
         return False
 
 
+def main() -> None:
+    """Look at the cluster; exit code 1, and why, when it does not answer in time."""
+    end_state = EndState(Task.from_argument(sys.argv[1]))
+    if not asyncio.run(end_state.run()):
+        sys.exit(f"the cluster does not answer: {end_state.no_answer}")
+
+
 if __name__ == "__main__":
-    sys.exit(0 if asyncio.run(EndState(Task.from_argument(sys.argv[1])).run()) else 1)
+    main()
