@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -37,6 +38,7 @@ from ...cluster.local.layout import (
     plan_cluster,
     shape_of,
 )
+from ...cluster.local.overrides import check_overrides, warnings_of
 from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence
 from ...cluster.local.running_up import AnotherUpError, running_up, staying_with
 from ...cluster.local.secured import is_secured
@@ -51,7 +53,7 @@ from ...cluster.local.supervisor import (
     stop_by_pid_files,
 )
 from ...cluster.local.voters_on_disk import has_dynamic_voters
-from ...cluster.settings.node_config import ConfigError, load_config
+from ...cluster.settings.node_config import ConfigError
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
@@ -183,17 +185,14 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
     wanted = replace(shape, **given, overrides={**shape.overrides, **overrides})
     plan = plan_cluster(directory, wanted, is_dynamic=is_dynamic)
     if overrides:
-        check_settings(plan)
+        check_settings(plan, overrides)
     return plan
 
 
-def check_settings(plan: ClusterPlan) -> None:
-    """Raise ConfigError when nodes would refuse the settings or not know them, and print what they would warn of."""
-    warnings: dict[str, None] = {}
-    for node in {node.roles: node for node in plan.nodes}.values():
-        config = load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
-        warnings |= dict.fromkeys(config.warnings)
-    for warning in warnings:
+def check_settings(plan: ClusterPlan, overrides: Mapping[str, str]) -> None:
+    """Raise ConfigError when nodes cannot have the settings or do not know them, and print what they would warn of."""
+    check_overrides(plan, overrides)
+    for warning in warnings_of(plan):
         click.echo(f"Warning: {warning}", err=True)
 
 
@@ -372,7 +371,8 @@ def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
 def _report_death(child: Child, options: _UpOptions, where: str, print_it: bool) -> None:
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    why = "" if code < 0 else f": {last_line(child.plan.log_file, child.log_start)}"
+    how = how if code else "was stopped cleanly"
+    why = f": {last_line(child.plan.log_file, child.log_start)}" if code > 0 else ""
     start = f"raftwerk start {child.plan.node_id}{where}"
     next_step = "starting it again" if options.restart else f"{start} starts it again"
     if print_it:

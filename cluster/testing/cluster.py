@@ -22,10 +22,10 @@ from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..client.quorum_client import followed_leader
 from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
 from ..local.layout import ClusterPlan, ClusterShape, controller_endpoints, plan_cluster
+from ..local.overrides import check_overrides, warnings_of
 from ..local.running_up import TEST_PID, running_up, staying_with
 from ..local.secured import is_secured, login_of_admin, password_in
 from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
-from ..settings.node_config import load_config
 from ..settings.setting_names import way_out_of_names
 
 START_TIMEOUT_S = 60.0
@@ -323,7 +323,8 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
     for attempt in itertools.count(1):
         plan = plan_cluster(directory, shape)
         if shape.overrides:
-            _check_settings(plan)
+            check_overrides(plan, shape.overrides)
+            warnings_of(plan)
         supervisor = Supervisor(plan, cuttable=True)
         try:
             supervisor.start(START_TIMEOUT_S)
@@ -340,12 +341,6 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
     """Settings as texts: True is `true`, 3 is `3`."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-
-
-def _check_settings(plan: ClusterPlan) -> None:
-    """Raise `ConfigError` for settings that nodes would refuse or not know, before any node is started."""
-    for node in {node.roles: node for node in plan.nodes}.values():
-        load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
 
 
 def _remove_abandoned() -> None:

@@ -69,6 +69,16 @@ def test_down_ends_an_up_that_stays(directory: str, options: tuple[str, ...]) ->
     assert ok("down", "-d", directory) == "No node was running.\n"
 
 
+def test_up_says_that_a_node_was_stopped_cleanly(directory: str) -> None:
+    with Terminal("up", "-n", "2", "--port", "0", "--plain", "-d", directory) as terminal:
+        terminal.resize(200)
+        terminal.read_until("Ctrl-C stops the cluster.")
+        ok("stop", "2", "-d", directory)
+        terminal.read_until("node 2 was stopped cleanly; raftwerk start 2 -d ")
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0
+
+
 def make_cluster(directory: str, nodes: int) -> str:
     """A cluster that is down; returns its bootstrap servers."""
     ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")

@@ -76,7 +76,7 @@ def test_commands_that_cannot_run_and_clusters_that_do_not_start(temporary: dict
     assert "ready at" not in missing.stderr, "no cluster is started for it"
     no_program = run("/etc", env=temporary)
     assert (no_program.returncode, no_program.stderr) == (126, "raftwerk run: /etc: Permission denied\n")
-    refused = run("-o", "log.dirs=/proc/x", "--", "true", env=temporary)
+    refused = run("-o", "metadata.log.dir=/proc/x", "--", "true", env=temporary)
     assert (refused.returncode, "Traceback" in refused.stderr) == (125, False), refused.stderr
     assert run("sh", "-c", "kill -9 $$", env=temporary).returncode == 128 + 9
 
@@ -85,6 +85,9 @@ def test_a_misspelt_setting_is_refused(temporary: dict[str, str]) -> None:
     done = run("-o", "min.insinc.replicas=2", "--", "true", env=temporary)
     assert done.returncode == 2
     assert "did you mean min.insync.replicas?" in done.stderr
+    done = run("-o", "node.id=7", "--", "true", env=temporary)
+    assert done.returncode == 2
+    assert "node.id=7: each node of a local cluster has a value of its own; leave it out: the nodes have" in done.stderr
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])

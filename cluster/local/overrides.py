@@ -1,0 +1,49 @@
+"""Settings that all nodes of a local cluster are given, and which of them cannot be the same for all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..settings.node_config import ConfigError, Problem, load_config
+
+if TYPE_CHECKING:
+    from .layout import ClusterPlan
+
+_DIRECTORY = "the data of node i is in DIR/node-i: -d DIR chooses the directory"
+_LISTENERS = "--host, --port and --controller-port choose where nodes listen"
+_OF_EACH_NODE = {
+    "node.id": "the nodes have the ids 1, 2, and so on",
+    "broker.id": "the nodes have the ids 1, 2, and so on",
+    "process.roles": "--separate runs the controllers in processes of their own",
+    "listeners": _LISTENERS,
+    "controller.listener.names": _LISTENERS,
+    "log.dirs": _DIRECTORY,
+    "log.dir": _DIRECTORY,
+}
+_OF_ONE_NODE = {
+    "advertised.listeners": "--host chooses the address that they advertise",
+    "metadata.log.dir": _DIRECTORY,
+}
+"""What the only node of a cluster may be given."""
+
+
+def check_overrides(plan: ClusterPlan, overrides: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for settings that each node of a local cluster has its own value of."""
+    ways_out = _OF_EACH_NODE if len(plan.nodes) == 1 else _OF_EACH_NODE | _OF_ONE_NODE
+    problems = [
+        Problem(name, value, "each node of a local cluster has a value of its own", f"leave it out: {ways_out[name]}")
+        for name, value in overrides.items()
+        if name in ways_out
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def warnings_of(plan: ClusterPlan) -> list[str]:
+    """What nodes would warn of. Raises `ConfigError` for settings that they would refuse or not know."""
+    warnings: dict[str, None] = {}
+    for node in {node.roles: node for node in plan.nodes}.values():
+        config = load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
+        warnings |= dict.fromkeys(config.warnings)
+    return list(warnings)

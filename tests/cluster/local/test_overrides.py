@@ -1,0 +1,50 @@
+"""Settings that a local cluster is given, and those that it cannot be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.overrides import check_overrides, warnings_of
+from raftwerk.cluster.settings.node_config import ConfigError
+
+
+def check(directory: Path, nodes: int, **overrides: str) -> None:
+    given = {name.replace("_", "."): value for name, value in overrides.items()}
+    plan = plan_cluster(str(directory), ClusterShape(nodes, port=9092, overrides=given))
+    check_overrides(plan, given)
+    assert warnings_of(plan) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "way_out"),
+    [
+        ("node_id", "7", "leave it out: the nodes have the ids 1, 2, and so on"),
+        ("process_roles", "broker", "leave it out: --separate runs the controllers in processes of their own"),
+        ("listeners", "PLAINTEXT://:1", "leave it out: --host, --port and --controller-port choose where nodes listen"),
+        ("log_dirs", "/x", "leave it out: the data of node i is in DIR/node-i: -d DIR chooses the directory"),
+    ],
+)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_what_each_node_has_a_value_of_is_refused(
+    tmp_path: Path, nodes: int, name: str, value: str, way_out: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check(tmp_path, nodes, **{name: value})
+    key = name.replace("_", ".")
+    assert str(refused.value) == f"{key}={value}: each node of a local cluster has a value of its own; {way_out}"
+
+
+def test_the_only_node_may_be_given_what_several_may_not(tmp_path: Path) -> None:
+    given = {"advertised_listeners": "PLAINTEXT://h:1", "metadata_log_dir": "/x"}
+    check(tmp_path, 1, **given)
+    with pytest.raises(
+        ConfigError, match=r"--host chooses the address that they advertise\nmetadata\.log\.dir=/x: each"
+    ):
+        check(tmp_path, 2, **given)
+
+
+def test_other_settings_are_for_all_nodes(tmp_path: Path) -> None:
+    check(tmp_path, 3, min_insync_replicas="2")
