@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...runtime.clock import SystemClock
@@ -27,6 +28,8 @@ _RETRY_PAUSE_S = 0.05
 BATCH_BYTES = 256 * 1024
 _REQUEST_BYTES = 100 * 1024 * 1024
 """The default of the brokers' socket.request.max.bytes. They close the connection on larger requests."""
+_EXPLAINED_IN_S = 5.0
+"""How long brokers are asked why a batch was not acked."""
 _SHOWN_BYTES = 40
 _WAITS_FOR_REPLICAS = (
     ErrorCode.REQUEST_TIMED_OUT,
@@ -179,25 +182,34 @@ class Producer:
     async def _send_batch(self, batch: _Batch) -> Acked:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        what = _described(self.topic, batch.partition, batch.records)
-        while True:
-            code, offset, message = await self._try_batch(batch)
-            if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return Acked(batch.partition, offset, len(batch.records))
-            if not is_retriable(code):
-                raise RefusedError(code, what, message)
-            passed_s = loop.time() - began_at
-            if passed_s > NOTICE_AFTER_S and not self._has_told:
-                self._has_told = True
-                reason, place = message or meaning_of(code), f"{self.topic}-{batch.partition}"
-                _logger.warning("%s: %s; trying for up to %g s", place, reason, self.timeout_s)
-            if passed_s > self.timeout_s:
-                leader = self._topic().partitions[batch.partition].leader
-                by = f" by {self.client.broker_text(leader)}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
-                late = f"{what} not acked after {self.timeout_s:g} s{by}"
-                raise RefusedError(code, late, await self._missing_replicas(batch.partition, code) or message)
-            await asyncio.sleep(_RETRY_PAUSE_S)
-            await self._refresh()
+        code, message = int(ErrorCode.REQUEST_TIMED_OUT), None
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                while True:
+                    code, offset, message = await self._try_batch(batch)
+                    if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                        return Acked(batch.partition, offset, len(batch.records))
+                    if not is_retriable(code):
+                        raise RefusedError(code, _described(self.topic, batch.partition, batch.records), message)
+                    if loop.time() - began_at > NOTICE_AFTER_S and not self._has_told:
+                        self._has_told = True
+                        reason, place = message or meaning_of(code), f"{self.topic}-{batch.partition}"
+                        _logger.warning("%s: %s; trying for up to %g s", place, reason, self.timeout_s)
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    await self._refresh()
+        except TimeoutError:
+            raise await self._late(batch, code, message) from None
+
+    async def _late(self, batch: _Batch, code: int, message: str | None) -> RefusedError:
+        """The error for a batch that nobody has acked in time; `code` and `message` are those of the last try."""
+        missing = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EXPLAINED_IN_S):
+                missing = await self._missing_replicas(batch.partition, code)
+        leader = self._topic().partitions[batch.partition].leader
+        by = f" by {self.client.broker_text(leader)}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
+        late = f"{_described(self.topic, batch.partition, batch.records)} not acked after {self.timeout_s:g} s{by}"
+        return RefusedError(code, late, missing or message)
 
     async def _missing_replicas(self, partition: int, code: int) -> str | None:
         """Which replicas a leader waits for that answers and acks nothing; None where that is not the reason."""

@@ -97,6 +97,30 @@ def test_what_is_not_acked_is_said_without_numbers_of_the_operating_system() -> 
     ), str(refused.value)
 
 
+class _Silent(_NoListener):
+    """The metadata is known once, and nobody answers after that."""
+
+    was_asked = False
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        if self.was_asked:
+            await asyncio.get_running_loop().create_future()
+        self.was_asked = True
+        return await super().metadata(topics)
+
+
+def test_the_time_limit_holds_while_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftwerk.cluster.client.producer._EXPLAINED_IN_S", 0.1)
+
+    async def run() -> None:
+        producer = Producer(_Silent(), "t", timeout_s=0.2)
+        await producer.start()
+        await producer.send([(b"k", b"hello")])
+
+    with pytest.raises(RefusedError, match=r"not acked after 0\.2 s: broker 1 refuses the connection"):
+        asyncio.run(asyncio.wait_for(run(), 30))
+
+
 def test_a_record_that_is_too_large_is_named() -> None:
     ours, others = (
         next(bytes([byte]) for byte in range(32, 127) if (murmur2(bytes([byte])) & 0x7FFFFFFF) % 2 == partition)
