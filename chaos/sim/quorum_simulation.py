@@ -235,8 +235,7 @@ class QuorumSimulation:
             state_dir = metadata_log_dir(LOG_DIR)
             driver = RaftDriver(config, runtime, open_metadata_log(runtime, LOG_DIR), state_dir, listener)
             await loop.create_server(lambda: QuorumServer(driver), f"n{node_id}", PORT)
-            disk = self.world.hosts[f"n{node_id}"].disk
-            self.checker.watch(node_id, driver, lambda: disk.read_bytes(f"{state_dir}/quorum-state"))
+            self.checker.watch(node_id, driver, self.world.hosts[f"n{node_id}"].disk, state_dir)
             self.drivers[node_id] = driver
             await driver.start()
             await self._append_while_leading(driver, listener)

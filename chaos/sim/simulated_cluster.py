@@ -396,8 +396,7 @@ class SimulatedCluster:
         if node.replica_manager is None and node_id in self.brokers:
             return
         disk = self.world.hosts[_host_name(node_id)].disk
-        path = f"{metadata_log_dir(LOG_DIR)}/quorum-state"
-        self.quorum.watch(node_id, node.raft, lambda: disk.read_bytes(path))
+        self.quorum.watch(node_id, node.raft, disk, metadata_log_dir(LOG_DIR))
         if node.replica_manager is not None:
             self.partitions.watch(node_id, node.replica_manager, node.loader)
         self._watched[node_id] = None

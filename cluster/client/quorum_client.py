@@ -272,6 +272,8 @@ class QuorumClient:
                 reason: Exception = ClientError(f"the leader of the quorum {no_answer_reason(error)}")
             except UnreachableError as error:
                 raise await self._why_unreachable(error) from None
+            except _RemovedLeaderError as error:
+                reason = error
             else:
                 code = _code_of(answer)
                 if code not in _TEMPORARY:
@@ -294,9 +296,15 @@ class QuorumClient:
         # A controller that is stopping, or whose disk has failed, knows no topics.
         leader_id: int = answer.topics[0].partitions[0].leader_id if answer.topics else -1
         endpoint = _endpoints(answer).get(leader_id)
-        if endpoint is None:
+        if endpoint is not None:
+            return await self._client.request_at(endpoint, api, version, fields)
+        if api == ApiKey.DESCRIBE_QUORUM or _code_of(answer):
             return answer
-        return await self._client.request_at(endpoint, api, version, fields)
+        raise _RemovedLeaderError(f"controller {leader_id}, which leads the quorum, is no voter any more; it resigns")
+
+
+class _RemovedLeaderError(ClientError):
+    """The leader was just removed from the voters, and nobody says at which address it is. It resigns soon."""
 
 
 async def _listed_controllers(client: ClusterClient) -> list[Address]:

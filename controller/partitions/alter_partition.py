@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...runtime.incremental_work import Pace
-from ...runtime.invariants import sometimes
+from ...runtime.invariants import invariant, sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
@@ -111,6 +111,7 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
     goal = Goal(isr, rule.acceptable, rule.min_insync_replicas, rule.elr_enabled, rule.election, None, recovery)
     change = decide_partition_change(topic.topic_id, data.partition_index, partition, goal)
     if change is not None:
+        invariant(data.partition_epoch == partition.partition_epoch, "a proposed ISR is of the current partition epoch")
         leader.altered[key] = None
         leader.records.append(change)
         partition = partition.merge(change)

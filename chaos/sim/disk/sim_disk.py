@@ -274,6 +274,13 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         return bytes(node.data)
 
+    def durable_bytes(self, path: str) -> bytearray | None:
+        """What a file holds after a loss of power, by its durable name; None if there is no such file. Not a copy."""
+        node: Inode | Directory | None = self._root
+        for name in _parts(path):
+            node = node.durable.get(name) if isinstance(node, Directory) else None
+        return node.durable if isinstance(node, Inode) else None
+
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace the file durably: after a crash it has either the old or the new contents."""
         self.on_blocking("write_atomic", path)

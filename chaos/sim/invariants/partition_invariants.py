@@ -4,15 +4,17 @@
 leader ever had. The names of the invariants are: "committed batches never change" (which makes replicas byte-identical
 below their high watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every
 committed batch", "one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is
-committed", "a leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an
-acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a
-leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what
-it was asked to". Those of the decisions of transaction coordinators are in `decision_invariants.py`.
+committed", "a leader waits for all whom the controller holds in sync", "who enters the ISR has what is committed", "an
+ISR member cuts nothing committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR
+are disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do
+not go back", "a log gives up only what it was asked to". Those of the decisions of transaction coordinators are in
+`decision_invariants.py`, those of producers in `producer_invariants.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -27,6 +29,7 @@ from ....wire.records import CorruptBatchError, iter_headers, iter_records, read
 from ....wire.types import TopicPartition
 from .decision_invariants import DecisionChecker
 from .invariant_broken import InvariantBroken
+from .producer_invariants import check_producers
 
 _READ_BYTES = 1 << 20
 
@@ -138,7 +141,11 @@ class PartitionChecker:
             self._on_image(node.loader.image)
         replicas = list(node.manager.partitions.values())
         if replicas != node.replicas:
+            known = node.replicas
             node.update_replicas(replicas)
+            for replica in replicas:
+                if replica not in known:
+                    self._check_producers(node_id, replica)
         appended: list[tuple[Replica, int]] = []
         for seen in node.seen:
             replica = seen.replica
@@ -152,6 +159,7 @@ class PartitionChecker:
                 if log_end_offset < seen.log_end_offset:
                     seen.compared = min(seen.compared, log_end_offset)
                     self._on_truncation(node_id, replica, log_end_offset)
+                    self._check_producers(node_id, replica)
                 elif leader is not None:
                     appended.append((replica, seen.log_end_offset))
                 seen.log_end_offset = log_end_offset
@@ -178,6 +186,13 @@ class PartitionChecker:
             raise InvariantBroken("a leader holds every committed batch", detail)
         name = "a leader holds every committed batch"
         self._compare(node_id, replica, seen.compared, committed.end_offset, name)
+        self._check_producers(node_id, replica)
+
+    def _check_producers(self, node_id: int, replica: Replica) -> None:
+        if node_id in self._with_bit_rot or replica.offline:
+            return
+        with suppress(StorageError):  # its disk has failed
+            check_producers(replica.log, f"{_name(replica)} on {node_id}")
 
     def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
         committed = self._committed(replica)
@@ -297,6 +312,8 @@ class PartitionChecker:
                 if registration != before:
                     self._registrations[topic_id, index] = registration
                     self._on_registration(f"{topic.name}-{index}", registration, before)
+                    if before is not None:
+                        self._check_entered(TopicPartition(topic.name, index), topic_id, registration, before)
                 self._check_fenced(image, f"{topic.name}-{index}", registration)
 
     def _on_registration(self, name: str, now: PartitionRegistration, before: PartitionRegistration | None) -> None:
@@ -313,6 +330,24 @@ class PartitionChecker:
             now.partition_epoch <= before.partition_epoch or now.leader_epoch < before.leader_epoch
         ):
             raise InvariantBroken("epochs of partitions do not go back", f"{name}: from {before} to {now}")
+
+    def _check_entered(
+        self, key: TopicPartition, topic_id: UUID, now: PartitionRegistration, before: PartitionRegistration
+    ) -> None:
+        """Who enters the ISR has all that is committed, unless he has lost power or his disk since he said so."""
+        committed = self.committed.get((topic_id, key.partition))
+        if committed is None:
+            return
+        for member in now.isr:
+            node = self._nodes.get(member)
+            if member in before.isr or node is None or member in self._lost_power:
+                continue
+            replica = node.manager.partitions.get(key)
+            if replica is None or replica.topic_id != topic_id or replica.offline:
+                continue
+            if replica.log_end_offset < committed.promised_end_offset:
+                detail = f"{key}: {member} ends at {replica.log_end_offset} of {committed.promised_end_offset}; {now}"
+                raise InvariantBroken("who enters the ISR has what is committed", detail)
 
     def _check_fenced(self, image: MetadataImage, name: str, now: PartitionRegistration) -> None:
         for member in now.isr:

@@ -2,7 +2,10 @@
 
 Their names are: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
 watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
-holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns".
+holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns", "an answered
+change of the voters is committed".
+
+What is durable is read from the simulated devices.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from ....raft.driver.raft_driver import RaftDriver
 from ....raft.replication.partition_raft_log import PartitionRaftLog
 from ....raft.roles import Role
 from ....raft.types import CommittedBatch, ReplicaKey
+from ....raft.voters.voter_set import VoterSet
+from ..disk.sim_disk import SimDisk
+from .durable_log import DurableLog
 from .invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
@@ -35,7 +41,9 @@ class _WatchedNode:
 
     node_id: int
     driver: RaftDriver
-    read_state: Callable[[], bytes]
+    disk: SimDisk
+    state_path: str
+    log: DurableLog
     role: Role | None = None
     high_watermark: int = 0
     end_offset: int = 0
@@ -57,6 +65,8 @@ class QuorumChecker:
         """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
+        self._voter_sets: list[tuple[int, VoterSet]] = []
+        """The committed sets of voters, each with the end offset of its record's batch."""
         self.leaders: dict[int, int] = {}
         self._voters = tuple(voters)
         self._is_dynamic = is_dynamic
@@ -71,15 +81,16 @@ class QuorumChecker:
         self._removed_disks: dict[int, tuple[int, float]] = {}
         """The durable offset of a disk that was removed, and when: one of its fetches may still be on its way."""
 
-    def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
-        """A process has started; `read_state` reads its quorum-state file."""
-        self._watched[node_id] = _WatchedNode(node_id, driver, read_state)
+    def watch(self, node_id: int, driver: RaftDriver, disk: SimDisk, directory: str) -> None:
+        """A process has started, with its metadata log and quorum-state in this directory."""
+        log = DurableLog(disk, directory)
+        self._watched[node_id] = _WatchedNode(node_id, driver, disk, f"{directory}/quorum-state", log)
 
     def forget(self, node_id: int) -> None:
         """The process has ended; what its disk holds still counts."""
         watched = self._watched.pop(node_id, None)
         if watched is not None:
-            self._durable[watched.driver.config.own_key] = watched.driver.quorum_state.log.durable_offset
+            self._durable[watched.driver.config.own_key] = watched.log.end_offset
 
     def in_sync(self) -> bool:
         """Whether every voter runs, knows the same epoch, and has everything that is committed on its disk."""
@@ -162,12 +173,12 @@ class QuorumChecker:
 
     def _check_persisted(self, watched: _WatchedNode) -> None:
         role = watched.driver.quorum_state.role
-        try:
-            state = parse_quorum_state(watched.read_state())
-        except FileNotFoundError:
+        durable = watched.disk.durable_bytes(watched.state_path)
+        if durable is None:
             if role.epoch == 0 and role.voted is None:
                 return
-            raise InvariantBroken("the vote is durable before its reply", "there is no quorum-state file") from None
+            raise InvariantBroken("the vote is durable before its reply", "there is no quorum-state file")
+        state = parse_quorum_state(bytes(durable))
         if (state.epoch, state.voted) != (role.epoch, role.voted):
             detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
             raise InvariantBroken("the vote is durable before its reply", detail)
@@ -193,7 +204,7 @@ class QuorumChecker:
 
     def _check_majority(self, watched: _WatchedNode, high_watermark: int) -> None:
         for other in self._watched.values():
-            self._durable[other.driver.config.own_key] = other.driver.quorum_state.log.durable_offset
+            self._durable[other.driver.config.own_key] = other.log.end_offset
         voters = watched.driver.voters
         offsets = dict.fromkeys(voters.ids, 0)
         for key, offset in self._durable.items():
@@ -207,6 +218,16 @@ class QuorumChecker:
             detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"
             raise InvariantBroken("a committed record is on a majority's disks", detail)
 
+    def _on_committed_voters(self, voters: VoterSet | None) -> None:
+        if voters is not None and (not self._voter_sets or self._voter_sets[-1][1] != voters):
+            self._voter_sets.append((self.committed_end, voters))
+
+    def check_voter_change(self, key: ReplicaKey, since: int, *, is_added: bool) -> None:
+        """A client was told that the voter was added or removed; `committed_end` was `since` when it had asked."""
+        if not any(end > since and voters.is_voter(key) == is_added for end, voters in self._voter_sets):
+            detail = f"{key} is {'not ' if is_added else ''}in all sets since {since}: {self._voter_sets}"
+            raise InvariantBroken("an answered change of the voters is committed", detail)
+
     def _compare(self, watched: _WatchedNode, start: int, end: int, name: str) -> None:
         log = _log_of(watched)
         offset = max(start, log.start.end_offset)
@@ -216,6 +237,7 @@ class QuorumChecker:
                 if known is None and batch.base_offset == self.committed_end:
                     self.committed[batch.base_offset] = batch
                     self.committed_end = batch.last_offset + 1
+                    self._on_committed_voters(log.voters.voters_at(self.committed_end))
                 elif known != batch:
                     detail = f"node {watched.node_id} has {batch}, committed was {known}"
                     raise InvariantBroken(name, detail)

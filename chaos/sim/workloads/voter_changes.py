@@ -14,6 +14,7 @@ from ....cluster.client.quorum_client import QuorumClient, QuorumReplica
 from ....raft.types import ReplicaKey
 from ....raft.voters.voter_set import Voter, VoterListener
 from ..invariants.invariant_broken import InvariantBroken
+from ..invariants.quorum_invariants import QuorumChecker
 from .administrator import RepeatedChange
 from .clients import ClientContext
 
@@ -30,10 +31,15 @@ class VoterChanges(RepeatedChange):
     mean_pause_s = 0.6
 
     def __init__(
-        self, context: ClientContext, controllers: dict[int, tuple[str, int]], why_not_all: Callable[[], str | None]
+        self,
+        context: ClientContext,
+        controllers: dict[int, tuple[str, int]],
+        why_not_all: Callable[[], str | None],
+        checker: QuorumChecker,
     ) -> None:
         """`controllers` are the addresses of all controllers; `why_not_all` names one that is no voter, or None."""
         super().__init__(context)
+        self._checker = checker
         self._controllers = controllers
         self._why_not_all = why_not_all
         bootstrap = ",".join(f"{host}:{port}" for host, port in controllers.values())
@@ -57,11 +63,16 @@ class VoterChanges(RepeatedChange):
         elif len(voters) > _VOTERS_MIN:
             leaders = [voter for voter in voters if voter.node_id == leader_id]
             chosen = rng.choice(leaders if leaders and rng.random() < 0.4 else voters)
+            since = self._checker.committed_end
             await self._quorum.remove_voter(chosen.node_id, chosen.directory_id)
+            key = ReplicaKey(chosen.node_id, chosen.directory_id)
+            self._checker.check_voter_change(key, since, is_added=False)
 
     async def _add(self, replica: QuorumReplica) -> None:
         listener = VoterListener(CONTROLLER_LISTENER, *self._controllers[replica.node_id])
-        await self._quorum.add_voter(Voter(ReplicaKey(replica.node_id, replica.directory_id), (listener,)))
+        key, since = ReplicaKey(replica.node_id, replica.directory_id), self._checker.committed_end
+        await self._quorum.add_voter(Voter(key, (listener,)))
+        self._checker.check_voter_change(key, since, is_added=True)
 
     def why_not_settled(self) -> str | None:
         """See `Workload`."""

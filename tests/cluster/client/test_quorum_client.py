@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from raftwerk.cluster.client import quorum_client
-from raftwerk.cluster.client.client_errors import RefusedError
+from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.quorum_client import (
     REPLACED,
@@ -24,6 +24,8 @@ from raftwerk.cluster.client.quorum_client import (
 )
 from raftwerk.cluster.doctor.cluster_checks import _voters
 from raftwerk.cluster.doctor.silent_nodes import bring_back
+from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.voters.voter_set import Voter, VoterListener
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -37,13 +39,13 @@ def test_another_client_of_the_cluster_has_the_same_addresses() -> None:
     assert client.apart().bootstrap == client.bootstrap == addresses
 
 
-def _answer(error: ErrorCode, *, leader_id: int | None = None) -> Struct:
+def _answer(error: ErrorCode, *, leader_id: int | None = None, leader_votes: bool = True) -> Struct:
     fields: dict[str, Any] = {"error_code": int(error), "error_message": None, "topics": [], "nodes": []}
     if leader_id is not None:
         row = {"error_code": 0, "leader_id": leader_id, "leader_epoch": 3, "high_watermark": 10}
         fields["topics"] = [Struct({"partitions": [Struct(row | {"current_voters": [], "observers": []})]})]
         listener = Struct({"host": _HERE[0], "port": _HERE[1]})
-        fields["nodes"] = [Struct({"node_id": leader_id, "listeners": [listener]})]
+        fields["nodes"] = [Struct({"node_id": leader_id, "listeners": [listener]})] if leader_votes else []
     return Struct(fields)
 
 
@@ -99,6 +101,20 @@ def test_a_voter_that_is_back_with_another_directory_is_no_voter() -> None:
     (found,) = _voters(3, [SilentVoter(3, 9_000)], down)
     assert "add-controller -c" in found.way_out and "start controller" not in found.way_out
     assert found.what.startswith("controller 3, a voter of the quorum, is back with another log directory, which")
+
+
+def test_a_description_of_the_quorum_is_not_taken_for_the_answer_to_a_change() -> None:
+    """A leader that was removed from the voters resigns soon; until then no answer has its address."""
+    removed = _answer(ErrorCode.NONE, leader_id=1, leader_votes=False)
+    next_leader = _answer(ErrorCode.NONE, leader_id=3)
+    refused = Struct({"error_code": int(ErrorCode.DUPLICATE_VOTER), "error_message": "it votes already"})
+    voter = Voter(ReplicaKey(2, UUID(int=2)), (VoterListener("CONTROLLER", *_HERE),))
+    client = QuorumClient(_Scripted(removed, next_leader, refused), at_controllers=True)
+    with pytest.raises(RefusedError, match="it votes already"):
+        asyncio.run(client.add_voter(voter))
+    client = QuorumClient(_Scripted(removed, timeout_s=0.2), at_controllers=True)
+    with pytest.raises(ClientError, match="controller 1, which leads the quorum, is no voter any more"):
+        asyncio.run(client.add_voter(voter))
 
 
 def _led(leader: int, epoch: int, *fetched_ms_ago: int) -> QuorumView:
