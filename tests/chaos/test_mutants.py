@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.chaos.access_mutants import ALL_MUTANTS
 from support.chaos.mutants import SEEDS, Mutant, runs_until_caught
+from support.chaos.promise_mutants import ALL_MUTANTS
 
 
 @pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=[mutant.name for mutant in ALL_MUTANTS])

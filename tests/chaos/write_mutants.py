@@ -41,7 +41,7 @@ transaction has the epoch of the marker, and a marker of the same epoch is refus
 
 def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
-    from support.chaos.access_mutants import ALL_MUTANTS
+    from support.chaos.promise_mutants import ALL_MUTANTS
 
     from raft import test_mutants, test_voter_changes
 
@@ -54,8 +54,8 @@ def rows(processes: int) -> Iterator[str]:
 
 
 def _whole(number: int) -> str:
-    from support.chaos.access_mutants import ALL_MUTANTS
     from support.chaos.mutants import SEEDS, runs_until_caught
+    from support.chaos.promise_mutants import ALL_MUTANTS
 
     mutant = ALL_MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:

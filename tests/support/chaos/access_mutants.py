@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from support.chaos.mutants import MUTANTS, Mutant, replacing
-from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
+from support.chaos.mutants import Mutant, replacing
 
 from raftwerk.broker.quotas.client_limits import ClientLimits
 from raftwerk.controller.security import acls
@@ -84,6 +83,3 @@ ACCESS_MUTANTS = (
         ("acls",),
     ),
 )
-
-ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *ACCESS_MUTANTS)
-"""Those of transactions and of access behind all others."""

@@ -201,6 +201,7 @@ TRANSACTION_MUTANTS = (
         "a transaction is complete after its first marker",
         replacing(TransactionCoordinatorShard, "on_marked", complete_after_the_first_marker),
         ("transactions",),
+        known=31,
     ),
     Mutant(
         "markers are sent once",
@@ -217,6 +218,7 @@ TRANSACTION_MUTANTS = (
         "snapshots without open transactions",
         replacing(ProducerStateManager, "load_snapshot", forget_open_transactions),
         ("transaction-failover",),
+        known=3,
     ),
     Mutant(
         "the recovered producer of a prepared transaction is not recorded (KIP-939)",

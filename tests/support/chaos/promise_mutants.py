@@ -1,0 +1,82 @@
+"""Slips that break a promise at once and do harm only by a rare coincidence: the simulator sees the broken promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.chaos.access_mutants import ACCESS_MUTANTS
+from support.chaos.mutants import MUTANTS, Mutant, replacing
+from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
+
+from raftwerk.controller.partitions import alter_partition
+from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
+from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
+from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+
+ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
+ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
+ORIGINAL_TRUNCATE = PartitionLog.truncate_to
+
+
+def answer_before_the_commit(self: VoterChangeHandler, change: Any, voters: Any, now_ms: int) -> None:
+    ORIGINAL_APPEND_VOTERS(self, change, voters, now_ms)
+    self._answer(change, ErrorCode.NONE)
+
+
+def take_whoever_fetches(self: LeaderState, follower: Any) -> Any:
+    """A replica is proposed for the ISR before it has what is committed."""
+    state = self.isr_state
+    if follower.replica_id in state.isr or not isinstance(state, CommittedIsr) or not self._is_eligible(follower):
+        return None
+    return self._propose(PendingExpandIsr(state, follower.replica_id))
+
+
+def take_any_partition_epoch(partition: Any, broker_id: int, data: Any) -> None:
+    try:
+        ORIGINAL_CHECK_EPOCHS(partition, broker_id, data)
+    except ProtocolError as refusal:
+        if refusal.code != ErrorCode.INVALID_UPDATE_VERSION:
+            raise
+
+
+def keep_producers(self: PartitionLog, offset: int) -> None:
+    """A truncation leaves what the truncated batches said of their producers."""
+    kept = self.producers.encode_snapshot()
+    ORIGINAL_TRUNCATE(self, offset)
+    self.producers.load_snapshot(kept)
+
+
+PROMISE_MUTANTS = (
+    Mutant(
+        "a change of the voters is answered before it is committed",
+        replacing(VoterChangeHandler, "_append", answer_before_the_commit),
+        ("voters",),
+    ),
+    Mutant(
+        "metadata records count as durable when they are written",
+        replacing(PartitionRaftLog, "durable_offset", property(lambda self: self.end_offset)),
+        ("kill",),
+    ),
+    Mutant(
+        "a replica enters the ISR before it has what is committed",
+        replacing(LeaderState, "propose_expand", take_whoever_fetches),
+        ("kill", "mixed"),
+    ),
+    Mutant(
+        "an ISR of a former partition epoch is taken",
+        replacing(alter_partition, "_check_epochs", take_any_partition_epoch),
+        ("chase",),
+        known=37,
+    ),
+    Mutant(
+        "a truncation leaves producers as they were",
+        replacing(PartitionLog, "truncate_to", keep_producers),
+        ("kill",),
+        known=5,
+    ),
+)
+
+ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *ACCESS_MUTANTS, *PROMISE_MUTANTS)
