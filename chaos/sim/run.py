@@ -285,9 +285,7 @@ class Run:
             ),
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
-            "voters": lambda: VoterChanges(
-                context("voters"), cluster.controllers, cluster.why_not_all_vote, cluster.quorum
-            ),
+            "voters": lambda: VoterChanges(context("voters"), cluster),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),
             "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_reassigning),
             "throttled moves": lambda: ThrottledReassignments(

@@ -6,15 +6,13 @@ a voter again, and one that comes back with an empty disk first has its former d
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
 from ....cluster.client.quorum_client import QuorumClient, QuorumReplica
 from ....raft.types import ReplicaKey
 from ....raft.voters.voter_set import Voter, VoterListener
 from ..invariants.invariant_broken import InvariantBroken
-from ..invariants.quorum_invariants import QuorumChecker
+from ..simulated_cluster import SimulatedCluster
 from .administrator import RepeatedChange
 from .clients import ClientContext
 
@@ -30,19 +28,12 @@ class VoterChanges(RepeatedChange):
     name = "voters"
     mean_pause_s = 0.6
 
-    def __init__(
-        self,
-        context: ClientContext,
-        controllers: dict[int, tuple[str, int]],
-        why_not_all: Callable[[], str | None],
-        checker: QuorumChecker,
-    ) -> None:
-        """`controllers` are the addresses of all controllers; `why_not_all` names one that is no voter, or None."""
+    def __init__(self, context: ClientContext, cluster: SimulatedCluster) -> None:
         super().__init__(context)
-        self._checker = checker
-        self._controllers = controllers
-        self._why_not_all = why_not_all
-        bootstrap = ",".join(f"{host}:{port}" for host, port in controllers.values())
+        self._checker = cluster.quorum
+        self._controllers = cluster.controllers
+        self._why_not_all = cluster.why_not_all_vote
+        bootstrap = ",".join(f"{host}:{port}" for host, port in self._controllers.values())
         self._client = ClusterClient(bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S, probe_timeout_s=None)
         self._quorum = QuorumClient(self._client, at_controllers=True)
 
