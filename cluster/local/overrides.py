@@ -16,12 +16,12 @@ _OF_EACH_NODE = {
     "node.id": "the nodes have the ids 1, 2, and so on",
     "broker.id": "the nodes have the ids 1, 2, and so on",
     "process.roles": "--separate runs the controllers in processes of their own",
-    "listeners": _LISTENERS,
-    "controller.listener.names": _LISTENERS,
     "log.dirs": _DIRECTORY,
     "log.dir": _DIRECTORY,
 }
 _OF_ONE_NODE = {
+    "listeners": _LISTENERS,
+    "controller.listener.names": _LISTENERS,
     "advertised.listeners": "--host chooses the address that they advertise",
     "metadata.log.dir": _DIRECTORY,
 }

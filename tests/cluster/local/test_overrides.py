@@ -23,7 +23,6 @@ def check(directory: Path, nodes: int, **overrides: str) -> None:
     [
         ("node_id", "7", "leave it out: the nodes have the ids 1, 2, and so on"),
         ("process_roles", "broker", "leave it out: --separate runs the controllers in processes of their own"),
-        ("listeners", "PLAINTEXT://:1", "leave it out: --host, --port and --controller-port choose where nodes listen"),
         ("log_dirs", "/x", "leave it out: the data of node i is in DIR/node-i: -d DIR chooses the directory"),
     ],
 )
@@ -40,6 +39,10 @@ def test_what_each_node_has_a_value_of_is_refused(
 def test_the_only_node_may_be_given_what_several_may_not(tmp_path: Path) -> None:
     given = {"advertised_listeners": "PLAINTEXT://h:1", "metadata_log_dir": "/x"}
     check(tmp_path, 1, **given)
+    listeners = "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:10093"
+    check(tmp_path, 1, listeners=listeners)
+    with pytest.raises(ConfigError, match=r"--host, --port and --controller-port choose where nodes listen$"):
+        check(tmp_path, 2, listeners=listeners)
     with pytest.raises(
         ConfigError, match=r"--host chooses the address that they advertise\nmetadata\.log\.dir=/x: each"
     ):
