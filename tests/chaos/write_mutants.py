@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-_SEEDS_OF_QUORUMS = 600
+_SEEDS_OF_QUORUMS = 900
 _HEAD = """# Bugs put back in
 
 These tests check the checkers: a patch puts bugs back in, one at a time, which Kafka, KRaft or other systems once

@@ -10,7 +10,7 @@ SEEDS_A_TEST = 30
 
 @pytest.mark.parametrize("first", range(0, 360, SEEDS_A_TEST))
 def test_seeds(first: int) -> None:
-    elections = committed = installs = 0
+    elections = committed = installs = late_votes = 0
     for seed in range(first, first + SEEDS_A_TEST):
         voters, observers = [(3, 0), (3, 1), (5, 0), (3, 0), (1, 1)][seed % 5]
         try:
@@ -20,6 +20,8 @@ def test_seeds(first: int) -> None:
         elections += sim.elections
         committed += len(sim.committed)
         installs += sim.installs
+        late_votes += sim.late_votes
     assert elections > SEEDS_A_TEST, "the histories have elections in them"
     assert installs > SEEDS_A_TEST // 6, "slow nodes fetch snapshots"
+    assert late_votes > SEEDS_A_TEST, "votes outlive their round"
     assert committed > 10 * SEEDS_A_TEST, "the histories commit records"

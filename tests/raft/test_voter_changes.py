@@ -38,7 +38,7 @@ def test_seeds(first: int) -> None:
         changes += sim.changes_done
         wiped += sim.wiped
     assert elections > SEEDS_A_TEST, "the histories have elections in them"
-    assert changes > SEEDS_A_TEST, "voters come and go"
+    assert changes > SEEDS_A_TEST // 2, "voters come and go"
     assert wiped > SEEDS_A_TEST // 4, "disks are lost"
     assert committed > 10 * SEEDS_A_TEST, "the histories commit records"
 

@@ -6,7 +6,7 @@ import heapq
 import random
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -80,6 +80,26 @@ class Sim:
         """A generator of its own, so that snapshots do not change the other random choices."""
         self.snapshots_kept = self.snapshot_rng.choice([1, 1, 2]) if snapshots else 0
         """How many snapshots a node keeps; with 0 it makes none."""
+        self.late_rng = random.Random(seed)
+        """A generator of its own, like that of snapshots."""
+        self.late_rate = self.late_rng.choice([0.0, 0.0, 0.1, 0.6])
+        """How many messages take up to seconds, and come after the round that they belong to, or after its time-out."""
+        self.late_nodes = dict.fromkeys(self.late_rng.sample(sorted(self.nodes), self.late_rng.choice([0, 0, 1])))
+        """All messages of these nodes may be late."""
+        if timing is None and (self.late_rate or self.late_nodes):
+            # An answer may come when its sender has stood again.
+            election_ms = self.late_rng.choice([400, 40])
+            self.timing = replace(
+                self.timing,
+                request_timeout_ms=2_500,
+                election_timeout_ms=election_ms,
+                election_backoff_max_ms=election_ms,
+            )
+        self.late_ms_max = self.late_rng.choice([800, 3_000])
+        self.late_votes = 0
+        """Votes that came when their candidate stood in a later epoch, or did not stand any more."""
+        self.awaited: dict[tuple[int, int, int], None] = {}
+        """By sender, incarnation and id: the requests whose sender has had no reply, and no failure."""
         self.installs = 0
         self.events = 0
         self.elections = 0
@@ -209,6 +229,7 @@ class Sim:
 
     def transmit(self, node: Node, outgoing: Outgoing) -> None:
         target, incarnation = self.nodes[int(outgoing.endpoint.host[1:])], node.incarnation
+        self.awaited[node.id, incarnation, outgoing.id] = None
         if self.is_lost(node, target):
             self.fail(node, incarnation, outgoing, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
         elif target.quorum is None:
@@ -216,9 +237,19 @@ class Sim:
         else:
             if isinstance(outgoing.request, FetchSnapshot):
                 self.installs += outgoing.request.position == 0
+            target_incarnation = target.incarnation
+            self.fail(node, incarnation, outgoing, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
             self.at(
-                self.rng.randint(0, 10), lambda: self.receive(node, incarnation, target, target.incarnation, outgoing)
+                self.latency_ms(node, target),
+                lambda: self.receive(node, incarnation, target, target_incarnation, outgoing),
             )
+
+    def latency_ms(self, source: Node, target: Node) -> int:
+        latency_ms = self.rng.randint(0, 10)
+        if not self.faulty or not (self.late_rate or self.late_nodes):
+            return latency_ms
+        rate = 0.8 if source.id in self.late_nodes or target.id in self.late_nodes else self.late_rate
+        return self.late_rng.randint(10, self.late_ms_max) if self.late_rng.random() < rate else latency_ms
 
     def receive(self, sender: Node, incarnation: int, target: Node, target_incarnation: int, sent: Outgoing) -> None:
         if target.quorum is None or target.incarnation != target_incarnation:
@@ -262,14 +293,28 @@ class Sim:
             return
 
         def arrive() -> None:
-            if sender.incarnation == incarnation:
+            if self.is_awaited(sender, incarnation, sent):
+                self.note_late_vote(sender, sent)
                 self.event(sender, lambda quorum: quorum.on_reply(sent, reply, self.now_ms))
 
-        self.at(self.rng.randint(0, 10), arrive)
+        self.at(self.latency_ms(source, sender), arrive)
+
+    def is_awaited(self, sender: Node, incarnation: int, sent: Outgoing) -> bool:
+        """Whether this is the first that the sender learns of its request; a reply after the time-out is not read."""
+        key = sender.id, incarnation, sent.id
+        was_awaited = key in self.awaited
+        self.awaited.pop(key, None)
+        return was_awaited and sender.incarnation == incarnation
+
+    def note_late_vote(self, sender: Node, sent: Outgoing) -> None:
+        if isinstance(sent.request, Vote) and sender.quorum is not None:
+            role = sender.quorum.state.role
+            stands = role.kind in (RoleKind.PROSPECTIVE, RoleKind.CANDIDATE)
+            self.late_votes += not stands or role.epoch != sent.request.epoch
 
     def fail(self, sender: Node, incarnation: int, sent: Outgoing, kind: FailureKind, after_ms: int = 1) -> None:
         def arrive() -> None:
-            if sender.incarnation == incarnation:
+            if self.is_awaited(sender, incarnation, sent):
                 self.event(sender, lambda quorum: quorum.on_failure(sent, kind, self.now_ms))
 
         self.at(after_ms, arrive)
@@ -374,6 +419,8 @@ class Sim:
                 node.sees_leader_of = role.epoch
                 self.elections += 1
                 assert quorum.state.may_stand, "only a voter is elected"
+                granting = [key for key in quorum.state.voters.keys if self.has_voted(key, node.id, role.epoch)]
+                assert len(granting) >= majority_size(len(quorum.state.voters.keys)), "a majority of votes elects"
                 # A node may win an older epoch late, and lack what a later epoch has committed by then.
                 due = bisect_left(self.committed_in, role.epoch)
                 assert node.log.entries[:due] == self.committed[:due], "a leader holds what former epochs committed"
@@ -391,6 +438,9 @@ class Sim:
             else:
                 self.commit(entry, quorum)
         node.high_watermark = high_watermark
+
+    def has_voted(self, voter: ReplicaKey, candidate: int, epoch: int) -> bool:
+        return voter.id == candidate or self.votes.get((voter, epoch)) == candidate
 
     def commit(self, entry: Entry, quorum: Quorum) -> None:
         voters = quorum.state.voters.keys
