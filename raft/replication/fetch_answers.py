@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ..messages.messages import Fetch, FetchReply, FetchSnapshot, SnapshotReply
 from ..types import LeaderAndEpoch
+from ..voters.voter_set import VoterEndpoint
 from . import divergence
 from .raft_log import RaftLog
 from .replica_progress import ReplicaProgress
@@ -22,20 +24,31 @@ class DelayedFetch:
     deadline_ms: int
 
 
+class FetchedLeader(NamedTuple):
+    """The leader that answers, as it names itself to a node that may know neither the voters nor where they are."""
+
+    id: int
+    epoch: int
+    endpoint: VoterEndpoint | None
+    committed: int
+    """Its high watermark; -1 while it is unknown."""
+
+
 def fetch_answer(
-    log: RaftLog, leader: LeaderAndEpoch, progress: ReplicaProgress, delayed: DelayedFetch, committed: int, now_ms: int
+    log: RaftLog, leader: FetchedLeader, progress: ReplicaProgress, delayed: DelayedFetch, now_ms: int
 ) -> FetchReply | None:
     """The answer when there is something new, or at the deadline; None while the fetch should wait.
 
-    `progress` is that of the fetching replica, `committed` the high watermark, -1 while it is unknown.
+    `progress` is that of the fetching replica.
     """
-    fetch = delayed.request
+    fetch, committed = delayed.request, leader.committed
     if divergence.needs_snapshot(log, fetch) and log.latest_snapshot is not None:
         sometimes(fetch.fetch_offset >= log.start.end_offset, "a snapshot was offered because the logs may differ")
         return FetchReply(
             error=ErrorCode.NONE,
-            leader_id=leader.leader_id,
+            leader_id=leader.id,
             epoch=leader.epoch,
+            leader_endpoint=leader.endpoint,
             high_watermark=committed,
             log_start_offset=log.start.end_offset,
             snapshot_id=log.latest_snapshot,
@@ -49,8 +62,9 @@ def fetch_answer(
     progress.sent_high_watermark = committed
     return FetchReply(
         error=ErrorCode.NONE,
-        leader_id=leader.leader_id,
+        leader_id=leader.id,
         epoch=leader.epoch,
+        leader_endpoint=leader.endpoint,
         high_watermark=committed,
         log_start_offset=log.start.end_offset,
         diverging=diverging,

@@ -21,7 +21,7 @@ from ..messages.messages import (
 )
 from ..quorum.majority import majority_value
 from ..replication import divergence
-from ..replication.fetch_answers import DelayedFetch, fetch_answer, snapshot_answer
+from ..replication.fetch_answers import DelayedFetch, FetchedLeader, fetch_answer, snapshot_answer
 from ..replication.replica_progress import ProgressTracker
 from ..types import LeaderAndEpoch, NotLeaderError, ReplicaKey, RoleKind
 from ..voters.voter_change_handler import VoterChangeHandler
@@ -230,7 +230,8 @@ class Leader(Role):
         quorum = self.quorum
         progress = self.replicas.progress_of(delayed.request.replica)
         committed = -1 if quorum.high_watermark.offset is None else quorum.high_watermark.offset
-        reply = fetch_answer(quorum.log, self._leader_and_epoch, progress, delayed, committed, now_ms)
+        leader = FetchedLeader(self.leader_id, self.epoch, quorum.config.own_endpoint, committed)
+        reply = fetch_answer(quorum.log, leader, progress, delayed, now_ms)
         if reply is not None:
             quorum.effects.fetch_replies.append((delayed.token, reply))
         return reply is not None

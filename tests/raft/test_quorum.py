@@ -98,6 +98,21 @@ def test_one_vote_an_epoch_also_after_a_restart() -> None:
         quorum = make(state)
 
 
+def test_a_node_that_knows_the_epoch_and_no_voters_follows_whom_it_fetches_from() -> None:
+    """It heard of the epoch from a node that knew no leader, so that the leader does not refuse its fetch."""
+    leader = make()
+    epoch = lead(leader)
+    config = RaftConfig(node_id=4, cluster_id="c", bootstrap=(VOTERS[1],))
+    quorum = Quorum(config, MemoryLog(), ElectionState(epoch=epoch), random.Random(0))
+    quorum.start(0)
+    (sent,) = quorum.take_effects().requests
+    assert isinstance(sent.request, Fetch) and sent.endpoint == VOTERS[1]
+    reply = answer(leader, sent.request)
+    assert reply is not None and reply.error is ErrorCode.NONE
+    quorum.on_reply(sent, reply, 10)
+    assert quorum.state.role.kind is RoleKind.FOLLOWER and quorum.state.leader_endpoint == VOTERS[1]
+
+
 def test_a_known_leader_binds_like_a_vote() -> None:
     quorum = make(ElectionState(epoch=6, leader_id=3))
     assert not quorum.on_vote(vote(6), 10).granted
