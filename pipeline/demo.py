@@ -45,6 +45,7 @@ _RESTART_AT = 0.6
 _STALL_TIMEOUT_S = 180.0
 """The demo fails when the jobs read nothing for this long."""
 _WAIT_S = 0.2
+_TOLD_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class _Demo:
         ]
         feeding = threading.Thread(target=self._feed, args=(flights, len(flights) / seconds))
         try:
+            self.log("windows and lake begin; their first batches take up to a minute")
             self._await(streams, lambda: all(stream.last_batch_id >= 0 for stream in streams))
             self.log(f"windows and lake are ready: {len(rows):,} flights come in {seconds} s")
             feeding.start()
@@ -141,8 +143,9 @@ class _Demo:
                 stream.stop()
             if feeding.ident is not None:
                 feeding.join()
-        self.log("comparing with the CSV")
+        self.log("counting the records of windows")
         counted = windows.counted()
+        self.log("writing the page")
         write_page(report, with_names(self.spark, latest_values(windows.table.read())), counted)
         return self._judge(windows, counted, lake, rows)
 
@@ -188,8 +191,12 @@ class _Demo:
     def _await(self, streams: list[RunningQuery], done: Callable[[], bool]) -> None:
         """Poll the queries until `done`. `PipelineError` when they make no progress for long."""
         seen, moved_at = _state(streams), time.monotonic()
+        told_at = moved_at
         while not done():
             _poll(streams)
+            if time.monotonic() - told_at > _TOLD_EVERY_S:
+                told_at = time.monotonic()
+                self.log(", ".join(f"{stream.job}: {stream.rows:,} flights read" for stream in streams))
             if _state(streams) != seen:
                 seen, moved_at = _state(streams), time.monotonic()
             elif time.monotonic() - moved_at > _STALL_TIMEOUT_S:
@@ -200,8 +207,10 @@ class _Demo:
     def _judge(self, windows: Windows, counted: RecordCounts, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
         from pyspark.sql import functions as f
 
+        self.log("comparing each flight of lake with the CSV")
         numbers = lake.table.read().select("number")
         in_lake, distinct = numbers.agg(f.count("number"), f.count_distinct("number")).collect()[0]
+        self.log("comparing the sums of windows with the CSV")
         expected = expected_delays(rows)
         found = {
             (row["window_start"].strftime("%Y-%m-%d"), row["carrier"], row["origin"]): (
@@ -260,4 +269,4 @@ def _print_verdict(verdict: DemoVerdict, report: str, log: ProgressLog, *, as_js
         return
     for name, value in values.items():
         log(f"{name.replace('_', ' '):>20}  {value:,}")
-    log(f"{'CLEAN' if verdict.clean else 'NOT CLEAN'}: the page is {report}")
+    log(f"{'CLEAN' if verdict.clean else 'NOT CLEAN'}: the page is {os.path.abspath(report)}")

@@ -181,7 +181,7 @@ _SENTENCES = {
         "only its owner and its renewers may change it",
     ),
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "delegation tokens are for who has logged in, and not by a token",
+        "only a user who has logged in, and not with a token, can manage delegation tokens",
         "use a --command-config with a user's name and password, or a client certificate",
     ),
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
