@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..cluster.command_line.cluster_options import (
+    COMMAND_CONFIG_VARIABLE,
+    chosen_address,
+    chosen_client_properties,
+    login_is_of_environment,
+)
 from ..cluster.command_line.cluster_options import bootstrap_option as bootstrap_option
-from ..cluster.command_line.cluster_options import chosen_address, chosen_client_properties
 from ..cluster.command_line.cluster_options import directory_option as directory_option
 from ..cluster.command_line.commands import Command as Command
 from ..cluster.command_line.commands import Group as Group
@@ -215,6 +220,9 @@ def _where_asked(error: Exception) -> str:
         return f": {stop}; raftwerk log repair {log} --execute; {start}"
     if isinstance(error, NotLoggedInError):
         file = chosen_client_properties()
+        if file is not None and login_is_of_environment():
+            origin = f"the login is from {COMMAND_CONFIG_VARIABLE}={file}"
+            return f"; {origin}: unset that if it belongs to another cluster, else {error.way_out} there"
         where = "in a file of client properties, and name it with --command-config" if file is None else f"in {file}"
         return f"; {error.way_out} {where}"
     if address is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from .cluster_address import (
     BOOTSTRAP_VARIABLE,
@@ -28,6 +29,7 @@ BOOTSTRAP_NAMES = ("-b", "--bootstrap-server")
 BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers", "--broker-list")
 _ADDRESS = f"{__name__}.address"
 _COMMAND_CONFIG = f"{__name__}.command_config"
+_FROM_ENVIRONMENT = f"{__name__}.command_config_of_environment"
 _LOGIN_FILE = f"{__name__}.login_file"
 COMMAND_CONFIG_VARIABLE = "RAFTWERK_COMMAND_CONFIG"
 
@@ -75,7 +77,7 @@ def choose_address(
         raise WrongConfiguration(str(error)) from None
     keep_address(address)
     if address.directory is not None:
-        use_own_login(address.directory)
+        use_own_login(address.directory, is_named=name is not None or directory is not None)
     return address
 
 
@@ -84,14 +86,20 @@ def keep_address(address: ClusterAddress) -> None:
     click.get_current_context().meta[_ADDRESS] = address
 
 
-def use_own_login(directory: str) -> None:
-    """Let all connections of this command log in as the secured local cluster in `directory` says.
+def use_own_login(directory: str, *, is_named: bool = False) -> None:
+    """Let all connections of this command log in as the local cluster in `directory` says.
 
-    Nothing changes if it is not secured, or if `--command-config` says how to log in.
+    `--command-config` says it before. So does the environment, which may mean another cluster, unless an option names
+    this one (`is_named`).
     """
+    meta = click.get_current_context().meta
+    if _COMMAND_CONFIG in meta and not (is_named and login_is_of_environment()):
+        return
     own = own_login_file(directory)
-    if own is not None and _COMMAND_CONFIG not in click.get_current_context().meta:
+    if own is not None:
         _use_login(own)
+    elif _COMMAND_CONFIG in meta:
+        _use_no_login()
 
 
 def own_login_file(directory: str) -> str | None:
@@ -112,6 +120,12 @@ def chosen_client_properties() -> str | None:
     """The file by which the command that is running logs in; None if it has none."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_LOGIN_FILE)
+
+
+def login_is_of_environment() -> bool:
+    """Whether the environment says how to log in, and no option does."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_FROM_ENVIRONMENT, False)
 
 
 def directory_option(function: F) -> F:
@@ -159,9 +173,12 @@ def _command_config() -> Callable[[F], F]:
     )
 
 
-def _on_command_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+def _on_command_config(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None and context.meta.get(_COMMAND_CONFIG) != value:
-        context.meta[_COMMAND_CONFIG] = value
+        is_of_environment = context.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
+        if is_of_environment and _COMMAND_CONFIG in context.meta:
+            return  # the group of this command has the option
+        context.meta[_COMMAND_CONFIG], context.meta[_FROM_ENVIRONMENT] = value, is_of_environment
         _use_login(value)
 
 
@@ -179,6 +196,13 @@ def _use_login(path: str) -> None:
         click.echo(f"Warning: {warning}", err=True)
     CURRENT_LOGIN.set(properties.login)
     click.get_current_context().meta[_LOGIN_FILE] = path
+
+
+def _use_no_login() -> None:
+    from ..client.cluster_client import CURRENT_LOGIN
+
+    CURRENT_LOGIN.set(None)
+    click.get_current_context().meta.pop(_LOGIN_FILE, None)
 
 
 def _name() -> Callable[[F], F]:

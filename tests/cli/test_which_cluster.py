@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from contextvars import copy_context
 from pathlib import Path
 
 import click
@@ -10,8 +13,10 @@ from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import parse_bootstrap
+from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN, parse_bootstrap
 from raftwerk.cluster.command_line.cluster_address import AddressError, find_address
+from raftwerk.cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
+from raftwerk.cluster.command_line.commands import Command
 from raftwerk.cluster.command_line.profiles import Profiles, load_profiles, profiles_file, save_profiles
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster, write_properties
 
@@ -233,3 +238,49 @@ def test_a_port_that_is_missing_is_9092() -> None:
     for wrong in ("", "a:", "a:b", ":1", "http://a:1", "a:0", "a:65536", "::1:9092", "a:1,", "a b"):
         with pytest.raises(ClientError, match="is not host:port"):
             parse_bootstrap(wrong)
+
+
+@click.command(cls=Command)
+@bootstrap_option
+def _login(bootstrap: str) -> None:
+    """Print the file by which the command logs in, if it does."""
+    click.echo(chosen_client_properties() if CURRENT_LOGIN.get() is not None else "none")
+
+
+def test_a_cluster_that_an_option_names_has_its_own_login(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment may say how to log in to another one, after `eval "$(raftwerk env)"` there."""
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=" + (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
+    )
+    lay_out(home / "plain", 28392)
+    bootstrap = lay_out(home / "secured", 28402)
+    own, other, option = home / "secured/security/admin.properties", home / "other.properties", home / "option"
+    own.parent.mkdir()
+    for file in (own, other, option):
+        file.write_text(login)
+    monkeypatch.setenv("RAFTWERK_COMMAND_CONFIG", str(other))
+
+    def login_of(*words: str) -> str:
+        return copy_context().run(CliRunner().invoke, _login, words).output.strip()
+
+    assert login_of("-d", str(home / "plain")) == "none"
+    assert login_of("-d", str(home / "secured")) == str(own)
+    assert login_of("-b", bootstrap) == login_of() == str(other)
+    assert login_of("-d", str(home / "secured"), "--command-config", str(option)) == str(option)
+    assert login_of("-d", str(home / "plain"), "--command-config", str(option)) == str(option)
+
+
+def test_a_login_of_the_environment_that_fails_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "other.properties").write_text("security.protocol=SSL\n")
+    monkeypatch.setenv("RAFTWERK_COMMAND_CONFIG", str(home / "other.properties"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close_at_once() -> None:
+            server.accept()[0].close()
+
+        thread = threading.Thread(target=close_at_once)
+        thread.start()
+        code, text = copy_context().run(run, "topics", "list", "-b", f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert code == 1 and "the login is from RAFTWERK_COMMAND_CONFIG=" in text, text
+    assert text.index("unset that if it belongs to another cluster") < text.index("set security.protocol")
