@@ -73,7 +73,8 @@ def run(
         raise click.exceptions.Exit(_cannot_run(command[0]))
     if settings:
         try:
-            check_settings(plan_cluster("raftwerk-run", ClusterShape(nodes, overrides=settings)), settings)
+            shape = ClusterShape(nodes, overrides=settings)
+            check_settings(plan_cluster("raftwerk-run", shape), settings, secure=secure)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
     with _signals() as relay:

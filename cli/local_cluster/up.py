@@ -184,14 +184,16 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
     shape = ClusterShape(brokers=1) if former is None else shape_of(former)
     wanted = replace(shape, **given, overrides={**shape.overrides, **overrides})
     plan = plan_cluster(directory, wanted, is_dynamic=is_dynamic)
-    if overrides:
-        check_settings(plan, overrides)
+    if "secure" in given:
+        check_settings(plan, wanted.overrides, secure=wanted.secure)  # those that it had are kept
+    elif overrides:
+        check_settings(plan, overrides, secure=wanted.secure)
     return plan
 
 
-def check_settings(plan: ClusterPlan, overrides: Mapping[str, str]) -> None:
+def check_settings(plan: ClusterPlan, overrides: Mapping[str, str], *, secure: bool) -> None:
     """Raise ConfigError when nodes cannot have the settings or do not know them, and print what they would warn of."""
-    check_overrides(plan, overrides)
+    check_overrides(plan, overrides, secure=secure)
     for warning in warnings_of(plan):
         click.echo(f"Warning: {warning}", err=True)
 

@@ -28,8 +28,27 @@ _OF_ONE_NODE = {
 """What the only node of a cluster may be given."""
 
 
-def check_overrides(plan: ClusterPlan, overrides: Mapping[str, str]) -> None:
-    """Raise `ConfigError` for settings that each node of a local cluster has its own value of."""
+_OF_SECURED_CLUSTERS = (
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.mechanism.controller.protocol",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+)
+"""What `--secure` chooses, with certificates and passwords of its own."""
+
+
+def check_overrides(plan: ClusterPlan, overrides: Mapping[str, str], *, secure: bool = False) -> None:
+    """Raise `ConfigError` for settings that each node has its own value of, or that a `secure` cluster has."""
+    own = [name for name in _OF_SECURED_CLUSTERS if name in overrides] if secure else []
+    if own:
+        way_out = "leave out --secure, for a cluster that its own settings secure, or those settings"
+        others = f", and of {', '.join(own[1:])}" if own[1:] else ""
+        raise ConfigError([Problem(own[0], overrides[own[0]], f"--secure has its own value of it{others}", way_out)])
     ways_out = _OF_EACH_NODE if len(plan.nodes) == 1 else _OF_EACH_NODE | _OF_ONE_NODE
     problems = [
         Problem(name, value, "each node of a local cluster has a value of its own", f"leave it out: {ways_out[name]}")

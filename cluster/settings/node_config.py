@@ -374,7 +374,8 @@ class _Builder:
             if port > 65535 or port < 0:
                 self.refuse(key, f"port {port} of {name} is outside 0 to 65535", "choose a free port")
             elif protocol is None:
-                way_out = f"add {name}:PLAINTEXT to listener.security.protocol.map"
+                named = name if name in SECURITY_PROTOCOLS else "PLAINTEXT"
+                way_out = f"add {name}:{named} to listener.security.protocol.map"
                 self.refuse(key, f"listener {name} has no security protocol", way_out)
             elif any(one.name == name for one in result):
                 self.refuse(key, f"the name {name} comes twice", "give each listener a name of its own")

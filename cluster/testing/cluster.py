@@ -323,7 +323,7 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
     for attempt in itertools.count(1):
         plan = plan_cluster(directory, shape)
         if shape.overrides:
-            check_overrides(plan, shape.overrides)
+            check_overrides(plan, shape.overrides, secure=shape.secure)
             warnings_of(plan)
         supervisor = Supervisor(plan, cuttable=True)
         try:

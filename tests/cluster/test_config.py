@@ -127,6 +127,13 @@ REFUSED = [
     ({"listeners": "PLAINTEXT//x"}, "'PLAINTEXT//x' is no NAME://host:port"),
     ({"listeners": "PLAINTEXT://h:70000,CONTROLLER://h:9093"}, "port 70000 of PLAINTEXT is outside 0 to 65535"),
     ({"listeners": "X://h:1,CONTROLLER://h:9093"}, "add X:PLAINTEXT to listener.security.protocol.map"),
+    (
+        {
+            "listeners": "SASL_SSL://h:1,CONTROLLER://h:9093",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        },
+        "add SASL_SSL:SASL_SSL to listener.security.protocol.map",
+    ),
     ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "the name PLAINTEXT comes twice"),
     (
         {"listeners": "PLAINTEXT://h:9093,CONTROLLER://h:9093"},

@@ -51,3 +51,14 @@ def test_the_only_node_may_be_given_what_several_may_not(tmp_path: Path) -> None
 
 def test_other_settings_are_for_all_nodes(tmp_path: Path) -> None:
     check(tmp_path, 3, min_insync_replicas="2")
+
+
+def test_a_cluster_that_is_secured_by_settings_is_not_secured_twice(tmp_path: Path) -> None:
+    given = {"listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL", "ssl.keystore.type": "PEM"}
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, overrides=given, secure=True))
+    with pytest.raises(ConfigError) as refused:
+        check_overrides(plan, given, secure=True)
+    assert str(refused.value) == (
+        "listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL: --secure has its own value of it, and of "
+        "ssl.keystore.type; leave out --secure, for a cluster that its own settings secure, or those settings"
+    )
