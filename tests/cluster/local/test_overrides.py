@@ -59,6 +59,6 @@ def test_a_cluster_that_is_secured_by_settings_is_not_secured_twice(tmp_path: Pa
     with pytest.raises(ConfigError) as refused:
         check_overrides(plan, given, secure=True)
     assert str(refused.value) == (
-        "listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL: --secure has its own value of it, and of "
-        "ssl.keystore.type; leave out --secure, for a cluster that its own settings secure, or those settings"
+        "listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL: --secure has its own value of it, and "
+        "of ssl.keystore.type; leave out --secure, for a cluster that its own settings secure, or those settings"
     )
