@@ -275,10 +275,12 @@ def test_a_login_of_the_environment_that_fails_is_named(home: Path, monkeypatch:
     monkeypatch.setenv("RAFTWERK_COMMAND_CONFIG", str(home / "other.properties"))
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def close_at_once() -> None:
-            server.accept()[0].close()
+        def close_after_the_hello() -> None:
+            connection, _ = server.accept()
+            connection.recv(65536)
+            connection.close()
 
-        thread = threading.Thread(target=close_at_once)
+        thread = threading.Thread(target=close_after_the_hello)
         thread.start()
         code, text = copy_context().run(run, "topics", "list", "-b", f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
