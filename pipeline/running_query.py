@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..cluster.command_line.plural import counted
 from .errors import PipelineError, explain
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Progress:
 
     def __str__(self) -> str:
         lag = "" if self.lag is None else f"   lag {self.lag:,}"
-        return f"batch {self.batch:,}   {self.rows:,} rows   {self.rows_per_second:,.0f} rows/s{lag}"
+        return f"batch {self.batch:,}   {counted(self.rows, 'row')}   {self.rows_per_second:,.0f} rows/s{lag}"
 
     @staticmethod
     def of(report: Mapping[str, Any], ends: Ends | None = None) -> Progress:
@@ -181,7 +182,7 @@ class RunningQuery:
         """Stop the query. An unfinished batch is repeated at the next start."""
         self.query.stop()
         self._report()
-        self.log(f"{self.job}: stopped after {self.rows:,} rows")
+        self.log(f"{self.job}: stopped after {counted(self.rows, 'row')}")
 
     def _wait(self, wait_s: float) -> bool:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
-from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient
+from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
 from .login import login_of_options
@@ -96,16 +96,22 @@ class Topics:
         """Create the topics that do not exist, with up to three replicas."""
         asyncio.run(self._create(partitions, configs))
 
+    def cluster_id(self) -> str | None:
+        """The id of the cluster. `PipelineError` when no broker answers."""
+        return asyncio.run(self._view()).cluster_id
+
     async def _partitions(self) -> dict[str, int]:
+        there = {topic.name: len(topic.partitions) for topic in (await self._view()).topics}
+        return {name: there.get(name, 0) for name in self.names}
+
+    async def _view(self) -> ClusterView:
         try:
             async with self._client() as client:
-                view = await client.metadata()
+                return await client.metadata()
         except UnreachableError as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
-        there = {topic.name: len(topic.partitions) for topic in view.topics}
-        return {name: there.get(name, 0) for name in self.names}
 
     async def _create(self, partitions: int, configs: Mapping[str, str]) -> None:
         try:

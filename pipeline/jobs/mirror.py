@@ -61,8 +61,6 @@ class Mirror:
     """The job for one target and one directory."""
 
     def __init__(self, spark: SparkSession, topics: Topics, options: MirrorOptions) -> None:
-        if options.target == topics.bootstrap_servers and not options.prefix:
-            raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
         self.spark = spark
         self.topics = topics
         self.options = options
@@ -130,6 +128,9 @@ class Mirror:
         return moved
 
     def _create_target_topics(self) -> None:
+        target = Topics(self.options.target, (), login=self.options.target_login)
+        if target.cluster_id() == self.topics.cluster_id() and not self.options.prefix:
+            raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
         for name, partitions in self.topics.partitions().items():
             copy = Topics(self.options.target, (self.copy_names[name],), login=self.options.target_login)
             copy.create(partitions, _configs(self.topics.bootstrap_servers, name, self.topics.login))
