@@ -134,10 +134,10 @@ def test_no_broker_is_fenced_when_all_disks_are_full(cluster: tuple[SimulatedClu
                 sim.world.hosts[name].disk.fill(8 * MB)
             refused = await append_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
             assert refused.error_message == "the log directory of t-0 is full: it takes no records for now"
-            producer = Producer(client, TOPIC, timeout_s=1.0)
+            producer = Producer(client, TOPIC, timeout_s=5.0)  # all ask at once to be fenced: no leader for a moment
             await producer.start()
             with pytest.raises(
-                RefusedError, match=r"not acked after 1 s by broker \d .*: the log directory .* is full"
+                RefusedError, match=r"not acked after 5 s by broker \d .*: the log directory .* is full"
             ):
                 await producer.send([(None, b"x")])
             await asyncio.sleep(5.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....log.partition_log import PartitionLog
 from ....log.state.producer_state import ProducerStateEntry, ProducerStateManager, read_marker
-from ....wire.records import iter_headers
+from ....wire.records import CorruptBatchError, iter_headers
 from .invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
@@ -22,7 +22,10 @@ def check_producers(log: PartitionLog, where: str) -> None:
     """
     if log.config.is_compacted or log.log_start_offset > 0:
         return
-    found = _read_anew(log)
+    try:
+        found = _read_anew(log)
+    except CorruptBatchError as error:
+        raise InvariantBroken("a log holds whole batches only", f"{where}: {error}") from error
     for producer_id, entry in found.items():
         known = log.producers.get(producer_id)
         if known is not None and _known(known) != _known(entry):
