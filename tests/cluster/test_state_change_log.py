@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 

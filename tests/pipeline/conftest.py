@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.errors import PipelineError
 
 HERE = Path(__file__).parent

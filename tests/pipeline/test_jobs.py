@@ -20,7 +20,7 @@ from support.pipeline.topics import Sent, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import RECORD_KINDS
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.audit.anomalies import Audit
 from raftwerk.pipeline.audit.audit_page import render as render_audit
 from raftwerk.pipeline.audit.history import History

@@ -11,7 +11,7 @@ import pytest
 from support.e2e.command import fails, ok, raftwerk
 
 from raftwerk.cluster.local.client_files import ADMIN
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.chaos import histories
 
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline import submit
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.flights import feed, flights

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.testing.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 SETTINGS = {

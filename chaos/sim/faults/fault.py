@@ -57,4 +57,5 @@ class Fault:
     duration_s: float
 
     def __str__(self) -> str:
-        return f"{self.at_s:.3f} {self.kind.value} {self.target}/{self.other} for {self.duration_s:.3f} s"
+        where = self.target if self.target == self.other else f"{self.target}/{self.other}"
+        return f"{self.at_s:.3f} {self.kind.value} {where} for {self.duration_s:.3f} s"

@@ -42,6 +42,11 @@ class Nemesis:
         for fault in faults:
             self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
+    @property
+    def next_at_s(self) -> float | None:
+        """When the next fault begins or ends."""
+        return self._schedule[0][0] if self._schedule else None
+
     def run(self, until_s: float) -> None:
         """Run the world up to `until_s`, with the faults that begin or end before."""
         while self._schedule and self._schedule[0][0] <= until_s:
@@ -50,10 +55,23 @@ class Nemesis:
             action()
         self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
 
+    def cancel(self) -> None:
+        """Begin and undo nothing more."""
+        self._schedule.clear()
+
     def heal_all(self) -> None:
         """Undo all faults: every node runs, no link is cut or slow. Failed log directories stay until `repair_dirs`."""
-        self._schedule.clear()
+        self.cancel()
         self._world.trace.note("nemesis", "HEAL")
+        self.heal_links_and_hosts()
+        self._await_stops()
+        for name in self._cluster.names:
+            if not self._world.hosts[name].running:
+                self._cluster.restart(name)
+        self._await_mending()
+
+    def heal_links_and_hosts(self) -> None:
+        """No link is cut or slow, no disk slow or full, no host paused; what is down stays so."""
         self._world.network.heal_all()
         for name in self._cluster.names:
             host = self._world.hosts[name]
@@ -61,11 +79,6 @@ class Nemesis:
             host.disk.fail_fsync(None)
             host.disk.set_capacity()
             host.resume()
-        self._await_stops()
-        for name in self._cluster.names:
-            if not self._world.hosts[name].running:
-                self._cluster.restart(name)
-        self._await_mending()
 
     @property
     def has_failed_dirs(self) -> bool:
@@ -106,7 +119,8 @@ class Nemesis:
             if tries:
                 self._at(self._world.now_s + _SYNC_POLL_S, lambda: self._begin(fault, tries - 1))
             return
-        self._world.trace.note("nemesis", f"{fault.kind.value} {target} {other} ({fault.duration_s:.3f} s)")
+        where = target if target == other else f"{target} {other}"
+        self._world.trace.note("nemesis", f"{fault.kind.value} {where} ({fault.duration_s:.3f} s)")
         undo = self._start_effect(fault, target, other)
         if undo is not None:
             self._at(self._world.now_s + fault.duration_s, undo)

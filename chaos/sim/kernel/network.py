@@ -145,6 +145,10 @@ class SimNetwork:
         """A host with power; its name is its address."""
         self._powered.setdefault(name, True)
 
+    def has_host(self, name: str) -> bool:
+        """Whether there is a host of this name."""
+        return name in self._powered
+
     def set_power(self, host: str, on: bool) -> None:
         """Turn a host's power on or off. Call `kill_process` before turning it off."""
         self._powered[host] = on

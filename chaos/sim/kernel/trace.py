@@ -7,14 +7,14 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-_LINES_KEPT = 400
+LINES_KEPT = 400
 _ARRIVAL = struct.Struct("<dqqq")
 
 
 class Trace:
     """Two runs with the same digest saw the same messages and faults at the same times."""
 
-    def __init__(self, now_s: Callable[[], float], lines_kept: int = _LINES_KEPT) -> None:
+    def __init__(self, now_s: Callable[[], float], lines_kept: int = LINES_KEPT) -> None:
         self._now_s = now_s
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: deque[str] = deque(maxlen=lines_kept)

@@ -19,7 +19,7 @@ from .clock import SimClock
 from .compute_threads import SimComputeThreads
 from .event_loop import ProcessLoop, Scheduler, UnhandledError
 from .network import NetworkConfig, SimNetwork
-from .trace import Trace
+from .trace import LINES_KEPT, Trace
 
 _SYNC_LATENCY_S = (0.0002, 0.002)
 _DESCRIPTORS_MAX = (2, 8, 30, 1 << 60)
@@ -99,10 +99,10 @@ class Host:
 class World:
     """The hosts, the network and the trace of one run. A context manager: it captures the log and ends processes."""
 
-    def __init__(self, seed: int, network: NetworkConfig | None = None) -> None:
+    def __init__(self, seed: int, network: NetworkConfig | None = None, lines_kept: int = LINES_KEPT) -> None:
         self.seed = seed
         self.scheduler = Scheduler()
-        self.trace = Trace(lambda: self.scheduler.now_s)
+        self.trace = Trace(lambda: self.scheduler.now_s, lines_kept)
         self.network = SimNetwork(self.scheduler, self.rng_for("network"), self.trace, network)
         self.hosts: dict[str, Host] = {}
         self.processes: list[ProcessLoop] = []

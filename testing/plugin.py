@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .cluster import TestCluster
+    from .process_cluster import TestCluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
     """The session's cluster; each xdist worker has its own. To kill nodes, use `raftwerk_factory` instead."""
-    from .cluster import TestCluster
+    from .process_cluster import TestCluster
 
     with TestCluster.start(_nodes_of(request.config)) as cluster:
         yield cluster
@@ -40,7 +40,7 @@ def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
 @pytest.fixture(scope="session")
 def raftwerk_secure_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
     """A cluster of the session whose clients log in: `client_config()` has the settings. It has as many nodes."""
-    from .cluster import TestCluster
+    from .process_cluster import TestCluster
 
     with TestCluster.start(_nodes_of(request.config), secure=True) as cluster:
         yield cluster
@@ -48,7 +48,7 @@ def raftwerk_secure_cluster(request: pytest.FixtureRequest) -> Iterator[TestClus
 
 def _nodes_of(config: pytest.Config) -> int:
     """The nodes of the session's cluster. Raises `pytest.UsageError` for what is no number of nodes."""
-    from ..local.layout import NODES_MAX
+    from ..cluster.local.layout import NODES_MAX
 
     given = config.getoption("--raftwerk-nodes")
     where = "raftwerk_nodes in pytest's ini file" if given is None else "--raftwerk-nodes"
@@ -64,7 +64,7 @@ def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
 
     With `secure=True` its clients log in.
     """
-    from .cluster import TestCluster
+    from .process_cluster import TestCluster
 
     running: list[TestCluster] = []
 
@@ -92,7 +92,7 @@ def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
 @pytest.fixture
 def raftwerk_topic(request: pytest.FixtureRequest, raftwerk_cluster: TestCluster) -> Iterator[str]:
     """The name of a topic for one test in the session's cluster. The topic is deleted afterwards, if it is there."""
-    from .cluster import unique_topic
+    from .process_cluster import unique_topic
 
     name = raftwerk_cluster.create_topic(unique_topic(request.node.name))
     yield name

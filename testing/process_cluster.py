@@ -15,18 +15,18 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
-from ...wire.errors import ErrorCode
-from ..client.admin_client import TOPIC, AdminClient, NewTopic
-from ..client.client_errors import ClientError, RefusedError, no_such_partition
-from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
-from ..client.quorum_client import followed_leader
-from ..local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
-from ..local.layout import ClusterPlan, ClusterShape, controller_endpoints, plan_cluster
-from ..local.overrides import check_overrides, warnings_of
-from ..local.running_up import TEST_PID, running_up, staying_with
-from ..local.secured import is_secured, login_of_admin, password_in
-from ..local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
-from ..settings.setting_names import way_out_of_names
+from ..wire.errors import ErrorCode
+from ..cluster.client.admin_client import TOPIC, AdminClient, NewTopic
+from ..cluster.client.client_errors import ClientError, RefusedError, no_such_partition
+from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
+from ..cluster.client.quorum_client import followed_leader
+from ..cluster.local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
+from ..cluster.local.layout import ClusterPlan, ClusterShape, controller_endpoints, plan_cluster
+from ..cluster.local.overrides import check_overrides, warnings_of
+from ..cluster.local.running_up import TEST_PID, running_up, staying_with
+from ..cluster.local.secured import is_secured, login_of_admin, password_in
+from ..cluster.local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
+from ..cluster.settings.setting_names import way_out_of_names
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3

@@ -1,1 +1,0 @@
-"""Clusters for tests: the pytest plugin, and the class that its fixtures return."""

@@ -1,0 +1,104 @@
+"""An application in a simulated process of its own, which can crash, hang and start again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ...chaos.sim.kernel.world import Host, World
+from .application_loop import ApplicationLoop
+
+_POLL_S = 0.01
+
+
+class SimApplication:
+    """A program of the test, started by `SimCluster.start`. What it keeps in Python's memory outlives a crash."""
+
+    def __init__(
+        self,
+        world: World,
+        host: Host,
+        make_loop: Callable[[str], ApplicationLoop],
+        program: Callable[[], Coroutine[Any, Any, object]],
+    ) -> None:
+        self.name = host.name
+        """The name of its host, which stands in the story."""
+        self.error: BaseException | None = None
+        """The error with which it ended by itself, if it did."""
+        self.starts = 0
+        """How many times it was started."""
+        self._world = world
+        self._host = host
+        self._make_loop = make_loop
+        self._program = program
+        self._main: asyncio.Task[object] | None = None
+        self._loop: ApplicationLoop | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process exists; a paused one does."""
+        return self._loop is not None
+
+    @property
+    def loop(self) -> ApplicationLoop | None:
+        """The event loop of its process, while it runs."""
+        return self._loop
+
+    def start(self) -> None:
+        """Start the program from its beginning, in a new process. Raises `RuntimeError` while it runs."""
+        if self._loop is not None:
+            raise RuntimeError(f"{self.name} runs already: kill() or stop() ends it")
+        self.starts += 1
+        self.error = None
+        loop = self._loop = self._make_loop(self.name)
+        self._host.process = loop
+        self._world.processes.append(loop)
+        self._world.trace.note(self.name, "start" if self.starts == 1 else "restart")
+        loop.call_soon(self._begin, loop)
+
+    def _begin(self, loop: ApplicationLoop) -> None:
+        self._main = loop.create_task(self._program(), name="main")
+        self._main.add_done_callback(self._on_end)
+
+    def _on_end(self, main: asyncio.Task[object]) -> None:
+        if not main.cancelled():
+            self.error = main.exception()
+        told = "ended" if self.error is None else f"ENDED with {type(self.error).__name__}: {self.error}"
+        self._world.trace.note(self.name, " ".join(told.split()))
+        self._leave(power_loss=False)
+
+    def kill(self) -> None:
+        """End the process at once, as SIGKILL does: nothing of it runs again, no `finally`, no `close()`."""
+        if self._loop is not None:
+            self._world.trace.note(self.name, "KILLED")
+            self._leave(power_loss=False)
+
+    def pause(self) -> None:
+        """Stop the process as SIGSTOP does, until `resume`."""
+        self._host.pause()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._host.resume()
+
+    async def stop(self) -> None:
+        """Cancel the program's main task, as asyncio does on Ctrl-C, and wait until it has ended."""
+        if self._loop is not None and self._main is not None:
+            self._loop.call_soon(self._main.cancel)
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the process has ended. Raises the error with which the program ended."""
+        while self._loop is not None:
+            await asyncio.sleep(_POLL_S)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+    def _leave(self, *, power_loss: bool) -> None:
+        loop, self._loop = self._loop, None
+        self._host.process = None
+        if loop is not None:
+            loop.kill()
+            self._world.network.kill_process(loop, power_loss=power_loss)

@@ -1,0 +1,259 @@
+"""What a simulated test has in its hands: the cluster, its faults, and the application's processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...broker.groups.group_config import OFFSETS_TOPIC
+from ...chaos.sim.kernel.event_loop import ProcessLoop
+from ...chaos.sim.kernel.world import World
+from ...chaos.sim.simulated_cluster import SimulatedCluster
+from ...cluster.client.admin_client import AdminClient, NewTopic
+from ...cluster.client.cluster_client import ClusterClient, PartitionView
+from ...cluster.client.consumer import READ_COMMITTED, Consumer
+from ...cluster.client.group_client import GroupClient
+from ...cluster.client.producer import Producer
+from .sim_application import SimApplication
+from .simulated_targets import SimulatedTargets
+
+T = TypeVar("T")
+Value = str | bytes | tuple[str | bytes | None, str | bytes | None]
+_POLL_S = 0.05
+_HEAL_LIMIT_S = 120.0
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record as `SimCluster.records` gives it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class SimCluster:
+    """A simulated cluster of whole nodes, with ids 1 to N, and a client of its own that no fault touches."""
+
+    def __init__(
+        self,
+        nodes: SimulatedCluster,
+        harness: ProcessLoop,
+        make_application: Callable[[str, Callable[[], Coroutine[Any, Any, object]]], SimApplication],
+        targets: SimulatedTargets,
+        heal: Callable[[], None],
+    ) -> None:
+        self._nodes = nodes
+        self._world: World = nodes.world
+        self._harness = harness
+        self._make_application = make_application
+        self._targets = targets
+        self._heal = heal
+        self._names = itertools.count(1)
+
+    # ---- where it is
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` for the application: hosts of the simulation."""
+        return self._nodes.bootstrap
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of all nodes, running or not."""
+        return list(self._nodes.ids)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._world.now_s
+
+    # ---- the application
+
+    def start(self, program: Callable[..., Coroutine[Any, Any, object]], *args: object, name: str = "") -> SimApplication:
+        """Run `program(*args)` in a process of its own, which faults of the kinds `...-application` hit.
+
+        The test fails when it ends with an error, unless the test asks for that with `ended()`.
+        """
+        host = name or f"{getattr(program, '__name__', 'application')}-{next(self._names)}"
+        application = self._make_application(host, lambda: program(*args))
+        application.start()
+        return application
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0, what: str = "the condition") -> None:
+        """Wait until the condition holds. Raises `AssertionError` when it does not within so many virtual seconds."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while not condition():
+            if loop.time() >= deadline_s:
+                raise AssertionError(f"{what} did not hold within {timeout_s:g} virtual seconds")
+            await asyncio.sleep(_POLL_S)
+
+    # ---- topics and records
+
+    async def create_topic(
+        self, name: str, *, partitions: int = 1, replicas: int = -1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic and wait for its leaders. Raises `RefusedError` for what the cluster refuses."""
+        settings = {key: _text(value) for key, value in (config or {}).items()}
+        topic = NewTopic(name, partitions, replicas, settings)
+        await self._ask(lambda client: AdminClient(client).create_topic(topic))
+
+    async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
+        """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas."""
+        pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
+        records = [(_bytes(key), _bytes(value)) for key, value in pairs]
+        at_ms = self._world.hosts[self._harness.name].clock.wall_ms()
+
+        async def send(client: ClusterClient) -> None:
+            producer = Producer(client, topic, timeout_s=_TIMEOUT_S)
+            await producer.start()
+            await producer.send(records, partition=partition, timestamp_ms=at_ms)
+
+        await self._ask(send)
+
+    async def records(self, topic: str) -> list[ReadRecord]:
+        """What a consumer that reads committed records finds from the beginning to the end of every partition."""
+
+        async def read(client: ClusterClient) -> list[ReadRecord]:
+            consumer = Consumer(client, topic, isolation_level=READ_COMMITTED)
+            await consumer.start()
+            ends = await consumer.offsets(-1, consumer.positions)
+            found = [each async for each in consumer.records(end_offsets=ends)]
+            return [_read_record(each.partition, each.record) for each in found]
+
+        return await self._ask(read)
+
+    async def values(self, topic: str) -> list[bytes | None]:
+        """The values of `records`."""
+        return [record.value for record in await self.records(topic)]
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of a group, by partition of the topic."""
+        offsets = await self._ask(lambda client: GroupClient(client).committed(group))
+        return {where.partition: offset for where, offset in offsets.items() if where.topic == topic}
+
+    # ---- failure
+
+    async def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; -1 if none does."""
+        return (await self._partition(topic, partition)).leader
+
+    async def controller(self) -> int | None:
+        """The node of the active controller; None while there is none."""
+        return self._nodes.quorum.leader
+
+    async def kill(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+        """Kill a node with SIGKILL: `kill(2)`, `kill("leader", "orders", 0)`, `kill("controller")`; returns its id.
+
+        It stays down until `restart` or `heal`. Raises `ValueError` where there is no such node.
+        """
+        node_id = await self._find(what, topic, partition)
+        self._nodes.crash(self._nodes.name_of(node_id), power_loss=False)
+        return node_id
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node that is down."""
+        if not self._world.hosts[self._name(node_id)].running:
+            self._nodes.restart(self._name(node_id))
+
+    async def pause(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+        """Pause a node as SIGSTOP does, until `resume` or `heal`; named as for `kill`."""
+        node_id = await self._find(what, topic, partition)
+        self._world.hosts[self._name(node_id)].pause()
+        return node_id
+
+    async def resume(self, node_id: int) -> None:
+        """Let a paused node go on."""
+        self._world.hosts[self._name(node_id)].resume()
+
+    async def cut(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+        """Cut a node off from all other nodes and from the application, until `heal`; named as for `kill`."""
+        node_id = await self._find(what, topic, partition)
+        here = self._name(node_id)
+        self._world.trace.note(here, "CUT OFF")
+        for name in self._world.hosts:
+            if name not in (here, self._harness.name):
+                self._world.network.cut(here, name)
+                self._world.network.cut(name, here)
+        return node_id
+
+    async def heal(self) -> None:
+        """End every fault, drawn or made: start what is down, and wait until all replicas are in sync."""
+        self._heal()
+        deadline_s = self.now_s + _HEAL_LIMIT_S
+        while not self._nodes.is_healthy():
+            if self.now_s > deadline_s:
+                raise AssertionError(f"the cluster is not whole again: {self._nodes.why_not_healthy()}")
+            await asyncio.sleep(_POLL_S)
+            self._targets.restart_all()  # a node that was stopping has ended
+
+    # ---- inside
+
+    def _name(self, node_id: int) -> str:
+        if node_id not in self._nodes.ids:
+            raise ValueError(f"there is no node {node_id}, only {', '.join(map(str, self._nodes.ids))}")
+        return self._nodes.name_of(node_id)
+
+    async def _find(self, what: int | str, topic: str, partition: int) -> int:
+        if isinstance(what, int):
+            self._name(what)
+            return what
+        found = await self.controller() if what == "controller" else None
+        if what in ("leader", "coordinator"):
+            found = await self.leader_of(topic if what == "leader" else OFFSETS_TOPIC, partition)
+        elif what != "controller":
+            raise ValueError(f"{what!r} is none of leader, coordinator, controller, or the id of a node")
+        if found is None or found < 0:
+            raise ValueError(f"there is no {what} now")
+        return found
+
+    async def _partition(self, topic: str, partition: int) -> PartitionView:
+        view = await self._ask(lambda client: client.metadata([topic]))
+        return view.topic(topic).partitions[partition]
+
+    async def _ask(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """Ask from the harness's process, which no fault touches."""
+        here = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = here.create_future()
+
+        async def run() -> T:
+            async with ClusterClient(self.bootstrap, timeout_s=10.0) as client:
+                return await ask(client)
+
+        def done(task: asyncio.Task[T]) -> None:
+            here.call_soon(_transfer, task, answer)
+
+        self._harness.call_soon(lambda: self._harness.create_task(run()).add_done_callback(done))
+        return await answer
+
+
+def _transfer(task: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
+    if answer.done():
+        return
+    error = task.exception()
+    if error is None:
+        answer.set_result(task.result())
+    else:
+        answer.set_exception(error)
+
+
+def _read_record(partition: int, record: Any) -> ReadRecord:
+    headers = tuple((key, value) for key, value in record.headers)
+    return ReadRecord(partition, record.offset, record.timestamp, record.key, record.value, headers)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+

@@ -1,0 +1,208 @@
+"""`simulate`: an asynchronous test as many seeded runs on a simulated cluster."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import wraps
+from typing import Any
+
+from ...chaos.sim.faults.fault import Fault
+from ...chaos.sim.kernel.world import World
+from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from ...cluster.settings.node_config import load_config
+from .fault_names import names_of
+from .sim_cluster import SimCluster
+from .simulated_run import SimulatedOutcome, SimulationFailed, SimulationOptions, Simulator, Test
+
+SEED_VARIABLE = "RAFTWERK_SIMULATE_SEED"
+"""The environment variable that replays one seed."""
+DEFAULT_FAULTS = "kill,pause,cut,slow,reset"
+_SIMULATORS_OWN = (
+    "node.id",
+    "process.roles",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "log.dirs",
+)
+_SHRINKING_RUNS_MAX = 100
+_STORY_LINES = 60
+
+
+class NotDeterministicError(AssertionError):
+    """Two runs of one seed differ: the application has something from outside that the simulator does not control."""
+
+
+def simulate(
+    *,
+    seeds: int | Iterable[int] = 100,
+    nodes: int = 3,
+    faults: str = DEFAULT_FAULTS,
+    faults_for_s: float = 20.0,
+    mean_gap_s: float = 3.0,
+    limit_s: float = 300.0,
+    settings: Mapping[str, object] | None = None,
+) -> Callable[[Callable[..., Coroutine[Any, Any, object]]], Callable[..., None]]:
+    """Make an asynchronous test with a parameter `cluster` a test of as many seeds on a simulated cluster.
+
+    `faults` names what is drawn, as in "kill,cut" (see `fault_names.NAMED_FAULTS`; "" for none), during the first
+    `faults_for_s` virtual seconds, on average every `mean_gap_s`. A run fails after `limit_s` virtual seconds. Settings
+    are those of server.properties. The first seed runs twice, and must take the same way twice. Raises `ValueError`
+    for a fault that does not exist, and `ConfigError` for a setting.
+    """
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()}
+    if not 1 <= nodes <= 9:
+        raise ValueError(f"nodes={nodes}: a simulated cluster has 1 to 9 nodes")
+    _check_settings(texts, nodes)
+    options = SimulationOptions(nodes, texts, names_of(faults), faults_for_s, mean_gap_s, limit_s)
+    chosen = range(seeds) if isinstance(seeds, int) else tuple(seeds)
+
+    def decorate(function: Callable[..., Coroutine[Any, Any, object]]) -> Callable[..., None]:
+        signature = inspect.signature(function)
+        if "cluster" not in signature.parameters or not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function.__qualname__}: a simulated test is `async def`, with a parameter `cluster`")
+
+        @wraps(function)
+        def test(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            _run_seeds(lambda cluster: function(*args, **{**kwargs, "cluster": cluster}), function, chosen, options)
+
+        del test.__wrapped__  # type: ignore[attr-defined]
+        others = [each for each in signature.parameters.values() if each.name != "cluster"]
+        test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def _check_settings(settings: Mapping[str, str], nodes: int) -> None:
+    """Raise `ValueError` for the simulator's own settings and unknown ones, `ConfigError` for a wrong value."""
+    for name in settings:
+        if name in _SIMULATORS_OWN:
+            raise ValueError(f"settings: {name} is the simulator's own; leave it out")
+    properties = SimulatedCluster(World(0), ClusterConfig(nodes, properties=settings)).properties(1)
+    config = load_config(None, overrides=[f"{name}={value}" for name, value in properties.items()])
+    for warning in config.warnings:
+        if any(name in warning for name in settings):
+            raise ValueError(f"settings: {warning}")
+
+
+def _run_seeds(
+    test: Test, function: Callable[..., object], seeds: Iterable[int], options: SimulationOptions
+) -> None:
+    __tracebackhide__ = True
+    replayed = os.environ.get(SEED_VARIABLE)
+    if replayed is not None:
+        seeds = [_seed_of(replayed)]
+    held = 0
+    with Simulator() as simulator:
+        for seed in seeds:
+            outcome = simulator.run(test, seed, options)
+            if outcome.failure is not None:
+                failed = _shrunk(simulator, test, options, outcome)
+                _add_note(failed.failure, _report(failed, outcome, function, held))
+                raise failed.failure
+            if held == 0:
+                _check_same(outcome, simulator.run(test, seed, options))
+            held += 1
+
+
+def _seed_of(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{SEED_VARIABLE} is {text!r}: it is the number of a seed")
+    return int(text)
+
+
+def _check_same(first: SimulatedOutcome, second: SimulatedOutcome) -> None:
+    __tracebackhide__ = True
+    if first.digest == second.digest:
+        return
+    pairs = zip(first.story, second.story, strict=False)
+    differing = next(((one, other) for one, other in pairs if one != other), None)
+    where = "" if differing is None else f"; first difference:\n  {differing[0].strip()}\n  {differing[1].strip()}"
+    raise NotDeterministicError(
+        f"two runs of seed {first.seed} took different ways, so a failing seed could not be replayed. Usual causes: "
+        "what one run leaves in a module or a class, a thread of a library, the order of a set of objects, real files, "
+        f"a clock that was kept as a default argument{where}"
+    )
+
+
+# -- a failing seed is made small
+
+
+def _shrunk(simulator: Simulator, test: Test, options: SimulationOptions, failed: SimulatedOutcome) -> SimulatedOutcome:
+    """The outcome with faults of which none can be left out, as far as a bounded number of runs finds them."""
+    kind, runs = _kind_of(failed.failure), 0
+    faults: list[Fault] = list(failed.faults)
+    size = max(1, (len(faults) + 1) // 2)
+    best = failed
+    while faults and runs < _SHRINKING_RUNS_MAX:
+        left_out = False
+        for start in range(max(0, len(faults) - size), -1, -size):
+            fewer = [*faults[:start], *faults[start + size :]]
+            tried = simulator.run(test, failed.seed, options, fewer)
+            runs += 1
+            if tried.failure is not None and _kind_of(tried.failure) == kind:
+                faults, best, left_out = fewer, tried, True
+        if not left_out and size == 1:
+            break
+        size = max(1, size // 2)
+    return best
+
+
+def _kind_of(failure: BaseException | None) -> tuple[str, str, int]:
+    """The type of a failure, and the line of the innermost frame."""
+    frames = traceback.extract_tb(failure.__traceback__) if failure is not None else None
+    last = frames[-1] if frames else None
+    return type(failure).__name__, last.filename if last else "", (last.lineno or 0) if last else 0
+
+
+# -- the report
+
+
+def _add_note(failure: BaseException | None, text: str) -> None:
+    if failure is not None:
+        failure.add_note(text)
+
+
+def _report(failed: SimulatedOutcome, first: SimulatedOutcome, function: Callable[..., object], held: int) -> str:
+    before = f"{held} seeds before it held" if held != 1 else "1 seed before it held"
+    lines = ["", f"Seed {failed.seed} failed after {failed.virtual_s:.3f} virtual seconds; {before}."]
+    if failed.faults:
+        lines.append(f"Faults without which it does not fail ({len(failed.faults)} of {len(first.faults)} drawn):")
+        lines += [f"  {fault}" for fault in failed.faults]
+    else:
+        lines.append("It fails without any fault.")
+    story = list(failed.story)
+    lines.append("Story (virtual seconds, process, event):")
+    if len(story) > _STORY_LINES:
+        lines.append(f"  ... {len(story) - _STORY_LINES} lines before")
+    lines += [f"  {line.strip()}" for line in story[-_STORY_LINES:]]
+    lines.append(f"Replay: {SEED_VARIABLE}={failed.seed} {_hash_seed()} {_how_to_run(function)}")
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        lines.append(
+            "This process orders sets of texts by a random hash. If the seed does not fail again elsewhere, "
+            "run all seeds with PYTHONHASHSEED=0."
+        )
+    return "\n".join(lines)
+
+
+def _hash_seed() -> str:
+    given = os.environ.get("PYTHONHASHSEED", "random")
+    return f"PYTHONHASHSEED={'0' if given == 'random' else given}"
+
+
+def _how_to_run(function: Callable[..., object]) -> str:
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    if test:
+        return f"pytest '{test}'"
+    return f"python {sys.argv[0]}  # {function.__qualname__}"
+
+
+__all__ = ["DEFAULT_FAULTS", "NotDeterministicError", "SimCluster", "SimulationFailed", "simulate"]

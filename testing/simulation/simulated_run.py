@@ -1,0 +1,274 @@
+"""One run of a simulated test: a seed, a cluster, the faults, the test's coroutine, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...chaos.sim.faults.fault import Fault
+from ...chaos.sim.faults.nemesis import Nemesis
+from ...chaos.sim.invariants.invariant_broken import InvariantBroken
+from ...chaos.sim.kernel.event_loop import ProcessLoop, SimulationError
+from ...chaos.sim.kernel.world import World
+from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from .application_loop import ApplicationLoop
+from .controlled_sources import ControlledSources
+from .escapes import Escapes
+from .fault_names import draw
+from .sim_application import SimApplication
+from .sim_cluster import SimCluster
+from .simulated_targets import SimulatedTargets
+
+_TEST, _HARNESS = "test", "harness"
+_LINES_KEPT = 5_000
+_START_LIMIT_S = 30.0
+
+Test = Callable[[SimCluster], Coroutine[Any, Any, object]]
+
+
+class SimulationFailed(AssertionError):
+    """A simulated test failed in another way than by an error of its own; the sentence says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """The shape of the cluster, the faults and the limit of a simulated test."""
+
+    nodes: int = 3
+    settings: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    faults_for_s: float = 20.0
+    mean_gap_s: float = 3.0
+    limit_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedOutcome:
+    """What came of a run."""
+
+    seed: int
+    failure: BaseException | None
+    faults: Sequence[Fault]
+    digest: str
+    story: Sequence[str]
+    virtual_s: float
+
+
+class Simulator:
+    """Runs seeds of one test, while it controls time, randomness and what would leave the simulation."""
+
+    def __init__(self) -> None:
+        self.sources = ControlledSources(self._sleep)
+        self.escapes = Escapes(lambda: self.sources.is_inside)
+        self._world: World | None = None
+        self._loop: ApplicationLoop | None = None
+        """The process of the application whose event runs."""
+
+    def __enter__(self) -> Simulator:
+        self.sources.install()
+        self.escapes.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.escapes.remove()
+        self.sources.remove()
+
+    def run(self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None) -> SimulatedOutcome:
+        """Run one seed, with the faults that follow from it unless others are given."""
+        gc_was_on = gc.isenabled()
+        gc.disable()  # so that memory use does not decide when objects are finalized
+        world = self._world = World(seed, lines_kept=_LINES_KEPT)
+        self.sources.begin(seed)
+        self.escapes.found.clear()
+        try:
+            with world, _StoryOfLogs(world, self.sources):
+                run = _Run(self, world, options)
+                return run.execute(test, faults)
+        finally:
+            self._world = None
+            if gc_was_on:
+                gc.enable()
+
+    def around_event(self, process: ProcessLoop, run: Callable[[], object]) -> None:
+        """Run an event; within one of the application, time and randomness are virtual."""
+        was = (self.sources.is_inside, self._loop)
+        try:
+            if isinstance(process, ApplicationLoop):
+                self._enter(process)
+            else:
+                self.sources.is_inside = False
+            run()
+        finally:
+            self.sources.is_inside, self._loop = was
+
+    def _enter(self, loop: ApplicationLoop) -> None:
+        world = self._world
+        if world is not None:
+            self._loop = loop
+            self.sources.enter(world.now_s, world.hosts[loop.name].clock.wall_ms() / 1000)
+
+    def _sleep(self, seconds: float) -> None:
+        """`time.sleep` in the application: its process does nothing while the world goes on."""
+        loop, world = self._loop, self._world
+        if loop is None or world is None:
+            return
+        if loop.slept_s is not None:
+            loop.slept_s += seconds
+            return
+        world.trace.show(loop.name, f"time.sleep({seconds:g}) blocks the event loop")
+        swap = getattr(asyncio.tasks, "_swap_current_task", None)
+        task = swap(loop, None) if swap is not None else None
+        self.sources.is_inside = False
+        loop.pause()
+        try:
+            world.scheduler.run_for(seconds)
+        finally:
+            loop.resume()
+            asyncio._set_running_loop(loop.as_asyncio)
+            if swap is not None:
+                swap(loop, task)
+            self._enter(loop)
+
+
+class _Run:
+    """The parts of one run."""
+
+    def __init__(self, simulator: Simulator, world: World, options: SimulationOptions) -> None:
+        self._world = world
+        self._simulator = simulator
+        self._options = options
+        self._began_s = 0.0
+        self._nodes = SimulatedCluster(world, ClusterConfig(options.nodes, properties=options.settings))
+        self._targets = SimulatedTargets(self._nodes, _TEST)
+        world.scheduler.around_event = simulator.around_event
+        for name in (_TEST, _HARNESS):
+            world.add_host(name)
+        self._harness = ProcessLoop(world.scheduler, _HARNESS, world.network)
+        world.processes.append(self._harness)
+
+    def execute(self, test: Test, faults: Sequence[Fault] | None) -> SimulatedOutcome:
+        failure: BaseException | None = None
+        drawn: Sequence[Fault] = ()
+        try:
+            self._nodes.start_all()
+            scheduler = self._world.scheduler
+            if not scheduler.run_until(self._nodes.is_healthy, _START_LIMIT_S):
+                raise SimulationFailed(f"the cluster does not start: {self._nodes.why_not_healthy()}")
+            scheduler.stop_at_first_error = True
+            self._began_s = self._world.now_s
+            drawn = self._draw() if faults is None else faults
+            failure = self._run_test(test, Nemesis(self._targets, drawn))
+        except (SimulationError, InvariantBroken, SimulationFailed) as error:
+            failure = error
+        if self._world.errors:
+            first = self._world.errors[0]
+            failure = SimulationFailed(f"the cluster itself failed, which is a bug of Raftwerk: {first}")
+        world = self._world
+        story = [line for line in world.trace.timeline(_LINES_KEPT) if _tells(line)]
+        story = [line for line in story if float(line.split(maxsplit=1)[0]) >= self._began_s]
+        return SimulatedOutcome(world.seed, failure, drawn, world.trace.digest(), story, world.now_s)
+
+    def _draw(self) -> list[Fault]:
+        options, now_s = self._options, self._world.now_s
+        rng = self._world.rng_for("faults of the application")
+        end_s = now_s + options.faults_for_s
+        return draw(rng, options.faults, start_s=now_s, end_s=end_s, mean_gap_s=options.mean_gap_s)
+
+    def _run_test(self, test: Test, nemesis: Nemesis) -> BaseException | None:
+        def heal() -> None:
+            self._world.trace.note(_TEST, "heal()")
+            nemesis.cancel()
+            nemesis.heal_links_and_hosts()
+            for application in self._targets.applications.values():
+                application.resume()
+            self._targets.restart_all()
+
+        cluster = SimCluster(self._nodes, self._harness, self._make_application, self._targets, heal)
+        loop = self._make_loop(_TEST)
+        self._world.processes.append(loop)
+        self._world.hosts[_TEST].process = loop
+        task = loop.create_task(test(cluster), name="test")
+        deadline_s = self._world.now_s + self._options.limit_s
+        while not task.done() and self._world.now_s < deadline_s:
+            at_s = nemesis.next_at_s
+            until_s = deadline_s if at_s is None else min(at_s, deadline_s)
+            if not self._world.scheduler.run_until(task.done, until_s - self._world.now_s):
+                nemesis.run(self._world.now_s)
+        if not task.done():
+            return self._not_ended(loop)
+        return self._failure_of(task)
+
+    def _failure_of(self, task: asyncio.Task[object]) -> BaseException | None:
+        if task.cancelled():
+            return SimulationFailed("the test's task was cancelled")
+        failure = task.exception()
+        if failure is not None:
+            return failure
+        if self._simulator.escapes.found:
+            return self._simulator.escapes.found[0]
+        for application in self._targets.applications.values():
+            if application.error is not None:
+                told = f"{application.name} ended with {application.error!r}"
+                failed = SimulationFailed(f"{told}; `await ended()` expects an error")
+                failed.__cause__ = application.error
+                return failed
+        return None
+
+    def _not_ended(self, test_loop: ApplicationLoop) -> SimulationFailed:
+        applications = self._targets.applications.values()
+        loops = [test_loop, *(each.loop for each in applications if each.loop is not None)]
+        waiting = [f"  {loop.name}: {line}" for loop in loops for line in loop.waiting_tasks()]
+        text = f"the test did not end within {self._options.limit_s:g} virtual seconds; these tasks wait:"
+        return SimulationFailed("\n".join([text, *waiting]))
+
+    def _make_loop(self, name: str) -> ApplicationLoop:
+        world = self._world
+        return ApplicationLoop(world.scheduler, name, world.network, lambda where, text: world.trace.show(where, text))
+
+    def _make_application(self, name: str, program: Callable[[], Coroutine[Any, Any, object]]) -> SimApplication:
+        if name in self._world.hosts:
+            raise ValueError(f"there is a host {name!r} already")
+        application = SimApplication(self._world, self._world.add_host(name), self._make_loop, program)
+        self._targets.applications[name] = application
+        return application
+
+
+class _StoryOfLogs(logging.Handler):
+    """Puts what the application logs, from INFO on, into the story, and nowhere else."""
+
+    def __init__(self, world: World, sources: ControlledSources) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+        self._sources = sources
+        self._root = logging.getLogger()
+        self._before = (self._root.level, self._root.handlers)
+
+    def __enter__(self) -> None:
+        self._root.handlers = [self]
+        self._root.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        level, self._root.handlers = self._before
+        self._root.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        if self._sources.is_inside:
+            where = getattr(asyncio._get_running_loop(), "name", "-")
+            told = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"
+            error = record.exc_info[1] if record.exc_info else None
+            self._world.trace.show(where, told if error is None else f"{told}: {error!r}")
+
+
+def _tells(line: str) -> bool:
+    """Whether a line of the timeline belongs into the story of an application: no node's log, no start of the quorum."""
+    _, where, text = line.split(maxsplit=2)
+    is_of_node = where[0] in ("n", "c") and where[1:].isdigit()
+    return not is_of_node or not (
+        text.startswith(("info: ", "warning: ", "error: ", "leads ", "unattached ", "prospective ", "candidate "))
+        or text.startswith("follower of epoch")
+    )

@@ -1,0 +1,86 @@
+"""The cluster and the application as the nemesis sees them: hosts that faults happen to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...chaos.sim.kernel.world import World
+from ...chaos.sim.simulated_cluster import SimulatedCluster
+from .fault_names import APPLICATION
+from .sim_application import SimApplication
+
+
+class SimulatedTargets:
+    """A `TargetCluster`: the nodes, and the processes of the application."""
+
+    extra_log_dirs: Sequence[str] = ()
+
+    def __init__(self, cluster: SimulatedCluster, test_host: str) -> None:
+        self.world: World = cluster.world
+        self.names: Sequence[str] = cluster.names
+        self.applications: dict[str, SimApplication] = {}
+        self.killed: dict[str, None] = {}
+        """Processes of the application that a drawn fault has killed and not yet started again."""
+        self._cluster = cluster
+        self._test_host = test_host
+        self._turn = 0
+
+    @property
+    def client_names(self) -> Sequence[str]:
+        """Hosts of clients."""
+        return (self._test_host, *self.applications)
+
+    def resolve(self, target: str) -> str | None:
+        """See `TargetCluster`. The processes of the application take turns."""
+        if target != APPLICATION:
+            return self._cluster.resolve(target)
+        self._turn += 1
+        names = list(self.applications) or [self._test_host]
+        return names[self._turn % len(names)]
+
+    def crash(self, name: str, *, power_loss: bool) -> None:
+        """See `TargetCluster`."""
+        if name in self.applications:
+            self.applications[name].kill()
+            self.killed[name] = None
+        elif name != self._test_host:
+            self._cluster.crash(name, power_loss=power_loss)
+
+    def restart(self, name: str) -> None:
+        """See `TargetCluster`."""
+        if name in self.applications:
+            self.killed.pop(name, None)
+            if not self.applications[name].is_running:
+                self.applications[name].start()
+        elif name != self._test_host:
+            self._cluster.restart(name)
+
+    def restart_all(self) -> None:
+        """Start the nodes that are down, and the processes of the application that a fault has killed."""
+        down = [name for name in self.names if not self.world.hosts[name].running]
+        for name in (*down, *self.killed):
+            self.restart(name)
+
+    def stop(self, name: str) -> None:
+        """See `TargetCluster`."""
+        self._cluster.stop(name)
+
+    def in_sync(self) -> bool:
+        """See `TargetCluster`."""
+        return self._cluster.in_sync()
+
+    def has_unnoticed_disk_loss(self) -> bool:
+        """See `TargetCluster`."""
+        return False
+
+    def on_disk_replaced(self, name: str) -> None:
+        """See `TargetCluster`."""
+        self._cluster.on_disk_replaced(name)
+
+    def on_bit_rot(self, name: str) -> None:
+        """See `TargetCluster`."""
+        self._cluster.on_bit_rot(name)
+
+    def is_mended(self, name: str) -> bool:
+        """See `TargetCluster`."""
+        return self._cluster.is_mended(name)
