@@ -11,10 +11,15 @@ import os
 import random
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
+from .module_state import is_applications
+
 _SECOND_NS = 1_000_000_000
+_NODE = 0x02_00_5E_00_00_01
+"""The address of the machine for `uuid.uuid1`, which would otherwise be looked up."""
 _WAY_OUT = "raftwerk.testing.simulate needs the package time-machine: pip install 'raftwerk[simulate]'"
 
 
@@ -41,11 +46,13 @@ class ControlledSources:
         self._traveller = time_machine.travel(0.0, tick=False)
         self._coordinates = self._traveller.start()
         self._random_state = random.getstate()
-        for module, name, value in _uses_of(self._clocks()):
+        for module, name, value in _uses_of([*self._clocks(), *_builders_of_aiokafka()]):
             self._replace(module, name, value)
         urandom = self._drawn_instead_of(os.urandom)
         self._replace(os, "urandom", urandom)
         self._replace(random, "_urandom", urandom)
+        self._replace(uuid, "_node", _NODE)
+        self._replace(uuid, "_last_timestamp", None)
         self._replace(random.Random, "seed", self._seed_instead_of(random.Random.seed))
 
     def remove(self) -> None:
@@ -59,6 +66,7 @@ class ControlledSources:
         """Begin a run: its randomness follows from the seed."""
         self._rng = random.Random(f"{seed} entropy of the application")
         random.seed(f"{seed} random of the application")
+        vars(uuid)["_last_timestamp"] = None
 
     def enter(self, now_s: float, wall_s: float) -> None:
         """The application's code runs from here, at these times."""
@@ -70,8 +78,8 @@ class ControlledSources:
         self._replaced.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    def _clocks(self) -> dict[Any, Any]:
-        """What stands in for each function of `time`."""
+    def _clocks(self) -> list[tuple[Any, Any]]:
+        """The functions of `time`, and what stands in for each."""
 
         def seconds(real: Callable[[], float]) -> Callable[[], float]:
             return lambda: self._now_s if self.is_inside else real()
@@ -88,11 +96,8 @@ class ControlledSources:
         real_sleep = time.sleep
         in_seconds = (time.monotonic, time.perf_counter, time.process_time, time.thread_time)
         in_nanoseconds = (time.monotonic_ns, time.perf_counter_ns, time.process_time_ns, time.thread_time_ns)
-        return {
-            **{each: seconds(each) for each in in_seconds},
-            **{each: nanoseconds(each) for each in in_nanoseconds},
-            time.sleep: sleep,
-        }
+        replaced: list[tuple[Any, Any]] = [(each, seconds(each)) for each in in_seconds]
+        return [*replaced, *((each, nanoseconds(each)) for each in in_nanoseconds), (time.sleep, sleep)]
 
     def _drawn_instead_of(self, real: Callable[[int], bytes]) -> Callable[[int], bytes]:
         def urandom(size: int, /) -> bytes:
@@ -108,17 +113,26 @@ class ControlledSources:
         return seed
 
 
-def _uses_of(replacements: dict[Any, Any]) -> list[tuple[Any, str, Any]]:
-    """Modules and the names by which they know a replaced function. Python's own modules keep the real ones."""
+def _builders_of_aiokafka() -> list[tuple[Any, Any]]:
+    """The builder of batches that aiokafka has in C, which reads the clock of the system, and the one in Python."""
+    module: Any = sys.modules.get("aiokafka.record.default_records")
+    in_python = getattr(module, "_DefaultRecordBatchBuilderPy", None)
+    if in_python is None or module.DefaultRecordBatchBuilder is in_python:
+        return []
+    return [(module.DefaultRecordBatchBuilder, in_python)]
+
+
+def _uses_of(replacements: list[tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
+    """Modules, the names by which they know what is replaced, and the replacements.
+
+    Python's own modules keep what they have.
+    """
+    by_id = {id(real): replacement for real, replacement in replacements}
     found: list[tuple[Any, str, Any]] = []
     for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if module is None or (top in sys.stdlib_module_names and module is not time) or top in ("raftwerk", "_pytest"):
+        if module is None or not (module is time or is_applications(name)):
             continue
         for known_as, value in list(getattr(module, "__dict__", {}).items()):
-            if type(value) is _BUILTIN and value in replacements:
-                found.append((module, known_as, replacements[value]))
+            if id(value) in by_id:
+                found.append((module, known_as, by_id[id(value)]))
     return found
-
-
-_BUILTIN = type(time.monotonic)

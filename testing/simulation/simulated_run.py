@@ -19,6 +19,7 @@ from .application_loop import ApplicationLoop
 from .controlled_sources import ControlledSources
 from .escapes import Escapes
 from .fault_names import draw
+from .module_state import ModuleState
 from .sim_application import SimApplication
 from .sim_cluster import SimCluster
 from .simulated_targets import SimulatedTargets
@@ -43,7 +44,7 @@ class SimulationOptions:
     faults: tuple[str, ...] = ()
     faults_for_s: float = 20.0
     mean_gap_s: float = 3.0
-    limit_s: float = 300.0
+    limit_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Simulator:
     def __init__(self) -> None:
         self.sources = ControlledSources(self._sleep)
         self.escapes = Escapes(lambda: self.sources.is_inside)
+        self._modules = ModuleState()
         self._world: World | None = None
         self._loop: ApplicationLoop | None = None
         """The process of the application whose event runs."""
@@ -83,6 +85,7 @@ class Simulator:
         gc.disable()  # so that memory use does not decide when objects are finalized
         world = self._world = World(seed, lines_kept=_LINES_KEPT)
         self.sources.begin(seed)
+        self._modules.restore()
         self.escapes.found.clear()
         try:
             with world, _StoryOfLogs(world, self.sources):
@@ -169,7 +172,7 @@ class _Run:
             failure = SimulationFailed(f"the cluster itself failed, which is a bug of Raftwerk: {first}")
         world = self._world
         story = [line for line in world.trace.timeline(_LINES_KEPT) if _tells(line)]
-        story = [line for line in story if float(line.split(maxsplit=1)[0]) >= self._began_s]
+        story = [line for line in story if float(line.split(maxsplit=1)[0]) > self._began_s]
         return SimulatedOutcome(world.seed, failure, drawn, world.trace.digest(), story, world.now_s)
 
     def _draw(self) -> list[Fault]:
