@@ -18,8 +18,8 @@ from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARI
 from ...cluster.local.layout import ClusterShape, plan_cluster
 from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
 from ...cluster.settings.node_config import ConfigError
-from ...testing.process_cluster import TestCluster
 from ...runtime.os_errors import os_reason
+from ...testkit.process_cluster import TestCluster
 from ..options import Command, Option, counted, parse_pairs
 from .up import check_settings
 

@@ -23,7 +23,7 @@ from raftwerk.cluster.doctor.findings import FAILURE, OK, WARNING, Finding
 from raftwerk.cluster.doctor.node_checks import examine_config, examine_local_logs
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.settings.listener_checks import certificate_end, certificate_problem
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.types import TopicPartition
 
 

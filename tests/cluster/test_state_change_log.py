@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 

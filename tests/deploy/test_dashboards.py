@@ -11,7 +11,7 @@ import pytest
 from support.deploy.live_prometheus import ROOT, Load, Prometheus, plan_with_metrics, wait_for
 
 from raftwerk.cluster.local.supervisor import Supervisor
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.testkit.process_cluster import TestCluster
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)

@@ -22,7 +22,7 @@ from support.pipeline.topics import (
 from support.pipeline.transactional_writer import TransactionalWriter
 
 from raftwerk.cluster.settings.properties import parse_properties
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 

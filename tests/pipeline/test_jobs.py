@@ -20,7 +20,6 @@ from support.pipeline.topics import Sent, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import RECORD_KINDS
-from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.audit.anomalies import Audit
 from raftwerk.pipeline.audit.audit_page import render as render_audit
 from raftwerk.pipeline.audit.history import History
@@ -37,6 +36,7 @@ from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest_value
 from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.running_query import Metrics, ProgressLog
 from raftwerk.pipeline.topics import FORMATS, Topics
+from raftwerk.testkit.process_cluster import TestCluster
 
 FLIGHTS = 4_000
 _FAR = 10

@@ -11,13 +11,13 @@ import pytest
 from support.e2e.command import fails, ok, raftwerk
 
 from raftwerk.cluster.local.client_files import ADMIN
-from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions
 from raftwerk.pipeline.login import login_in_file
 from raftwerk.pipeline.running_query import Metrics, ProgressLog
 from raftwerk.pipeline.topics import FORMATS, Topics
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
 FLIGHTS = 500

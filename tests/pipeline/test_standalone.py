@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from support.chaos import histories
 
-from raftwerk.testing.process_cluster import TestCluster
 from raftwerk.pipeline import submit
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.flights import feed, flights
 from raftwerk.pipeline.session import check_java
 from raftwerk.pipeline.topics import Topics
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.java, pytest.mark.xdist_group("spark")]
 

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_PACKAGES = ("security", "wire", "log", "raft", "controller", "isr", "broker", "cluster", "chaos")
-ALL_PACKAGES = ("runtime", *NODE_PACKAGES, "bench", "pipeline", "testing", "cli")
+ALL_PACKAGES = ("runtime", *NODE_PACKAGES, "bench", "pipeline", "testkit", "cli")
 
 # The edge of the process: these start processes, ask the terminal, or drive and judge a cluster from outside.
 PROCESS_EDGE = (
@@ -28,8 +28,8 @@ PROCESS_EDGE = (
     "cluster/local/*.py",
     "cluster/doctor/*.py",
     "cluster/metrics/*.py",
-    "testing/*.py",
-    "testing/simulation/*.py",
+    "testkit/*.py",
+    "testkit/simulation/*.py",
     "wire/generate_messages.py",
     "cluster/command_line/*.py",
     "chaos/sim/seed_runs.py",
@@ -317,7 +317,7 @@ DOCUMENTED: tuple[str, ...] = (
     "pipeline",
     "raft",
     "runtime",
-    "testing",
+    "testkit",
     "wire",
 )
 """Packages whose public names all have a docstring, and whose comments use no banned word."""

@@ -18,7 +18,7 @@ from raftwerk.cluster.client.peer_protocol import spoken_protocol
 from raftwerk.cluster.doctor.cluster_checks import examine_cluster
 from raftwerk.cluster.doctor.findings import FAILURE, OK, Finding
 from raftwerk.cluster.local.layout import controller_endpoints
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
 
 

@@ -19,7 +19,7 @@ from raftwerk.cluster.client.quorum_client import QuorumClient, QuorumReplica, Q
 from raftwerk.cluster.doctor import cluster_checks
 from raftwerk.cluster.doctor.cluster_checks import examine_cluster
 from raftwerk.cluster.doctor.findings import OK, WARNING
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 
 def voter(node_id: int, last_fetch_ms: int) -> QuorumReplica:

@@ -18,7 +18,7 @@ from support.e2e.command import fails, raftwerk
 from raftwerk.cluster.client import cluster_client
 from raftwerk.cluster.client.client_errors import UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from raftwerk.cluster.client.consumer import LATEST, Consumer
 from raftwerk.cluster.client.group_client import GroupClient
 from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.client.transaction_client import TransactionClient
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import RequestTimedOutError
 from raftwerk.wire.codec import Struct

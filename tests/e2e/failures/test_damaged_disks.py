@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from support.e2e.consumers import PARTITIONS, fill
 
 from raftwerk.cluster.local.supervisor import LocalNodeError
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 SCRUB = {"log.scrub.interval.ms": "100", "log.scrub.io.max.bytes.per.second": "1e9"}
 T = TypeVar("T")

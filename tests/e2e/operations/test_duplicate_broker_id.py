@@ -17,7 +17,7 @@ from raftwerk.cluster.doctor.findings import FAILURE
 from raftwerk.cluster.local.free_ports import why_not_free
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 from raftwerk.cluster.settings.properties import format_properties
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 

@@ -6,20 +6,28 @@ import asyncio
 import time
 
 from aiokafka import AIOKafkaConsumer
-
-from .shipping import commit
+from aiokafka.errors import KafkaError
 
 LONG_S = 25.0
 
 
 async def make_reports(bootstrap: str, made: list[bytes], *, blocks: bool) -> None:
-    """Make a report of each message in `wanted`, until cancelled."""
+    """Make a report of each message in `wanted`, until cancelled; after an error begin anew."""
+    while True:
+        try:
+            await _make(bootstrap, made, blocks=blocks)
+        except KafkaError:
+            await asyncio.sleep(1.0)
+
+
+async def _make(bootstrap: str, made: list[bytes], *, blocks: bool) -> None:
     consumer = AIOKafkaConsumer(
         "wanted",
         bootstrap_servers=bootstrap,
         group_id="reports",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        metadata_max_age_ms=5_000,
         session_timeout_ms=10_000,
     )
     await consumer.start()
@@ -30,7 +38,7 @@ async def make_reports(bootstrap: str, made: list[bytes], *, blocks: bool) -> No
             else:
                 await asyncio.to_thread(compute, message.value)
             made.append(message.value)
-            await commit(consumer)
+            await consumer.commit()
     finally:
         await consumer.stop()
 

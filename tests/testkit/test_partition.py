@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 SETTINGS = {

@@ -54,7 +54,7 @@ class Escapes:
                 raise self._refusal("a thread")
             real(thread)
 
-        threading.Thread.start = start  # type: ignore[method-assign]
+        threading.Thread.start = start  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Refuse nothing any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import logging
 import os
 import random
@@ -25,9 +26,9 @@ from aiokafka import AIOKafkaProducer
 
 from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.testing import SimCluster, simulate
-from raftwerk.testing.simulation.escapes import EscapeError
-from raftwerk.testing.simulation.simulate import NotDeterministicError
-from raftwerk.testing.simulation.simulated_run import SimulationFailed
+from raftwerk.testkit.simulation.escapes import EscapeError
+from raftwerk.testkit.simulation.simulate import NotDeterministicError
+from raftwerk.testkit.simulation.simulated_run import SimulationFailed
 
 quiet = simulate(seeds=2, faults="")
 
@@ -69,7 +70,7 @@ async def test_a_sleep_blocks_the_process_and_not_the_cluster(cluster: SimCluste
     assert await cluster.leader_of("t") not in (leader, -1)
     await asyncio.sleep(2.5)
     ticking.cancel()
-    assert max(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False)) >= 29.0
+    assert max(later - earlier for earlier, later in itertools.pairwise(ticks)) >= 29.0
 
 
 @quiet
@@ -265,7 +266,7 @@ async def test_faults_of_the_test_itself(cluster: SimCluster) -> None:
     ]
     assert await cluster.controller() in cluster.node_ids
     for wrong in (7, "nobody"):
-        with pytest.raises(ValueError, match="there is no node 7|'nobody' is none of"):
+        with pytest.raises(ValueError, match=r"there is no node 7|'nobody' is none of"):
             await cluster.kill(wrong)
 
 
@@ -294,11 +295,11 @@ def test_what_cannot_be_is_refused_when_the_test_is_read() -> None:
         simulate(faults="kil")
     with pytest.raises(ValueError, match="nodes=0"):
         simulate(nodes=0)
-    with pytest.raises(ValueError, match="node.id is the simulator's own"):
+    with pytest.raises(ValueError, match=r"node\.id is the simulator's own"):
         simulate(settings={"node.id": 4})
     with pytest.raises(ConfigError, match="many"):
         simulate(settings={"min.insync.replicas": "many"})
-    with pytest.raises(ConfigError, match="did you mean min.insync.replicas?"):
+    with pytest.raises(ConfigError, match=r"did you mean min\.insync\.replicas\?"):
         simulate(settings={"min.insync.replica": 2})
     with pytest.raises(TypeError, match="with a parameter `cluster`"):
         simulate()(lambda: None)  # type: ignore[arg-type, return-value]
@@ -322,8 +323,8 @@ def test_two_processes_take_the_same_way(tmp_path: Path) -> None:
             """
             import asyncio
             from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-            from raftwerk.testing.simulation.fault_names import names_of
-            from raftwerk.testing.simulation.simulated_run import SimulationOptions, Simulator
+            from raftwerk.testkit.simulation.fault_names import names_of
+            from raftwerk.testkit.simulation.simulated_run import SimulationOptions, Simulator
 
             async def test(cluster):
                 await cluster.create_topic("t", partitions=3)
@@ -348,7 +349,12 @@ def test_two_processes_take_the_same_way(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     told = [
         subprocess.run(
-            [*fixed, sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True, timeout=60
+            [*fixed, sys.executable, str(script)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout.splitlines()[-1]
         for _ in range(2)
     ]

@@ -89,8 +89,8 @@ class ApplicationLoop(ProcessLoop):
     ) -> asyncio.TimerHandle:
         """See `asyncio.AbstractEventLoop`. A timer takes a little while at least, as clocks have ticks.
 
-        Without that, whoever sleeps for what is left of a time-out, and that is less than the clock can tell apart,
-        would never see the time-out end.
+        Without that, a task that sleeps for the rest of a time-out, when the rest is less than the clock can tell
+        apart, would never see the time-out end.
         """
         return super().call_at(max(when, self.scheduler.now_s + _TICK_S), callback, *args, context=context)
 

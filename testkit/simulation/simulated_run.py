@@ -25,6 +25,10 @@ from .sim_cluster import SimCluster
 from .simulated_targets import SimulatedTargets
 
 _TEST, _HARNESS = "test", "harness"
+_OF_NODES_ALONE = (
+    *("info: ", "warning: ", "error: "),
+    *("leads ", "unattached of ", "prospective of ", "candidate of ", "follower of "),
+)
 _LINES_KEPT = 5_000
 _START_LIMIT_S = 30.0
 
@@ -79,7 +83,9 @@ class Simulator:
         self.escapes.remove()
         self.sources.remove()
 
-    def run(self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None) -> SimulatedOutcome:
+    def run(
+        self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None
+    ) -> SimulatedOutcome:
         """Run one seed, with the faults that follow from it unless others are given."""
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
@@ -230,7 +236,7 @@ class _Run:
 
     def _make_loop(self, name: str) -> ApplicationLoop:
         world = self._world
-        return ApplicationLoop(world.scheduler, name, world.network, lambda where, text: world.trace.show(where, text))
+        return ApplicationLoop(world.scheduler, name, world.network, world.trace.show)
 
     def _make_application(self, name: str, program: Callable[[], Coroutine[Any, Any, object]]) -> SimApplication:
         if name in self._world.hosts:
@@ -268,10 +274,7 @@ class _StoryOfLogs(logging.Handler):
 
 
 def _tells(line: str) -> bool:
-    """Whether a line of the timeline belongs into the story of an application: no node's log, no start of the quorum."""
+    """Whether a line of the timeline belongs into an application's story: nodes' logs do not, nor followers' roles."""
     _, where, text = line.split(maxsplit=2)
     is_of_node = where[0] in ("n", "c") and where[1:].isdigit()
-    return not is_of_node or not (
-        text.startswith(("info: ", "warning: ", "error: ", "leads ", "unattached ", "prospective ", "candidate "))
-        or text.startswith("follower of epoch")
-    )
+    return not (is_of_node and text.startswith(_OF_NODES_ALONE))

@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
-from ..wire.errors import ErrorCode
 from ..cluster.client.admin_client import TOPIC, AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, no_such_partition
 from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
@@ -27,6 +26,7 @@ from ..cluster.local.running_up import TEST_PID, running_up, staying_with
 from ..cluster.local.secured import is_secured, login_of_admin, password_in
 from ..cluster.local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..cluster.settings.setting_names import way_out_of_names
+from ..wire.errors import ErrorCode
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3

@@ -77,7 +77,9 @@ class SimCluster:
 
     # ---- the application
 
-    def start(self, program: Callable[..., Coroutine[Any, Any, object]], *args: object, name: str = "") -> SimApplication:
+    def start(
+        self, program: Callable[..., Coroutine[Any, Any, object]], *args: object, name: str = ""
+    ) -> SimApplication:
         """Run `program(*args)` in a process of its own, which faults of the kinds `...-application` hit.
 
         The test fails when it ends with an error, unless the test asks for that with `ended()`.
@@ -256,4 +258,3 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.testing.applications.invoices import write_invoices
-from support.testing.applications.payments import pay
-from support.testing.applications.reports import make_reports
-from support.testing.applications.shipping import ship_orders
-from support.testing.applications.streaming import run_application
+from support.testkit.applications.invoices import write_invoices
+from support.testkit.applications.payments import pay
+from support.testkit.applications.reports import make_reports
+from support.testkit.applications.shipping import ship_orders
+from support.testkit.applications.streaming import run_application
 
 from raftwerk.testing import SimCluster, simulate
 

@@ -9,8 +9,6 @@ from typing import Any
 from ...chaos.sim.kernel.world import Host, World
 from .application_loop import ApplicationLoop
 
-_POLL_S = 0.01
-
 
 class SimApplication:
     """A program of the test, started by `SimCluster.start`. What it keeps in Python's memory outlives a crash."""
@@ -32,6 +30,7 @@ class SimApplication:
         self._host = host
         self._make_loop = make_loop
         self._program = program
+        self._waiting: list[asyncio.Future[None]] = []
         self._main: asyncio.Task[object] | None = None
         self._loop: ApplicationLoop | None = None
 
@@ -90,8 +89,10 @@ class SimApplication:
 
     async def ended(self) -> None:
         """Wait until the process has ended. Raises the error with which the program ended."""
-        while self._loop is not None:
-            await asyncio.sleep(_POLL_S)
+        if self._loop is not None:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -102,3 +103,11 @@ class SimApplication:
         if loop is not None:
             loop.kill()
             self._world.network.kill_process(loop, power_loss=power_loss)
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.get_loop().call_soon(_end, future)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from raftwerk.cluster.local.supervisor import has_running_nodes
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 _START = """
-from raftwerk.testing.process_cluster import TestCluster
+from raftwerk.testkit.process_cluster import TestCluster
 cluster = TestCluster.start(1)
 print(cluster.plan.directory, flush=True)
 input()

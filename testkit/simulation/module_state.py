@@ -1,4 +1,4 @@
-"""Puts simple values of modules and classes back before each run, since a process begins with them: counters, `None`."""
+"""Puts simple values of modules and classes back before each run: counters, `None`. A process begins with them."""
 
 from __future__ import annotations
 

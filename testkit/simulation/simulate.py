@@ -6,8 +6,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
+from itertools import groupby
 from typing import Any
 
 from ...chaos.sim.faults.fault import Fault
@@ -56,7 +57,9 @@ def simulate(
     are those of server.properties. The first seed runs twice, and must take the same way twice. Raises `ValueError`
     for a fault that does not exist, and `ConfigError` for a setting.
     """
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()}
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()
+    }
     if not 1 <= nodes <= 9:
         raise ValueError(f"nodes={nodes}: a simulated cluster has 1 to 9 nodes")
     _check_settings(texts, nodes)
@@ -73,7 +76,7 @@ def simulate(
             __tracebackhide__ = True
             _run_seeds(lambda cluster: function(*args, **{**kwargs, "cluster": cluster}), function, chosen, options)
 
-        del test.__wrapped__  # type: ignore[attr-defined]
+        del test.__wrapped__
         others = [each for each in signature.parameters.values() if each.name != "cluster"]
         test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return test
@@ -90,9 +93,7 @@ def _check_settings(settings: Mapping[str, str], nodes: int) -> None:
     load_config(None, overrides=[f"{name}={value}" for name, value in properties.items()])
 
 
-def _run_seeds(
-    test: Test, function: Callable[..., object], seeds: Iterable[int], options: SimulationOptions
-) -> None:
+def _run_seeds(test: Test, function: Callable[..., object], seeds: Iterable[int], options: SimulationOptions) -> None:
     __tracebackhide__ = True
     replayed = os.environ.get(SEED_VARIABLE)
     if replayed is not None:
@@ -103,8 +104,9 @@ def _run_seeds(
             outcome = simulator.run(test, seed, options)
             if outcome.failure is not None:
                 failed = _shrunk(simulator, test, options, outcome)
-                _add_note(failed.failure, _report(failed, outcome, function, held))
-                raise failed.failure
+                failure = failed.failure or outcome.failure
+                failure.add_note(_report(failed, outcome, function, held))
+                raise failure
             if held == 0:
                 _check_same(outcome, simulator.run(test, seed, options))
             held += 1
@@ -163,11 +165,6 @@ def _kind_of(failure: BaseException | None) -> tuple[str, str, int]:
 # -- the report
 
 
-def _add_note(failure: BaseException | None, text: str) -> None:
-    if failure is not None:
-        failure.add_note(text)
-
-
 def _report(failed: SimulatedOutcome, first: SimulatedOutcome, function: Callable[..., object], held: int) -> str:
     before = f"{held} seeds before it held" if held != 1 else "1 seed before it held"
     lines = ["", f"Seed {failed.seed} failed after {failed.virtual_s:.3f} virtual seconds; {before}."]
@@ -176,7 +173,7 @@ def _report(failed: SimulatedOutcome, first: SimulatedOutcome, function: Callabl
         lines += [f"  {fault}" for fault in failed.faults]
     else:
         lines.append("It fails without any fault.")
-    story = list(failed.story)
+    story = _without_repeats(failed.story)
     lines.append("Story (virtual seconds, process, event):")
     if len(story) > _STORY_LINES:
         lines.append(f"  ... {len(story) - _STORY_LINES} lines before")
@@ -188,6 +185,17 @@ def _report(failed: SimulatedOutcome, first: SimulatedOutcome, function: Callabl
             f"run all seeds so: {_hash_seed()} {_fixed_addresses()}pytest ..."
         )
     return "\n".join(lines)
+
+
+def _without_repeats(story: Sequence[str]) -> list[str]:
+    """The lines; one that is repeated at once stands there once, with how often and until when."""
+    lines: list[str] = []
+    for _, group in groupby(story, key=lambda line: line.split(maxsplit=1)[1]):
+        same = list(group)
+        last_s = same[-1].split(maxsplit=1)[0]
+        first = same[0].strip()
+        lines.append(first if len(same) == 1 else f"{first} ({len(same)} times, until {last_s})")
+    return lines
 
 
 def _hash_seed() -> str:

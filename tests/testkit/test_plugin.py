@@ -14,12 +14,12 @@ import pytest
 from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.cluster.local.supervisor import LocalNodeError
 from raftwerk.cluster.settings.node_config import ConfigError
-from raftwerk.testing.process_cluster import TestCluster, unique_topic
+from raftwerk.testkit.process_cluster import TestCluster, unique_topic
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pytest.md").read_text()
 IS_INSTALLED = any(point.name == "raftwerk" for point in entry_points(group="pytest11"))
-PLUGIN = () if IS_INSTALLED else ("-p", "raftwerk.testing.plugin")
+PLUGIN = () if IS_INSTALLED else ("-p", "raftwerk.testkit.plugin")
 
 
 def with_plugin(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
@@ -126,7 +126,7 @@ def test_a_cluster_heals_after_faults(pytester: pytest.Pytester) -> None:
 
 
 def test_the_entry_point_is_declared() -> None:
-    assert 'raftwerk = "raftwerk.testing.plugin"' in (ROOT / "pyproject.toml").read_text()
+    assert 'raftwerk = "raftwerk.testkit.plugin"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_a_setting_that_does_not_exist_is_refused() -> None:

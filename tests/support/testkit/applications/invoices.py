@@ -25,6 +25,7 @@ async def _write(bootstrap: str, *, transactional: bool) -> None:
         group_id="invoices",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        metadata_max_age_ms=5_000,
         isolation_level="read_committed",
     )
     settings = {"transactional_id": "invoices-1"} if transactional else {"enable_idempotence": True}

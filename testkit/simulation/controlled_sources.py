@@ -40,7 +40,7 @@ class ControlledSources:
     def install(self) -> None:
         """Replace the sources. Raises `ImportError` with the way out where `time_machine` is missing."""
         try:
-            import time_machine  # noqa: PLC0415
+            import time_machine
         except ImportError as error:
             raise ImportError(_WAY_OUT) from error
         self._traveller = time_machine.travel(0.0, tick=False)

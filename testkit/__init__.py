@@ -1,0 +1,1 @@
+"""Clusters for tests of applications: simulated, and of real processes. `raftwerk.testing` has the public names."""
