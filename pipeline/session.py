@@ -7,13 +7,17 @@ spark-defaults.conf or in `config`, name other repositories. The data source of 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.command_line.extras import how_to_install
 from .errors import PipelineError
@@ -26,6 +30,8 @@ JAVA_MIN = 17
 
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _JAVA_ANSWER_TIMEOUT_S = 30.0
+_JVM_ENDS_S = 0.5
+"""How long a JVM that closes its connections may take to be gone."""
 
 
 def spark_session(
@@ -166,6 +172,53 @@ def _launch_settings(master: str, memory: str) -> dict[str, str]:
     return settings
 
 
+@contextmanager
+def _jvm_in_a_session_of_its_own() -> Iterator[None]:
+    """Start the JVM where no signal to the process group of the job reaches it, such as the SIGTERM of systemd.
+
+    It would end before the job that is to stop it. It still ends with the job, by the end of its standard input.
+    """
+    gateway: Any = import_module("pyspark.java_gateway")
+    popen = gateway.Popen
+    gateway.Popen = partial(popen, start_new_session=True)
+    try:
+        yield
+    finally:
+        gateway.Popen = popen
+
+
+def _quiet_end() -> None:
+    """Suppress the stacks that the server of accumulators and Py4J print when the JVM is gone. A job says it itself."""
+    accumulators: Any = import_module("pyspark.accumulators")
+    accumulators.AccumulatorServer.handle_error = lambda *_: None
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return os.path.basename(os.path.dirname(record.pathname)) != "py4j"
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop the session, also if its JVM is gone."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError, EOFError):
+        session.stop()
+
+
+def jvm_has_ended(session: SparkSession) -> bool:
+    """Whether the JVM that this process has started is gone, or ends within a moment."""
+    gateway: Any = session.sparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(_JVM_ENDS_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _start(settings: Mapping[str, str], kafka_connector: bool) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -173,8 +226,10 @@ def _start(settings: Mapping[str, str], kafka_connector: bool) -> SparkSession:
     builder = SparkSession.Builder()
     for name, value in settings.items():
         builder = builder.config(name, value)
+    _quiet_end()
     try:
-        return builder.getOrCreate()
+        with _jvm_in_a_session_of_its_own():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

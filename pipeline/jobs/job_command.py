@@ -19,7 +19,7 @@ from ...cluster.command_line.commands import Option, WrongConfiguration, json_op
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
-from ..session import check_spark, spark_session
+from ..session import check_spark, jvm_has_ended, spark_session, stop_session
 from ..topics import FORMATS, Topics, parse_options
 
 if TYPE_CHECKING:
@@ -97,8 +97,14 @@ class RunSettings:
                 if stopping():
                     raise KeyboardInterrupt
                 yield session, stopping
+            except Exception:
+                if jvm_has_ended(session):
+                    raise PipelineError(
+                        "Spark's JVM has ended, or was killed: started again, the job goes on where it was."
+                    ) from None
+                raise
             finally:
-                session.stop()
+                stop_session(session)
 
 
 def _wait_for_executor(session: SparkSession, stopping: StopRequest) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.pipeline.topics import Sent, send
 
 from raftwerk.pipeline.running_query import stop_on_signal
 from raftwerk.pipeline.topics import Topics
@@ -63,3 +64,47 @@ def _group_is_gone(group: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def _running_job(bootstrap: str, topic: str, out: Path) -> subprocess.Popen[str]:
+    """A job in a process group of its own that has read what there is, and waits for more."""
+    job = ["pipeline", "run", "lake", "-t", topic, "--output", str(out), "-b", bootstrap]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raftwerk", *job],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "1 row " in line:
+            return process
+    raise AssertionError("the job ended before it had read a record")
+
+
+@pytest.mark.process
+@pytest.mark.java
+def test_a_signal_to_the_group_of_a_job_stops_it_cleanly(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """As systemd and `timeout` send it. It must not end the JVM before the job has stopped."""
+    pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
+    Topics(bootstrap, (topic,)).create(1, {})
+    send(bootstrap, topic, [Sent(0, b"k", b"v")])
+    with _running_job(bootstrap, topic, tmp_path / "lake") as process:
+        os.killpg(process.pid, signal.SIGTERM)
+        told, _ = process.communicate(timeout=60)  # it ends with the last process that has it: the JVM
+    assert process.returncode == 0 and "lake: stopped after 1 row" in told and "Traceback" not in told, told
+
+
+@pytest.mark.process
+@pytest.mark.java
+def test_a_job_whose_jvm_dies_says_so(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
+    Topics(bootstrap, (topic,)).create(1, {})
+    send(bootstrap, topic, [Sent(0, b"k", b"v")])
+    with _running_job(bootstrap, topic, tmp_path / "lake") as process:
+        (jvm,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(jvm), signal.SIGKILL)
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and "Error: Spark's JVM has ended, or was killed" in told, told
+    assert "Traceback" not in told
