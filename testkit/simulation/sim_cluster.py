@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...chaos.sim.kernel.event_loop import ProcessLoop
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import SimulatedCluster
-from ...cluster.client.admin_client import AdminClient, NewTopic
-from ...cluster.client.cluster_client import ClusterClient, PartitionView
-from ...cluster.client.consumer import READ_COMMITTED, Consumer
-from ...cluster.client.group_client import GroupClient
-from ...cluster.client.producer import Producer
+from ...cluster.client.cluster_client import ClusterClient
+from ..cluster_operations import ClusterOperations
 from .sim_application import SimApplication
 from .simulated_targets import SimulatedTargets
 
 T = TypeVar("T")
-Value = str | bytes | tuple[str | bytes | None, str | bytes | None]
 _POLL_S = 0.05
 _HEAL_LIMIT_S = 120.0
-_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRecord:
-    """A record as `SimCluster.records` gives it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-class SimCluster:
+class SimCluster(ClusterOperations):
     """A simulated cluster of whole nodes, with ids 1 to N, and a client of its own that no fault touches."""
 
     def __init__(
@@ -98,55 +80,7 @@ class SimCluster:
                 raise AssertionError(f"{what} did not hold within {timeout_s:g} virtual seconds")
             await asyncio.sleep(_POLL_S)
 
-    # ---- topics and records
-
-    async def create_topic(
-        self, name: str, *, partitions: int = 1, replicas: int = -1, config: Mapping[str, object] | None = None
-    ) -> None:
-        """Create a topic and wait for its leaders. Raises `RefusedError` for what the cluster refuses."""
-        settings = {key: _text(value) for key, value in (config or {}).items()}
-        topic = NewTopic(name, partitions, replicas, settings)
-        await self._ask(lambda client: AdminClient(client).create_topic(topic))
-
-    async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
-        """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas."""
-        pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
-        records = [(_bytes(key), _bytes(value)) for key, value in pairs]
-        at_ms = self._world.hosts[self._harness.name].clock.wall_ms()
-
-        async def send(client: ClusterClient) -> None:
-            producer = Producer(client, topic, timeout_s=_TIMEOUT_S)
-            await producer.start()
-            await producer.send(records, partition=partition, timestamp_ms=at_ms)
-
-        await self._ask(send)
-
-    async def records(self, topic: str) -> list[ReadRecord]:
-        """What a consumer that reads committed records finds from the beginning to the end of every partition."""
-
-        async def read(client: ClusterClient) -> list[ReadRecord]:
-            consumer = Consumer(client, topic, isolation_level=READ_COMMITTED)
-            await consumer.start()
-            ends = await consumer.offsets(-1, consumer.positions)
-            found = [each async for each in consumer.records(end_offsets=ends)]
-            return [_read_record(each.partition, each.record) for each in found]
-
-        return await self._ask(read)
-
-    async def values(self, topic: str) -> list[bytes | None]:
-        """The values of `records`."""
-        return [record.value for record in await self.records(topic)]
-
-    async def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The committed offsets of a group, by partition of the topic."""
-        offsets = await self._ask(lambda client: GroupClient(client).committed(group))
-        return {where.partition: offset for where, offset in offsets.items() if where.topic == topic}
-
     # ---- failure
-
-    async def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition; -1 if none does."""
-        return (await self._partition(topic, partition)).leader
 
     async def controller(self) -> int | None:
         """The node of the active controller; None while there is none."""
@@ -217,9 +151,8 @@ class SimCluster:
             raise ValueError(f"there is no {what} now")
         return found
 
-    async def _partition(self, topic: str, partition: int) -> PartitionView:
-        view = await self._ask(lambda client: client.metadata([topic]))
-        return view.topic(topic).partitions[partition]
+    def _wall_ms(self) -> int:
+        return self._world.hosts[self._harness.name].clock.wall_ms()
 
     async def _ask(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """Ask from the harness's process, which no fault touches."""
@@ -245,16 +178,3 @@ def _transfer(task: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
         answer.set_result(task.result())
     else:
         answer.set_exception(error)
-
-
-def _read_record(partition: int, record: Any) -> ReadRecord:
-    headers = tuple((key, value) for key, value in record.headers)
-    return ReadRecord(partition, record.offset, record.timestamp, record.key, record.value, headers)
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

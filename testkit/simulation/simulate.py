@@ -15,6 +15,7 @@ from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from ...cluster.settings.node_config import load_config
+from ..cluster_operations import texts_of
 from .fault_names import names_of
 from .sim_cluster import SimCluster
 from .simulated_run import SimulatedOutcome, SimulationFailed, SimulationOptions, Simulator, Test
@@ -57,9 +58,7 @@ def simulate(
     are those of server.properties. The first seed runs twice, and must take the same way twice. Raises `ValueError`
     for a fault that does not exist, and `ConfigError` for a setting.
     """
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (settings or {}).items()
-    }
+    texts = texts_of(settings or {})
     if not 1 <= nodes <= 9:
         raise ValueError(f"nodes={nodes}: a simulated cluster has 1 to 9 nodes")
     _check_settings(texts, nodes)

@@ -1,0 +1,109 @@
+"""What tests do with a cluster through its protocol, whether it is simulated or runs in the test's own process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..cluster.client.admin_client import AdminClient, NewTopic
+from ..cluster.client.client_errors import no_such_partition
+from ..cluster.client.cluster_client import ClusterClient
+from ..cluster.client.consumer import LATEST, READ_COMMITTED, Consumer
+from ..cluster.client.group_client import GroupClient
+from ..cluster.client.producer import Producer
+
+T = TypeVar("T")
+Value = str | bytes | tuple[str | bytes | None, str | bytes | None]
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record as `ClusterOperations.records` gives it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class ClusterOperations(ABC):
+    """Topics, records and groups of a cluster, by a client of its own."""
+
+    @abstractmethod
+    async def _ask(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+        """The answer to a question that a client asks the cluster."""
+
+    @abstractmethod
+    def _wall_ms(self) -> int:
+        """The timestamp of records that are sent now."""
+
+    async def create_topic(
+        self, name: str, *, partitions: int = 1, replicas: int = -1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic and wait for its leaders. Raises `RefusedError` for what the cluster refuses."""
+        topic = NewTopic(name, partitions, replicas, texts_of(config or {}))
+        await self._ask(lambda client: AdminClient(client).create_topic(topic))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises `RefusedError` when there is none of this name."""
+        await self._ask(lambda client: AdminClient(client).delete_topic(name))
+
+    async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
+        """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas."""
+        pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
+        records = [(_bytes(key), _bytes(value)) for key, value in pairs]
+        at_ms = self._wall_ms()
+
+        async def send(client: ClusterClient) -> None:
+            producer = Producer(client, topic, timeout_s=_TIMEOUT_S)
+            await producer.start()
+            await producer.send(records, partition=partition, timestamp_ms=at_ms)
+
+        await self._ask(send)
+
+    async def records(self, topic: str) -> list[ReadRecord]:
+        """What a consumer that reads committed records finds from the beginning to the end of every partition."""
+
+        async def read(client: ClusterClient) -> list[ReadRecord]:
+            consumer = Consumer(client, topic, isolation_level=READ_COMMITTED)
+            await consumer.start()
+            ends = await consumer.offsets(LATEST, consumer.positions)
+            found = [each async for each in consumer.records(end_offsets=ends)]
+            return [_read_record(each.partition, each.record) for each in found]
+
+        return await self._ask(read)
+
+    async def values(self, topic: str) -> list[bytes | None]:
+        """The values of `records`."""
+        return [record.value for record in await self.records(topic)]
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of a group, by partition of the topic."""
+        offsets = await self._ask(lambda client: GroupClient(client).committed(group))
+        return {where.partition: offset for where, offset in offsets.items() if where.topic == topic}
+
+    async def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; -1 if none does. Raises `ClientError` for an unknown partition."""
+        partitions = (await self._ask(lambda client: client.metadata([topic]))).topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise no_such_partition(topic, partition, len(partitions))
+        return partitions[partition].leader
+
+
+def texts_of(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as texts; booleans as Kafka writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+
+def _read_record(partition: int, record: Any) -> ReadRecord:
+    headers = tuple((key, value) for key, value in record.headers)
+    return ReadRecord(partition, record.offset, record.timestamp, record.key, record.value, headers)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

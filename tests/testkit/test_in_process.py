@@ -1,0 +1,96 @@
+"""A cluster in the event loop of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import tempfile
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.settings.node_config import ConfigError
+from raftwerk.testing import cluster
+
+
+def directories() -> set[str]:
+    return set(glob.glob(os.path.join(tempfile.gettempdir(), "raftwerk-in-process-*")))
+
+
+def test_a_client_writes_and_reads() -> None:
+    async def main() -> None:
+        async with cluster(settings={"group.initial.rebalance.delay.ms": 0}) as started:
+            await started.create_topic("orders", partitions=2, config={"retention.ms": 60_000})
+            producer = AIOKafkaProducer(bootstrap_servers=started.bootstrap, enable_idempotence=True)
+            consumer = AIOKafkaConsumer(
+                "orders", bootstrap_servers=started.bootstrap, group_id="g", auto_offset_reset="earliest"
+            )
+            await producer.start()
+            await consumer.start()
+            await producer.send_and_wait("orders", b"one", key=b"k", partition=1)
+            message = await asyncio.wait_for(consumer.getone(), 20.0)
+            assert (message.value, message.partition) == (b"one", 1)
+            await consumer.commit()
+            await producer.stop()
+            await consumer.stop()
+            assert (await started.committed("g", "orders"))[1] == 1
+            (record,) = await started.records("orders")
+            assert (record.partition, record.offset, record.key, record.value) == (1, 0, b"k", b"one")
+            assert await started.leader_of("orders") == 1
+            with pytest.raises(ClientError, match="partition 7"):
+                await started.leader_of("orders", 7)
+            await started.delete_topic("orders")
+
+    before = directories()
+    asyncio.run(main())
+    assert directories() <= before
+
+
+def test_what_is_acked_outlives_a_killed_node() -> None:
+    async def main() -> None:
+        async with cluster(nodes=3) as started:
+            await started.create_topic("t")
+            leader = await started.leader_of("t")
+            await started.produce("t", "one", "two")
+            await started.kill(leader)
+            with pytest.raises(ValueError, match=f"node {leader} does not run"):
+                await started.kill(leader)
+            await started.produce("t", "three")
+            assert await started.values("t") == [b"one", b"two", b"three"]
+            await started.restart(leader)
+            await started.restart(leader % 3 + 1)
+            assert await started.values("t") == [b"one", b"two", b"three"]
+            with pytest.raises(ValueError, match="there is no node 9, only 1, 2, 3"):
+                await started.restart(9)
+
+    asyncio.run(main())
+
+
+def test_a_test_that_fails_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with cluster():
+            raise KeyError("of the test")
+
+    async def tasks_left() -> int:
+        with pytest.raises(KeyError):
+            await main()
+        return len(asyncio.all_tasks())
+
+    before = directories()
+    assert asyncio.run(tasks_left()) == 1
+    assert directories() <= before
+
+
+def test_wrong_settings_are_refused() -> None:
+    async def main(name: str, value: object, nodes: int = 1) -> None:
+        async with cluster(nodes, settings={name: value}):
+            pass
+
+    before = directories()
+    with pytest.raises(ConfigError, match=r"did you mean min\.insync\.replicas\?"):
+        asyncio.run(main("min.insync.replica", 1))
+    with pytest.raises(ValueError, match="1 to "):
+        asyncio.run(main("min.insync.replicas", 1, nodes=0))
+    assert directories() <= before
