@@ -28,7 +28,7 @@ def sentence_of(error: BaseException) -> str | None:
     """
     if isinstance(error, PipelineError):
         return str(error)
-    found = re.search(rf"^{re.escape(PipelineError.__module__)}\.PipelineError: (.+)$", str(error), re.MULTILINE)
+    found = re.search(rf"^{re.escape(PipelineError.__module__)}\.\w+Error: (.+)$", str(error), re.MULTILINE)
     return found.group(1).strip() if found else None
 
 

@@ -69,6 +69,15 @@ class Topics:
             found = kafka.offsets(dict.fromkeys(kafka.partitions(options.strategy), LATEST))
         return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
 
+    def check_options(self, starting_offsets: str, max_offsets: int | None) -> None:
+        """Raise `WrongOptionError` for what no read can mean. Spark's connector checks most of its options itself."""
+        from .source.options import parse_read
+
+        limit = {} if max_offsets is None else {"maxOffsetsPerTrigger": str(max_offsets)}
+        given = self._options() if self.format == "raftwerk" else {}
+        least = {"kafka.bootstrap.servers": self.bootstrap_servers, "subscribe": ",".join(self.names)}
+        parse_read({**least, **given, **limit, "startingOffsets": starting_offsets}, streaming=True)
+
     def ends_unknown_to_spark(self) -> bool:
         """Whether Spark does not know the ends of these topics: before 4.2 it does not ask Python sources for them."""
         from .source.reader import HAS_ADMISSION_CONTROL

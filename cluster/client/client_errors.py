@@ -68,8 +68,20 @@ class UnreachableError(ClientError):
         self.closing = tuple(closing)
         self.is_explained = is_explained
         """Whether the reasons say what to do."""
-        told = "; ".join(f"{host}:{port} {reason}" for (host, port), reason in reasons.items())
-        super().__init__(f"{self.summary}: {told}")
+        super().__init__(f"{self.summary}: {_told_once(reasons)}")
+
+
+def _told_once(reasons: Mapping[Address, str]) -> str:
+    """What each address did; a reason that several have is told of the first."""
+    by_reason: dict[str, list[str]] = {}
+    for (host, port), reason in reasons.items():
+        by_reason.setdefault(reason, []).append(f"{host}:{port}")
+    told = []
+    for reason, (first, *others) in by_reason.items():
+        told.append(f"{first} {reason}")
+        if others:
+            told.append(f"so do {', '.join(others)}" if len(others) > 1 else f"so does {others[0]}")
+    return "; ".join(told)
 
 
 class NoControllerError(UnreachableError):

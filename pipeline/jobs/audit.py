@@ -20,6 +20,7 @@ from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files
 from ..login import login_in_file
+from ..session import check_spark
 from ..topics import FORMATS, Topics
 from .job_command import prepare_job, report_errors, spark_options, take_run_settings
 
@@ -51,6 +52,7 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"), login=login)
     run_settings = take_run_settings(given)
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
+    check_spark()
     log, _ = prepare_job(JOB, run_settings)
     if topic:
         source.check()

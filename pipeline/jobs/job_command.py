@@ -180,7 +180,11 @@ def spark_options(command: F) -> F:
 
 
 def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
-    """Remove the options of `source_options` from a command's parameters, and return them."""
+    """Remove the options of `source_options` from a command's parameters, and return them.
+
+    Raises `WrongOptionError` for those that cannot be meant so, before Spark starts, and `PipelineError` when there is
+    no Spark.
+    """
     options = parse_options(given.pop("pairs"))
     in_options = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
     login = {name: value for name, value in in_options.items() if is_of_security(name)}
@@ -194,6 +198,8 @@ def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
     read_settings = ReadSettings(
         given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval")
     )
+    check_spark()
+    topics.check_options(read_settings.starting_offsets, read_settings.max_offsets)
     return topics, read_settings
 
 
@@ -255,8 +261,7 @@ def print_result(result: dict[str, Any], *, as_json: bool, sentence: str) -> Non
 
 
 def prepare_job(job: str, run_settings: RunSettings) -> tuple[ProgressLog, Metrics]:
-    """The progress log and the metrics of a job, before Spark starts. `PipelineError` when there is no Spark."""
-    check_spark()
+    """The progress log and the metrics of a job, before Spark starts."""
     # PySpark logs each failed query as a page of JSON; the job reports it in one sentence.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

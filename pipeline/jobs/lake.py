@@ -19,6 +19,7 @@ from ..errors import WrongOptionError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
+from .ddl import field_names, not_ddl
 from .job_command import (
     ReadSettings,
     prepare_job,
@@ -64,6 +65,14 @@ class LakeOptions:
             raise WrongOptionError(f"value format {self.value_format} is none of {', '.join(VALUE_FORMATS)}.")
         if (self.schema is not None) != (self.value_format in ("json", "csv")):
             raise WrongOptionError("a schema belongs to values in json or csv: name both --schema and --value-format.")
+        names = ("value",) if self.schema is None else field_names(self.schema)
+        clash = sorted(set(_PLACE) & set(names))
+        if clash:
+            raise WrongOptionError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
+        for name in self.partition_by:
+            if name not in (*_PLACE, *names):
+                there = ", ".join((*_PLACE, *names))
+                raise WrongOptionError(f"there is no column {name} to partition by: there are {there}.")
 
 
 class Lake:
@@ -87,11 +96,6 @@ class Lake:
         """Start the streaming query."""
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         rows = self._rows(records)
-        unknown = [name for name in self.options.partition_by if name not in rows.columns]
-        if unknown:
-            raise WrongOptionError(
-                f"there is no column {unknown[0]} to partition by: there are {', '.join(_visible(rows))}."
-            )
         query = (
             rows.writeStream.queryName(JOB)
             .option("checkpointLocation", self.table.checkpoint)
@@ -112,9 +116,6 @@ class Lake:
             value = records["value"].cast("string") if options.value_format == "string" else records["value"]
             return records.select(*place, date, records["key"], value.alias("value"))
         names = self._fields()
-        clash = sorted(set(_PLACE) & set(names))
-        if clash:
-            raise WrongOptionError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
         parsed = self._parse(records["value"].cast("string"), options.schema)
         flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
         fields = [f.col(f"_parsed.`{name}`").alias(name) for name in names]
@@ -135,10 +136,7 @@ class Lake:
         try:
             return [field.name for field in StructType.fromDDL(str(self.options.schema))]  # type: ignore[attr-defined]
         except ParseException as error:
-            raise WrongOptionError(
-                f"the schema is not in Spark's DDL ({str(error).strip().splitlines()[0]}): "
-                "write it like 'carrier STRING, dep_delay DOUBLE'."
-            ) from None
+            raise not_ddl(str(error).strip().splitlines()[0]) from None
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         from pyspark.sql import Observation
@@ -174,10 +172,6 @@ class Lake:
         )
         fine = f.when(f.col(_DAMAGE), f.raise_error(sentence).cast("boolean")).otherwise(f.lit(True))
         return rows.where(fine).drop(_RAW, _DAMAGE)
-
-
-def _visible(rows: DataFrame) -> list[str]:
-    return [name for name in rows.columns if not name.startswith("_")]
 
 
 @click.command(JOB, cls=Command)

@@ -128,9 +128,6 @@ class Mirror:
         return moved
 
     def _create_target_topics(self) -> None:
-        target = Topics(self.options.target, (), login=self.options.target_login)
-        if target.cluster_id() == self.topics.cluster_id() and not self.options.prefix:
-            raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
         for name, partitions in self.topics.partitions().items():
             copy = Topics(self.options.target, (self.copy_names[name],), login=self.options.target_login)
             copy.create(partitions, _configs(self.topics.bootstrap_servers, name, self.topics.login))
@@ -157,6 +154,13 @@ class Mirror:
         self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": copied})
         if self.options.groups:
             self.translate_group_offsets()
+
+
+def check_target(topics: Topics, options: MirrorOptions) -> None:
+    """Raise `WrongOptionError` when topics would be copied onto themselves; the target must answer."""
+    target = Topics(options.target, (), login=options.target_login)
+    if target.cluster_id() == topics.cluster_id() and not options.prefix:
+        raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
 
 
 def _configs(bootstrap_servers: str, topic: str, login: Mapping[str, str]) -> dict[str, str]:
@@ -232,11 +236,15 @@ def command(**given: Any) -> None:
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"], target_login)
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()
+    check_target(topics, options)
     with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
+        before = mirror.table.state.facts.get("rows", 0)
         mirror.start(read_settings, log, metrics).follow(stopping)
         rows = mirror.table.state.facts.get("rows", 0)
         moved = mirror.translate_group_offsets() if options.groups else 0
-        sentence = f"{counted(rows, 'record')} copied, {moved:,} offsets of groups moved"
-        print_result({"rows": rows, "offsets_moved": moved}, as_json=run_settings.as_json, sentence=sentence)
+        in_all = f" ({rows:,} in all)" if before else ""
+        sentence = f"{counted(rows - before, 'record')} copied{in_all}, {counted(moved, 'offset')} of groups moved"
+        result = {"rows": rows, "rows_of_this_run": rows - before, "offsets_moved": moved}
+        print_result(result, as_json=run_settings.as_json, sentence=sentence)

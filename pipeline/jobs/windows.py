@@ -10,6 +10,7 @@ carrier and airport, and to a Parquet table. Both yield the last value of a key:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 JOB = "windows"
 KEY = ("window_start", "carrier", "origin")
 _DAMAGE = "_damage"
+_UNITS = frozenset(
+    unit + ending
+    for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
+    for ending in ("", "s")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,12 @@ class WindowsOptions:
     late: str = "2 days"
     to_topic: str | None = None
     compact_every: int = 10
+
+    def __post_init__(self) -> None:
+        for text in (self.window, self.late):
+            units = re.findall(r"[a-z]+", text.lower())
+            if re.fullmatch(r"[\d.]*\s*[a-z]*", text.lower().strip()) and not _UNITS.issuperset(units[:1] or ["none"]):
+                raise _no_interval(self.window, self.late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +99,6 @@ class Windows:
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""
-        if read_settings.starting_offsets != "earliest":
-            raise WrongOptionError("windows tells what became of every record of its topic: it begins at earliest.")
         if self.sink is not None:
             self.sink.create(3, {"cleanup.policy": "compact"})
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
@@ -180,9 +190,13 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
             )
         )
     except AnalysisException:
-        raise WrongOptionError(
-            f"the window ({window}) or the lateness ({late}) is no interval: write it like '1 day' or '30 minutes'."
-        ) from None
+        raise _no_interval(window, late) from None
+
+
+def _no_interval(window: str, late: str) -> WrongOptionError:
+    return WrongOptionError(
+        f"the window ({window}) or the lateness ({late}) is no interval: write it like '1 day' or '30 minutes'."
+    )
 
 
 def latest_values(rows: DataFrame) -> DataFrame:
@@ -250,6 +264,8 @@ def command(**given: Any) -> None:
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
+    if read_settings.starting_offsets != "earliest":
+        raise WrongOptionError("windows tells what became of every record of its topic: it begins at earliest.")
     options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
     log, metrics = prepare_job(JOB, run_settings)
     topics.check()

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ...wire.types import TopicPartition
-from ..errors import PipelineError
+from ..errors import WrongOptionError
 from ..login import check_security, is_of_security, producer_login
 
 T = TypeVar("T")
@@ -151,19 +151,19 @@ class WriteOptions:
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """The options of `spark.read` or `spark.readStream`. `PipelineError` names an option that is wrong."""
+    """The options of `spark.read` or `spark.readStream`. `WrongOptionError` names an option that is wrong."""
     given = _OptionMap(options, READ_OPTIONS)
     strategy = _consumer_strategy(given)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if given.get(name) is not None:
-                raise PipelineError(f"{name} is for batch reads: a stream has no end; leave it out.")
+                raise WrongOptionError(f"{name} is for batch reads: a stream has no end; leave it out.")
     starting = _position(given, "starting", LATEST if streaming else EARLIEST)
     ending = _position(given, "ending", LATEST)
     if not streaming and _names_offset(starting, LATEST):
-        raise PipelineError("startingOffsets cannot be latest in a batch read: nothing is after it.")
+        raise WrongOptionError("startingOffsets cannot be latest in a batch read: nothing is after it.")
     if _names_offset(ending, EARLIEST):
-        raise PipelineError("endingOffsets cannot be earliest: nothing is before it.")
+        raise WrongOptionError("endingOffsets cannot be earliest: nothing is before it.")
     prefix = given.get("groupIdPrefix") or "raftwerk-spark"
     return ReadOptions(
         client=_client(given),
@@ -184,7 +184,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a writer. `PipelineError` names an option that is wrong."""
+    """The options of a writer. `WrongOptionError` names an option that is wrong."""
     given = _OptionMap(options, WRITE_OPTIONS)
     producer = {
         name.removeprefix("kafka."): value
@@ -212,7 +212,7 @@ class _OptionMap:
             elif name not in names:
                 close = difflib.get_close_matches(name, [one.lower() for one in known], 1)
                 hint = f"; did you mean {names[close[0]]}?" if close else f"; known are {', '.join(known)} and kafka.*."
-                raise PipelineError(f"option {name} is not known{hint}")
+                raise WrongOptionError(f"option {name} is not known{hint}")
 
     def items(self) -> list[tuple[str, str]]:
         return sorted(self._values.items())
@@ -221,14 +221,14 @@ class _OptionMap:
         return self._values.get(name.lower())
 
     def parse(self, name: str, parser: Callable[[str], T]) -> T | None:
-        """The parsed value. A `ValueError` of the parser becomes a `PipelineError` that names the option."""
+        """The parsed value. A `ValueError` of the parser becomes a `WrongOptionError` that names the option."""
         text = self.get(name)
         if text is None:
             return None
         try:
             return parser(text.strip())
         except ValueError as error:
-            raise PipelineError(f"{name} is {text!r}, and must be {error}.") from None
+            raise WrongOptionError(f"{name} is {text!r}, and must be {error}.") from None
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.parse(name, _boolean)
@@ -237,7 +237,7 @@ class _OptionMap:
 
 def _check_client_option(name: str) -> None:
     if name in _REFUSED:
-        raise PipelineError(f"kafka.{name} cannot be set: {_REFUSED[name]}.")
+        raise WrongOptionError(f"kafka.{name} cannot be set: {_REFUSED[name]}.")
 
 
 def _positive(text: str) -> int:
@@ -272,7 +272,7 @@ def _isolation(text: str) -> int:
 def _client(given: _OptionMap) -> ClientOptions:
     bootstrap = given.get("kafka.bootstrap.servers")
     if not bootstrap:
-        raise PipelineError("kafka.bootstrap.servers is missing: say which brokers to ask first, as host:port.")
+        raise WrongOptionError("kafka.bootstrap.servers is missing: say which brokers to ask first, as host:port.")
     default = ClientOptions(bootstrap)
     properties = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
     security = {name: value for name, value in properties.items() if is_of_security(name)}
@@ -293,19 +293,19 @@ def _consumer_strategy(given: _OptionMap) -> ConsumerStrategy:
     chosen = [kind for kind in StrategyKind if given.get(kind.value) is not None]
     if len(chosen) != 1:
         said = f"{' and '.join(one.value for one in chosen)} are given" if chosen else "none is given"
-        raise PipelineError(f"say one of subscribe, subscribePattern and assign: {said}.")
+        raise WrongOptionError(f"say one of subscribe, subscribePattern and assign: {said}.")
     (kind,) = chosen
     text = given.get(kind.value) or ""
     if kind is StrategyKind.SUBSCRIBE:
         names = tuple(name.strip() for name in text.split(",") if name.strip())
         if not names:
-            raise PipelineError("subscribe is empty: say topics, with commas between them.")
+            raise WrongOptionError("subscribe is empty: say topics, with commas between them.")
         return ConsumerStrategy(kind, names)
     if kind is StrategyKind.PATTERN:
         try:
             re.compile(text)
         except re.error as error:
-            raise PipelineError(f"subscribePattern {text!r} is no regular expression: {error}.") from None
+            raise WrongOptionError(f"subscribePattern {text!r} is no regular expression: {error}.") from None
         return ConsumerStrategy(kind, pattern=text)
     partitions = given.parse("assign", _assigned) or ()
     return ConsumerStrategy(kind, tuple(dict.fromkeys(one.topic for one in partitions)), partitions=partitions)
