@@ -128,6 +128,7 @@ class Mirror:
         return moved
 
     def _create_target_topics(self) -> None:
+        check_target(self.topics, self.options)
         for name, partitions in self.topics.partitions().items():
             copy = Topics(self.options.target, (self.copy_names[name],), login=self.options.target_login)
             copy.create(partitions, _configs(self.topics.bootstrap_servers, name, self.topics.login))
