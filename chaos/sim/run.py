@@ -275,6 +275,12 @@ class Run:
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
+            "group that commits behind": lambda: GroupLoad(
+                context("group", TOPIC, History()),
+                self.history,
+                self.world.rng_for("protocols").choice((("consumer",), ("classic",), PROTOCOLS)),
+                commits_behind=True,
+            ),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "coordinator elections": lambda: PreferredLeaderChanges(

@@ -11,6 +11,7 @@ Kafka.
 from __future__ import annotations
 
 from .faults.fault import FaultKind
+from .rare_scenarios import RARE_SCENARIOS
 from .scenario import Scenario
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
@@ -563,5 +564,6 @@ SCENARIOS = {
             targets=_FIVE_NODES,
             nodes=5,
         ),
+        *RARE_SCENARIOS,
     )
 }

@@ -83,6 +83,7 @@ SEEDS = {
     "compaction": 4,
     "single": 30,
     "five": 30,
+    "late-commits": 6,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

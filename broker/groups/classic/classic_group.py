@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....runtime.invariants import sometimes
 from ....wire.errors import ErrorCode
 from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
@@ -508,9 +509,11 @@ class ClassicGroup:
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_member(member_id, instance_id, generation)
+        sometimes(error == ErrorCode.ILLEGAL_GENERATION, "a commit arrived in a former generation of its group")
         if error:
             return error
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
+            sometimes(True, "a commit arrived before the assignments of its generation")
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._extend_session(self.members.members[member_id], now_ms)
         return ErrorCode.NONE

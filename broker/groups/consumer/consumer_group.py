@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ....runtime.invariants import sometimes
 from ....wire.errors import ErrorCode
 from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
@@ -458,7 +459,9 @@ class ConsumerGroup:
         """NONE where a member with this epoch may commit. A commit without an epoch needs an empty group."""
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
-        return self.check_fetch(member_id, epoch)
+        error = self.check_fetch(member_id, epoch)
+        sometimes(error == ErrorCode.STALE_MEMBER_EPOCH, "a commit arrived in a former epoch of its member")
+        return error
 
     def check_transactional_commit(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
         """NONE where a transaction may commit for a member with this epoch (KIP-447).

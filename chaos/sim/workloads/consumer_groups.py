@@ -8,13 +8,15 @@ accepted.
 
 Each member has many incarnations: it leaves and joins again with a new member id. In a group that migrates between the
 protocols, each incarnation may use either of them.
+
+Members commit and heartbeat in turn, or they commit behind: a commit is in flight, on a connection of its own, while
+the member goes on, gives partitions up, leaves or stalls. What its commit may do then is in `group_commits`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ....broker.groups.classic.consumer_protocol import (
@@ -25,10 +27,12 @@ from ....broker.groups.classic.consumer_protocol import (
 )
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import NO_ANSWER
+from ....runtime.loop import TaskSet
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ..invariants.client_invariants import History
+from ..invariants.group_commits import Commit, PartitionCommits
 from ..invariants.invariant_broken import InvariantBroken
 from .clients import ClientContext, TopicConsumer
 
@@ -52,18 +56,12 @@ _MEMBERS = 2
 REBALANCE_TIMEOUT_MS = 2_000
 REJOIN_CODES = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
 _REFUSED_CODES = (*REJOIN_CODES, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS)
-
-
-@dataclass(slots=True)
-class Commits:
-    """The commits of one partition: the highest offset that was answered, and the offsets whose answers were lost."""
-
-    answered: int = 0
-    in_doubt: list[int] = field(default_factory=list)
-
-    def allows(self, offset: int) -> bool:
-        """Whether a new owner may start at this offset."""
-        return offset >= self.answered or any(offset >= doubtful for doubtful in self.in_doubt)
+_IN_FLIGHT_PROBABILITY = 0.6
+_DELAYED_PROBABILITY = 0.7
+_ON_ITS_WAY_S = 1.5
+_REREAD_PROBABILITY = 0.3
+_OWNERSHIP_S = 1.5
+"""So long after a member asked for its assignment no other has its partitions: sessions and rebalances last longer."""
 
 
 class GroupLoad:
@@ -71,11 +69,18 @@ class GroupLoad:
 
     name = "group"
 
-    def __init__(self, context: ClientContext, main: History, protocols: tuple[str, ...] = ("consumer",)) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        main: History,
+        protocols: tuple[str, ...] = ("consumer",),
+        *,
+        commits_behind: bool = False,
+    ) -> None:
         """`context.history` gets the records that members read; `main` holds the acked records."""
-        self.commits: dict[int, Commits] = {}
-        self.readers: dict[int, MemberIncarnation] = {}
-        """The last new owner of each partition."""
+        self.commits: dict[int, PartitionCommits] = {}
+        self.commits_behind = commits_behind
+        self.in_flight = TaskSet()
         self.stopping = False
         self.protocols = protocols
         self.is_cooperative = context.rng.random() < 0.5
@@ -158,7 +163,13 @@ class MemberIncarnation:
         self.owned: tuple[int, ...] = ()
         self.name = name
         self.coordinator: int | None = None
+        self._coordinator_at = ("", 0)
         self.has_left = False
+        self._asked_at = 0.0
+        """When it asked for its assignment, on the loop's clock."""
+        self._behind = reader.client.cluster.apart()
+        """For commits that are in flight while the member goes on."""
+        self._has_commit_in_flight = False
 
     def __str__(self) -> str:
         return f"{self.protocol} epoch {self.epoch} owns {list(self.owned)}"
@@ -186,6 +197,10 @@ class MemberIncarnation:
         self.epoch = 0
         self.assigned = self.owned = ()
 
+    def note_asking(self) -> None:
+        """The member is about to ask for its assignment."""
+        self._asked_at = asyncio.get_running_loop().time()
+
     def lose_coordinator(self) -> None:
         """The coordinator does not answer, or is not the coordinator: find it again."""
         self.coordinator = None
@@ -196,6 +211,8 @@ class MemberIncarnation:
             self.coordinator = await self.find_coordinator()
             return False
         if self.epoch > 0 and not self.group.stopping and self.context.rng.random() < self.group.leave_probability:
+            if self.group.commits_behind and self.owned:
+                self._commit_in_flight()
             self.has_left = await self.leave()
             return False
         return True
@@ -207,15 +224,29 @@ class MemberIncarnation:
         rng = self.context.rng
         if self.owned and not self.group.stopping and rng.random() < STALL_PROBABILITY:
             await asyncio.sleep(STALL_S)
-            await self._commit()
+            await self._commit(self._new_commits())
         await self.stay()
         await self._take_over()
         for partition in self.owned:
             code = await self.reader.fetch(partition)
             if code:
                 await self.reader.client.refresh()
-        if self.owned:
-            await self._commit()
+        if self.group.commits_behind:
+            await self._commit_behind()
+        else:
+            await self._commit(self._new_commits())
+
+    async def _commit_behind(self) -> None:
+        """Commit and go on, unless a commit is in flight; sometimes look which commit is in force."""
+        rng = self.context.rng
+        if self.owned and rng.random() < _REREAD_PROBABILITY:
+            await self._read_committed(self.owned, is_owner=True)
+        if self._has_commit_in_flight or not self.owned:
+            return
+        if self.group.stopping or rng.random() > _IN_FLIGHT_PROBABILITY:
+            await self._commit(self._new_commits())
+        else:
+            self._commit_in_flight()
 
     async def find_coordinator(self) -> int | None:
         """The node that coordinates the group; None if there is none now."""
@@ -223,19 +254,30 @@ class MemberIncarnation:
         await cluster.metadata([self.context.topic])
         fields = {"key_type": 0, "coordinator_keys": [GROUP]}
         row = (await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)).coordinators[0]
+        self._coordinator_at = (row.host, row.port)
         return None if row.error_code else int(row.node_id)
 
-    async def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        """Send a request to the coordinator; its answer. Raises `ClientError` when no coordinator is known."""
+    async def ask(self, api: ApiKey, version: int, fields: dict[str, Any], *, behind: bool = False) -> Struct:
+        """Send a request to the coordinator; its answer. Raises `ClientError` when no coordinator is known.
+
+        `behind`: on the connection for commits that are in flight while the member goes on.
+        """
         if self.coordinator is None:
             raise ClientError("no coordinator")
+        if behind:
+            return await self._behind.request_at(self._coordinator_at, api, version, fields)
         return await self.reader.client.cluster.request_node(self.coordinator, api, version, fields)
 
     async def _take_over(self) -> None:
         added = [index for index in self.assigned if index not in self.owned]
-        if not added:
-            return
-        topics = [{"name": self.context.topic, "partition_indexes": added}]
+        if added:
+            await self._read_committed(added, is_owner=False)
+
+    async def _read_committed(self, wanted: Sequence[int], *, is_owner: bool) -> None:
+        """Look which commits are in force; a member that is not the owner yet begins to read there."""
+        commits = {index: self.group.commits.setdefault(index, PartitionCommits(index)) for index in wanted}
+        before = {index: one.possible() for index, one in commits.items()}
+        topics = [{"name": self.context.topic, "partition_indexes": list(wanted)}]
         member = {"member_id": self.id, "member_epoch": self.epoch}
         anonymous = {"member_id": None, "member_epoch": -1}
         who = member if self.protocol == "consumer" else anonymous
@@ -248,48 +290,68 @@ class MemberIncarnation:
             elif found.error_code != ErrorCode.STALE_MEMBER_EPOCH:
                 self.lose_coordinator()
             return
+        is_late = asyncio.get_running_loop().time() > self._asked_at + _OWNERSHIP_S
         for row in found.topics[0].partitions:
-            offset = max(0, row.committed_offset)
-            commits = self.group.commits.setdefault(row.partition_index, Commits())
-            if row.error_code:
+            index, offset = row.partition_index, max(0, row.committed_offset)
+            if row.error_code or is_late or (is_owner and commits[index].owner is not self):
                 continue
-            if not commits.allows(offset):
-                detail = f"partition {row.partition_index}: {offset} after {commits.answered} was committed"
-                raise InvariantBroken("a group's commits do not go back", detail)
-            self.reader.start_at(row.partition_index, offset)
-            self.group.readers[row.partition_index] = self
-            self.owned = tuple(sorted((*self.owned, row.partition_index)))
+            in_force = commits[index].on_read(offset, row.metadata, before[index])
+            if not is_owner:
+                commits[index].take_over(self, self.id, self.epoch, in_force)
+                self.reader.start_at(index, offset)
+                self.owned = tuple(sorted((*self.owned, index)))
 
-    async def _commit(self) -> None:
-        offsets = {index: self.reader.positions[index] for index in self.owned}
+    def give_up(self, kept: tuple[int, ...]) -> None:
+        """Own only these partitions from now on; who commits behind sends a last commit for all that it owned."""
+        if self.group.commits_behind and kept != self.owned:
+            self._commit_in_flight()
+        self.owned = kept
+
+    def _commit_in_flight(self) -> None:
+        """Send a commit that arrives some time later, and go on."""
+        if not self._has_commit_in_flight:
+            self._has_commit_in_flight = True
+            self.group.in_flight.spawn(self._end_in_flight(self._new_commits()), f"commit of {self.name}")
+
+    async def _end_in_flight(self, commits: dict[int, Commit]) -> None:
+        rng = self.context.rng
+        if rng.random() < _DELAYED_PROBABILITY:
+            await asyncio.sleep(rng.random() * _ON_ITS_WAY_S)
+        try:
+            await self._commit(commits, behind=True)
+        except (ClientError, *NO_ANSWER):
+            pass
+        finally:
+            self._has_commit_in_flight = False
+
+    def _new_commits(self) -> dict[int, Commit]:
+        """A commit of each owned partition, as far as it was read."""
+        positions = self.reader.positions
+        return {
+            index: self.group.commits[index].new(self, self.id, self.epoch, positions[index]) for index in self.owned
+        }
+
+    async def _commit(self, commits: dict[int, Commit], *, behind: bool = False) -> None:
+        if not commits:
+            return
         partitions = [
-            {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
-            for index, offset in offsets.items()
+            {"partition_index": index, "committed_offset": one.offset, "committed_metadata": str(one.number)}
+            for index, one in commits.items()
         ]
-        fields = {"group_id": GROUP, "generation_id_or_member_epoch": self.epoch, "member_id": self.id}
+        first = next(iter(commits.values()))
+        fields = {"group_id": GROUP, "generation_id_or_member_epoch": first.epoch, "member_id": first.member_id}
         rest = {"group_instance_id": None, "topics": [{"name": self.context.topic, "partitions": partitions}]}
-        backwards = {index: offset for index, offset in offsets.items() if not self.group.commits[index].allows(offset)}
-        others = [index for index in offsets if self.group.readers[index] is not self]
-        answered = {index: self.group.commits[index].answered for index in backwards}
-        for index, offset in offsets.items():
-            self.group.commits[index].in_doubt.append(offset)
-        answer = await self.ask(ApiKey.OFFSET_COMMIT, _OFFSETS, {**fields, **rest})
-        rows = answer.topics[0].partitions
-        for row in rows:
-            commits, offset = self.group.commits[row.partition_index], offsets[row.partition_index]
-            if row.error_code in (ErrorCode.NONE, *_REFUSED_CODES):
-                commits.in_doubt.remove(offset)
+        was_owner = {index: self.group.commits[index].owner is self for index in commits}
+        answer = await self.ask(ApiKey.OFFSET_COMMIT, _OFFSETS, {**fields, **rest}, behind=behind)
+        for row in answer.topics[0].partitions:
+            known, commit = self.group.commits[row.partition_index], commits[row.partition_index]
+            if not row.error_code:
+                known.on_accepted(commit, was_owner=was_owner[row.partition_index])
+            elif row.error_code in _REFUSED_CODES:
+                known.on_refused(commit)
             else:
                 self.lose_coordinator()
-            if not row.error_code:
-                if row.partition_index in others:
-                    detail = f"partition {row.partition_index}: {self.id} commits {offset}, another has taken it over"
-                    raise InvariantBroken("a partition has one reader", detail)
-                if row.partition_index in backwards:
-                    detail = f"partition {row.partition_index}: {offset} is taken after {answered[row.partition_index]}"
-                    raise InvariantBroken("a group's commits do not go back", detail)
-                commits.answered = max(commits.answered, offset)
-            if row.error_code in REJOIN_CODES:
+            if row.error_code in REJOIN_CODES and (first.member_id, first.epoch) == (self.id, self.epoch):
                 self.rejoin()
 
 
@@ -318,6 +380,7 @@ class ConsumerIncarnation(MemberIncarnation):
         await self._heartbeat(self.epoch)
 
     async def _heartbeat(self, epoch: int) -> int:
+        self.note_asking()
         topic_id = self.reader.client.topic_id
         owned = [{"topic_id": topic_id, "partitions": list(self.owned)}] if self.owned else []
         fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
@@ -340,7 +403,7 @@ class ConsumerIncarnation(MemberIncarnation):
             if answer.assignment is not None:
                 rows = answer.assignment.topic_partitions
                 self.assigned = tuple(sorted(index for row in rows for index in row.partitions))
-                self.owned = tuple(index for index in self.owned if index in self.assigned)
+                self.give_up(tuple(index for index in self.owned if index in self.assigned))
         return int(answer.error_code)
 
 
@@ -373,6 +436,7 @@ class ClassicIncarnation(MemberIncarnation):
 
     async def stay(self) -> None:
         """See `MemberIncarnation`."""
+        self.note_asking()
         if not self._must_join:
             fields = {"group_id": GROUP, "generation_id": self.epoch, "member_id": self.id}
             code = (await self.ask(ApiKey.HEARTBEAT, 4, fields)).error_code
@@ -381,7 +445,8 @@ class ClassicIncarnation(MemberIncarnation):
                 return
             self._must_join = True
         if not self.group.is_cooperative:
-            self.assigned = self.owned = ()
+            self.assigned = ()
+            self.give_up(())
         await self._join()
 
     async def _join(self) -> None:
@@ -401,9 +466,12 @@ class ClassicIncarnation(MemberIncarnation):
             self._on_error(answer.error_code)
             return
         self.id, self.epoch = answer.member_id, answer.generation_id
+        if self.group.commits_behind and self.owned:
+            self._commit_in_flight()
         await self._sync(self._plan(answer.members))
 
     async def _sync(self, plan: dict[str, list[int]]) -> None:
+        self.note_asking()
         topic = self.context.topic
         fields = {
             "group_id": GROUP,
@@ -423,7 +491,7 @@ class ClassicIncarnation(MemberIncarnation):
         self.assigned = tuple(sorted(part for _, part in read_assignment(answer.assignment)[0]))
         kept = tuple(index for index in self.owned if index in self.assigned)
         self._must_join = kept != self.owned
-        self.owned = kept
+        self.give_up(kept)
 
     def _subscription(self) -> bytes:
         owned = [(self.context.topic, index) for index in self.owned] if self.group.is_cooperative else []

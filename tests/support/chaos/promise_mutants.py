@@ -8,6 +8,8 @@ from support.chaos.access_mutants import ACCESS_MUTANTS
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.controller.partitions import alter_partition
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
@@ -17,6 +19,8 @@ from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
+ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
+ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
@@ -49,6 +53,21 @@ def keep_producers(self: PartitionLog, offset: int) -> None:
     self.producers.load_snapshot(kept)
 
 
+def commit_in_the_epoch_before(self: ConsumerGroup, member_id: str, instance_id: Any, epoch: int, now_ms: int) -> Any:
+    """As for a heartbeat, the epoch before is taken: the answer with the present one may have been lost."""
+    member = self.members.get(member_id)
+    if member is not None and epoch == member.previous_epoch:
+        return ErrorCode.NONE
+    return ORIGINAL_CHECK_COMMIT(self, member_id, instance_id, epoch, now_ms)
+
+
+def commit_while_it_rebalances(self: ClassicGroup, member_id: str, instance_id: Any, generation: int) -> ErrorCode:
+    """The generation counts as current until its assignments are there."""
+    error = ORIGINAL_CHECK_MEMBER(self, member_id, instance_id, generation)
+    is_last = generation == self.generation - 1
+    return ErrorCode.NONE if error == ErrorCode.ILLEGAL_GENERATION and is_last else error
+
+
 PROMISE_MUTANTS = (
     Mutant(
         "a change of the voters is answered before it is committed",
@@ -76,6 +95,18 @@ PROMISE_MUTANTS = (
         replacing(PartitionLog, "truncate_to", keep_producers),
         ("kill",),
         known=5,
+    ),
+    Mutant(
+        "a commit of the epoch before is taken",
+        replacing(ConsumerGroup, "check_commit", commit_in_the_epoch_before),
+        ("late-commits",),
+        known=13,
+    ),
+    Mutant(
+        "a commit of the generation before is taken",
+        replacing(ClassicGroup, "_check_member", commit_while_it_rebalances),
+        ("late-commits",),
+        known=2,
     ),
 )
 
