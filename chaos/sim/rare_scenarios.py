@@ -2,6 +2,9 @@
 
 "late-commits": a member's commit is on its way while its partition is given up, so it arrives after the new owner has
 begun. It must be refused then, by the epoch of the member or the generation of the group.
+
+"stalled-metadata": a node hears everything but the metadata log, while partitions elect leaders. So a broker leads on
+that has missed the epoch of another leader. "kept-metadata": a controller appends records that no other node gets.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
+
+_NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
 
 RARE_SCENARIOS = (
     Scenario(
@@ -28,5 +33,33 @@ RARE_SCENARIOS = (
         partitions=3,
         workloads=("group that commits behind",),
         properties=GROUP_SETTINGS,
+    ),
+    Scenario(
+        "stalled-metadata",
+        "nodes get no metadata while their other connections work, and leaders of partitions change meanwhile",
+        kinds=(
+            *(FaultKind.STALLED_METADATA,) * 5,
+            *(FaultKind.SLOW_LINK,) * 4,
+            FaultKind.CUT,
+            FaultKind.CUT_ONE_WAY,
+            FaultKind.KILL,
+        ),
+        targets=("leader", "leader", "n1", "n2", "n3", "controller"),
+        shapes=((3, 3),),
+        mean_gap_s=0.1,
+        mean_duration_s=0.5,
+        workloads=("elections", "pipelined producers", "elections for pipelined producers"),
+    ),
+    Scenario(
+        "kept-metadata",
+        "a controller appends what no other node gets, is cut off, and comes back when another one has led",
+        kinds=(*(FaultKind.METADATA_STAYS,) * 4, FaultKind.STALLED_METADATA, FaultKind.CUT, FaultKind.KILL),
+        targets=("leader", *_NODES),
+        shapes=((3, 0), (3, 3)),
+        fixed_targets={FaultKind.METADATA_STAYS: "controller"},
+        faults_s=10.0,
+        mean_gap_s=0.8,
+        mean_duration_s=0.8,
+        workloads=("elections", "churn"),
     ),
 )

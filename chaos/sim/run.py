@@ -283,6 +283,9 @@ class Run:
             ),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
+            "elections for pipelined producers": lambda: PreferredLeaderChanges(
+                context("elections for pipelined producers", "pipelined"), cluster.brokers
+            ),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
             ),

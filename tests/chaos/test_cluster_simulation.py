@@ -84,6 +84,8 @@ SEEDS = {
     "single": 30,
     "five": 30,
     "late-commits": 6,
+    "stalled-metadata": 6,
+    "kept-metadata": 4,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

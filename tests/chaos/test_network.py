@@ -370,3 +370,19 @@ def test_one_end_of_connections_can_be_lost() -> None:
     near.transport.write(b"?")
     world.scheduler.run_for(1)
     assert near.events == ["made", "lost ConnectionResetError"]
+
+
+def test_where_metadata_is_stalled_only_the_answers_to_its_fetches_wait() -> None:
+    world = World()
+    for port in (9092, 9093):
+        world.serve(Echo, port)
+    fetch, vote = bytes.fromhex("00000009 0001 0011"), bytes.fromhex("00000009 0034 0000")
+    metadata, votes, records = world.connect(Recorder, 9093), world.connect(Recorder, 9093), world.connect(Recorder)
+    world.network.stall_metadata("client")
+    for connection, first in ((metadata, fetch), (votes, vote), (records, fetch)):
+        connection.transport.write(first)
+    world.scheduler.run_for(1)
+    assert [bytes(each.received) for each in (metadata, votes, records)] == [b"", vote, fetch]
+    world.network.deliver_metadata("client")
+    world.scheduler.run_for(1)
+    assert bytes(metadata.received) == fetch or metadata.events == ["made", "lost ConnectionResetError"]

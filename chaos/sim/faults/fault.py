@@ -22,6 +22,8 @@ class FaultKind(Enum):
     ISOLATE = "isolate"
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"
+    STALLED_METADATA = "metadata is not delivered"
+    METADATA_STAYS = "metadata stays with its leader, which is then cut off"
     RESET = "reset connections"
     LOSE_ENDS = "one end of connections is lost"
     REJECT = "answers peers with resets"

@@ -153,6 +153,11 @@ class Nemesis:
                 return self._cut([(target, other), (other, target)])
             case FaultKind.CUT_ONE_WAY:
                 return self._cut([(target, other)])
+            case FaultKind.STALLED_METADATA:
+                network.stall_metadata(target)
+                return lambda: network.deliver_metadata(target)
+            case FaultKind.METADATA_STAYS:
+                return self._keep_metadata(target, fault.duration_s)
             case FaultKind.RESET:
                 network.reset_connections(target, other)
                 return None
@@ -187,6 +192,21 @@ class Nemesis:
                 return lambda: host.clock.drift(0.0)
             case _:
                 return self._harm_disk(fault, host)
+
+    def _keep_metadata(self, target: str, duration_s: float) -> Callable[[], None]:
+        """No other node gets metadata; afterwards all do, and for as long again the target is cut off from them."""
+        network = self._world.network
+        others = [name for name in self._cluster.names if name != target]
+        for name in others:
+            network.stall_metadata(name)
+
+        def cut_off() -> None:
+            heal = self._cut([pair for name in others for pair in ((target, name), (name, target))])
+            for name in others:
+                network.deliver_metadata(name)
+            self._at(self._world.now_s + duration_s, heal)
+
+        return cut_off
 
     def _slow_clients(self, target: str) -> Callable[[], None]:
         """Some requests take so long that clients give up; they arrive after later ones on new connections."""

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ....wire.api_keys import ApiKey
 from .event_loop import KernelLoop, ProcessLoop, Scheduler
 from .trace import Trace
 from .transport import Address, Pipe, Signal, SimTransport
@@ -29,6 +30,8 @@ from .transport import Address, Pipe, Signal, SimTransport
 _SYN_RETRIES = 6
 _EPHEMERAL_PORT = 49_152
 _RETRANSMIT_MAX_S = 0.4
+_FETCHES = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT))
+"""How requests begin that fetch the metadata log, after their size."""
 
 ProtocolFactory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
@@ -65,6 +68,8 @@ class NetworkConfig:
     spike_s: float = 0.02
     split_probability: float = 0.05
     reset_after_heal_probability: float = 0.2
+    metadata_port: int = 9093
+    """Where controllers listen."""
 
 
 class SimSocket:
@@ -133,6 +138,8 @@ class SimNetwork:
         self._kernel = KernelLoop(scheduler, "network")
         self._powered: dict[str, bool] = {}
         self._links: dict[tuple[str, str], _Link] = {}
+        self._stalled: dict[str, None] = {}
+        """Hosts to which no metadata is delivered."""
         self._servers: dict[Address, SimServer] = {}
         self._transports: dict[int, SimTransport] = {}
         self._with_undelivered: dict[int, Pipe] = {}
@@ -188,7 +195,9 @@ class SimNetwork:
             self._redeliver_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
 
     def heal_all(self) -> None:
-        """End all cuts, rejections and slow latencies."""
+        """End all cuts, rejections, stalls and slow latencies."""
+        for host in list(self._stalled):
+            self.deliver_metadata(host)
         for (source, target), link in self._links.items():
             link.latency_s = None
             link.late = None
@@ -202,6 +211,15 @@ class SimNetwork:
     def set_late(self, source: str, target: str, late: tuple[float, float] | None) -> None:
         """Set the probability that a segment is late in one direction, and by how many seconds at most; None: none."""
         self._link(source, target).late = late
+
+    def stall_metadata(self, host: str) -> None:
+        """Deliver no answers to the host's fetches of the metadata log, until `deliver_metadata`. All else passes."""
+        self._stalled[host] = None
+
+    def deliver_metadata(self, host: str) -> None:
+        """End `stall_metadata`. Soon what was kept arrives, or the connections are reset."""
+        if self._stalled.pop(host, True) is None:
+            self._redeliver_later(lambda pipe: pipe.carries_metadata and pipe.target == host)
 
     def reset_connections(self, first: str, second: str) -> int:
         """Reset every connection between two hosts, at both ends; returns how many ends."""
@@ -257,6 +275,14 @@ class SimNetwork:
         """Whether the link is not cut and the target has power."""
         link = self._links.get((source, target))
         return self._powered[target] and (link is None or not link.cut)
+
+    def carries(self, pipe: Pipe) -> bool:
+        """Whether what arrives at the end of the pipe is delivered."""
+        return self.passes(pipe.source, pipe.target) and not (pipe.carries_metadata and pipe.target in self._stalled)
+
+    def fetches_metadata(self, address: Address, data: bytes) -> bool:
+        """Whether a connection to this address, with these first bytes, is one for fetches of the metadata log."""
+        return address[1] == self.config.metadata_port and data[4:6] in _FETCHES
 
     def rejects(self, source: str, target: str) -> bool:
         """Whether segments in this direction are answered with a reset."""

@@ -1,7 +1,8 @@
 """A simulated connection: a transport at each end, and a pipe for each direction.
 
 A segment that arrives at a cut link is kept, as TCP would repeat it, and delivered some time after the link heals. On a
-link that rejects, an arriving segment is answered with a reset.
+link that rejects, an arriving segment is answered with a reset. Where the delivery of metadata is stalled, only the
+answers to fetches of the metadata log are kept.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Pipe:
         self._undelivered_acks = 0
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
+        self.carries_metadata = False
+        """Whether it has the answers to fetches of the metadata log."""
+        self._is_new = True
         self.sender: SimTransport
         self.receiver: SimTransport
 
@@ -61,6 +65,9 @@ class Pipe:
 
     def send(self, data: bytes) -> None:
         """Queue the data and send what the window allows."""
+        if self._is_new:
+            self._is_new = False
+            self.receiver.outgoing.carries_metadata = self._network.fetches_metadata(self.receiver.local, data)
         self.unsent.append(data)
         self.unsent_bytes += len(data)
         self.send_unsent()
@@ -108,7 +115,7 @@ class Pipe:
         network, here, there = self._network, self.source, self.target
         while (
             self._undelivered
-            and network.passes(here, there)
+            and network.carries(self)
             and not (network.rejects(here, there) or network.rejects(there, here))
         ):
             self._deliver(self._undelivered.popleft())
@@ -123,7 +130,7 @@ class Pipe:
             self.receiver.reset()  # its acknowledgement is answered with a reset; the sender repeats the segment
             self._undelivered.append(segment)
             network.remember_undelivered(self)
-        elif self._undelivered or not self._network.passes(self.source, self.target):
+        elif self._undelivered or not network.carries(self):
             self._undelivered.append(segment)
             self._network.remember_undelivered(self)
         else:
