@@ -135,7 +135,9 @@ class Replica:
                 )
                 self.truncate_to(start_offset)
                 break
-        if self.partition.leader is None:
+        led = self.partition.leader
+        if led is None or registration.leader_epoch > led.leader_epoch + 1:
+            # Where this node has missed an epoch, another one may have led in it.
             self._refused_batches = RefusedBatches(now_ms if registration.leader_epoch > 0 else None)
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()

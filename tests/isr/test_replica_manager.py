@@ -290,6 +290,23 @@ def test_a_batch_that_overtakes_one_on_its_way_to_the_former_leader_waits_for_it
     assert cluster.produce_batch(3, TP, idempotent_batch(4)).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_batch_that_overtakes_one_to_a_leader_of_a_missed_epoch_waits_for_it() -> None:
+    """The broker has not heard that another one led meanwhile, and a producer has: its first batch went there."""
+    cluster, topic_id = replicated_topic()
+    assert cluster.produce_batch(1, TP, idempotent_batch(0), acks=1).error == 0
+    cluster.sleep(1.0)
+    cluster.change(topic_id, 0, leader=2)
+    cluster.tell(2, 3)
+    cluster.change(topic_id, 0, leader=1)
+    cluster.tell()
+    assert cluster.managers[1].partitions[TP].partition.leader_epoch == 2
+    assert cluster.produce_batch(1, TP, idempotent_batch(2)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in (1, 2):
+        answer = cluster.produce_batch(1, TP, idempotent_batch(sequence))
+        cluster.sleep(1.0)
+        assert answer.error == 0
+
+
 def idempotent_batch(sequence: int) -> bytearray:
     return encode_batch([NewRecord(None, b"v", (), 1)], producer_id=5, producer_epoch=0, base_sequence=sequence)
 

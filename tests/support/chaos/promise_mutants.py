@@ -13,8 +13,10 @@ from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.controller.partitions import alter_partition
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.replica import Replica
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
+from raftwerk.raft.roles import follower
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
@@ -22,6 +24,7 @@ ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
 ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
 ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
+ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
 
@@ -68,6 +71,19 @@ def commit_while_it_rebalances(self: ClassicGroup, member_id: str, instance_id: 
     return ErrorCode.NONE if error == ErrorCode.ILLEGAL_GENERATION and is_last else error
 
 
+def no_leader_meanwhile(self: Replica, registration: Any, now_ms: int) -> bool:
+    """Who leads on has had no other leader before it, also where it has missed an epoch."""
+    refused, leads_on = self._refused_batches, self.partition.leader is not None
+    became_leader = ORIGINAL_MAKE_LEADER(self, registration, now_ms)
+    self._refused_batches = refused if leads_on else self._refused_batches
+    return became_leader
+
+
+def cut_where_the_leader_says(log: Any, diverging: Any) -> int:
+    """A metadata log is cut at the end that the leader named, also where its own epochs are others below that."""
+    return int(min(diverging.end_offset, log.end_offset))
+
+
 PROMISE_MUTANTS = (
     Mutant(
         "a change of the voters is answered before it is committed",
@@ -107,6 +123,18 @@ PROMISE_MUTANTS = (
         replacing(ClassicGroup, "_check_member", commit_while_it_rebalances),
         ("late-commits",),
         known=2,
+    ),
+    Mutant(
+        "a leader that has missed an epoch refuses batches that overtook others",
+        replacing(Replica, "make_leader", no_leader_meanwhile),
+        ("stalled-metadata",),
+        known=61,
+    ),
+    Mutant(
+        "a metadata log is cut at the end that its leader named",
+        replacing(follower, "truncation_offset", cut_where_the_leader_says),
+        ("kept-metadata",),
+        known=9,
     ),
 )
 
