@@ -52,14 +52,14 @@ RARE_SCENARIOS = (
     ),
     Scenario(
         "kept-metadata",
-        "a controller appends what no other node gets, is cut off, and comes back when another one has led",
+        "a controller appends what no other node gets, dies, and comes back when another one leads",
         kinds=(*(FaultKind.METADATA_STAYS,) * 4, FaultKind.STALLED_METADATA, FaultKind.CUT, FaultKind.KILL),
         targets=("leader", *_NODES),
         shapes=((3, 0), (3, 3)),
         fixed_targets={FaultKind.METADATA_STAYS: "controller"},
-        faults_s=10.0,
+        faults_s=8.0,
         mean_gap_s=0.8,
-        mean_duration_s=0.8,
+        mean_duration_s=0.5,
         workloads=("elections", "churn"),
     ),
 )

@@ -228,28 +228,37 @@ class Run:
         async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0, probe_timeout_s=None) as client:
             await AdminClient(client).create_topic(topic)
 
-    def _start_load(self, client: ProcessLoop) -> tuple[list[IdempotentProducer], TopicConsumer]:
-        def context(purpose: str, topic: str = TOPIC, history: History | None = None) -> ClientContext:
-            return ClientContext(
-                self.cluster.bootstrap,
-                topic,
-                self.world.rng_for(purpose),
-                self.cluster.partitions,
-                self.history if history is None else history,
-                SimClock(lambda: self.world.now_s).wall_ms,
-            )
+    def _context(self, purpose: str, topic: str = TOPIC, history: History | None = None) -> ClientContext:
+        return ClientContext(
+            self.cluster.bootstrap,
+            topic,
+            self.world.rng_for(purpose),
+            self.cluster.partitions,
+            self.history if history is None else history,
+            SimClock(lambda: self.world.now_s).wall_ms,
+        )
 
+    def _start_load(self, client: ProcessLoop) -> tuple[list[IdempotentProducer], TopicConsumer]:
+        context = self._context
         low_s, high_s = _PRODUCE_EVERY_S
         pause_s = low_s * (high_s / low_s) ** self.world.rng_for("load").random()
         producers = [IdempotentProducer(context(f"producer {n}"), f"p{n}", pause_s) for n in range(_PRODUCERS)]
         consumer = TopicConsumer(context("consumer"))
-        cluster = self.cluster
-        versions = self.world.rng_for("transaction version")
+        made = self._transactional_workloads() | self._other_workloads()
+        self._workloads = [made[name]() for name in self.scenario.workloads]
+        runners: list[ClientTask] = [*producers, consumer, *self._workloads]
+        for each in runners:
+            client.call_soon(self._tasks.spawn, each.run(), each.name)
+        return producers, consumer
+
+    def _transactional_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How each of them is made, by name."""
+        context, versions = self._context, self.world.rng_for("transaction version")
         any_style = lambda: ClientStyle(versions.choice((1, 2)))  # noqa: E731 (old clients meet new brokers)
         changing_style = lambda: ClientStyle(versions.choice((None, None, None, 1, 2)))  # noqa: E731
         transactions = context("transactions", "transactions", History())
         effects, processor = context("read-process-write", "effects", History()), context("processor", TOPIC, History())
-        made: dict[str, Callable[[], Workload]] = {
+        return {
             "transactions": lambda: TransactionalWriters(transactions, any_style),
             "late transactions": lambda: TransactionalWriters(transactions, lambda: ClientStyle(2, is_impatient=True)),
             "late old transactions": lambda: TransactionalWriters(
@@ -267,6 +276,12 @@ class Run:
             "two-phase commits": lambda: TwoPhaseWriters(context("two-phase commits", "prepared", History())),
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
+        }
+
+    def _other_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How each of them is made, by name."""
+        context, cluster = self._context, self.cluster
+        return {
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
@@ -301,11 +316,6 @@ class Run:
                 context("throttled moves"), cluster.brokers, cluster.why_reassigning
             ),
         }
-        self._workloads = [made[name]() for name in self.scenario.workloads]
-        runners: list[ClientTask] = [*producers, consumer, *self._workloads]
-        for each in runners:
-            client.call_soon(self._tasks.spawn, each.run(), each.name)
-        return producers, consumer
 
     def _run_faults(self) -> None:
         world, cluster = self.world, self.cluster

@@ -83,9 +83,9 @@ SEEDS = {
     "compaction": 4,
     "single": 30,
     "five": 30,
-    "late-commits": 6,
-    "stalled-metadata": 6,
-    "kept-metadata": 4,
+    "late-commits": 5,
+    "stalled-metadata": 5,
+    "kept-metadata": 3,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

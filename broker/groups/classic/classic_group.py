@@ -508,9 +508,8 @@ class ClassicGroup:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = self._check_member(member_id, instance_id, generation)
-        sometimes(error == ErrorCode.ILLEGAL_GENERATION, "a commit arrived in a former generation of its group")
-        if error:
+        if error := self._check_member(member_id, instance_id, generation):
+            sometimes(error == ErrorCode.ILLEGAL_GENERATION, "a commit arrived in a former generation of its group")
             return error
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             sometimes(True, "a commit arrived before the assignments of its generation")
@@ -531,10 +530,8 @@ class ClassicGroup:
         return self._check_member(member_id, instance_id, generation)
 
     def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        is_current = generation == self.generation
-        return self.members.check(member_id, instance_id) or ErrorCode(
-            0 if is_current else ErrorCode.ILLEGAL_GENERATION
-        )
+        current = ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
+        return self.members.check(member_id, instance_id) or current
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether OffsetFetch is allowed: always, while the group exists."""

@@ -23,7 +23,7 @@ class FaultKind(Enum):
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"
     STALLED_METADATA = "metadata is not delivered"
-    METADATA_STAYS = "metadata stays with its leader, which is then cut off"
+    METADATA_STAYS = "metadata stays with its leader, which is then killed, twice"
     RESET = "reset connections"
     LOSE_ENDS = "one end of connections is lost"
     REJECT = "answers peers with resets"

@@ -23,6 +23,7 @@ _SYNC_TRIES = 200
 _MENDING_LIMIT_S = 60.0
 _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
+_METADATA_LEADER = "controller"
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
@@ -193,20 +194,26 @@ class Nemesis:
             case _:
                 return self._harm_disk(fault, host)
 
-    def _keep_metadata(self, target: str, duration_s: float) -> Callable[[], None]:
-        """No other node gets metadata; afterwards all do, and for as long again the target is cut off from them."""
+    def _keep_metadata(self, target: str, duration_s: float, *, is_first: bool = True) -> Callable[[], None]:
+        """No other node gets metadata; afterwards all do, and the target dies. Then the same with the next leader."""
         network = self._world.network
         others = [name for name in self._cluster.names if name != target]
         for name in others:
             network.stall_metadata(name)
 
-        def cut_off() -> None:
-            heal = self._cut([pair for name in others for pair in ((target, name), (name, target))])
+        def keep_again() -> None:
+            leader = self._cluster.resolve(_METADATA_LEADER)
+            if leader is not None and leader != target:
+                self._at(self._world.now_s + duration_s, self._keep_metadata(leader, duration_s, is_first=False))
+
+        def kill() -> None:
+            self._at(self._world.now_s + duration_s, self._crash([target], power_loss=False))
             for name in others:
                 network.deliver_metadata(name)
-            self._at(self._world.now_s + duration_s, heal)
+            if is_first:
+                self._at(self._world.now_s + duration_s / 2, keep_again)
 
-        return cut_off
+        return kill
 
     def _slow_clients(self, target: str) -> Callable[[], None]:
         """Some requests take so long that clients give up; they arrive after later ones on new connections."""

@@ -1,6 +1,6 @@
 """The commits of a consumer group as registers: which commits may be in force, for each partition.
 
-Each commit has a number, which stands in its metadata; so whoever reads the committed offset sees which commit it is.
+Each commit has a number, which stands in its metadata; so a read of the committed offset shows which commit it is.
 A commit that was answered takes the place of those that were settled before it was sent. One that was not answered may
 take effect at any time, as long as its member owns the partition by the epoch (or generation) with which it was sent.
 

@@ -16,7 +16,6 @@ from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.replica import Replica
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
-from raftwerk.raft.roles import follower
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
@@ -24,6 +23,7 @@ ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
 ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
 ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
+ORIGINAL_CUT = PartitionRaftLog.truncate_to
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
@@ -79,9 +79,11 @@ def no_leader_meanwhile(self: Replica, registration: Any, now_ms: int) -> bool:
     return became_leader
 
 
-def cut_where_the_leader_says(log: Any, diverging: Any) -> int:
-    """A metadata log is cut at the end that the leader named, also where its own epochs are others below that."""
-    return int(min(diverging.end_offset, log.end_offset))
+def stay_durable(self: PartitionRaftLog, offset: int) -> None:
+    """What was durable before the metadata log was cut counts as durable when other records stand there."""
+    durable_offset = self._durable_offset
+    ORIGINAL_CUT(self, offset)
+    self._durable_offset = durable_offset
 
 
 PROMISE_MUTANTS = (
@@ -131,10 +133,9 @@ PROMISE_MUTANTS = (
         known=61,
     ),
     Mutant(
-        "a metadata log is cut at the end that its leader named",
-        replacing(follower, "truncation_offset", cut_where_the_leader_says),
+        "what was durable stays durable when the metadata log is cut",
+        replacing(PartitionRaftLog, "truncate_to", stay_durable),
         ("kept-metadata",),
-        known=9,
     ),
 )
 
