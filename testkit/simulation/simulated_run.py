@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ _OF_NODES_ALONE = (
     *("info: ", "warning: ", "error: "),
     *("leads ", "unattached of ", "prospective of ", "candidate of ", "follower of "),
 )
+_RUNS_PER_COLLECTION = 10
 _LINES_KEPT = 5_000
 _START_LIMIT_S = 30.0
 
@@ -70,11 +72,16 @@ class Simulator:
         self.sources = ControlledSources(self._sleep)
         self.escapes = Escapes(lambda: self.sources.is_inside)
         self._modules = ModuleState()
+        self._runs = 0
+        self._warnings = warnings.catch_warnings()
         self._world: World | None = None
         self._loop: ApplicationLoop | None = None
         """The process of the application whose event runs."""
 
     def __enter__(self) -> Simulator:
+        # Clients of processes that were killed are never closed, and would warn of that in some later test.
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore", ResourceWarning)
         self.sources.install()
         self.escapes.install()
         return self
@@ -82,6 +89,8 @@ class Simulator:
     def __exit__(self, *_: object) -> None:
         self.escapes.remove()
         self.sources.remove()
+        gc.collect()
+        self._warnings.__exit__(None, None, None)
 
     def run(
         self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None
@@ -101,6 +110,9 @@ class Simulator:
             self._world = None
             if gc_was_on:
                 gc.enable()
+            self._runs += 1
+            if self._runs % _RUNS_PER_COLLECTION == 0:
+                gc.collect()  # little is allocated between runs, so it would hardly come by itself
 
     def around_event(self, process: ProcessLoop, run: Callable[[], object]) -> None:
         """Run an event; within one of the application, time and randomness are virtual."""

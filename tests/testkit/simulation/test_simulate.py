@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import itertools
 import logging
 import os
@@ -17,6 +18,7 @@ import textwrap
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -360,3 +362,25 @@ def test_two_processes_take_the_same_way(tmp_path: Path) -> None:
     ]
     assert told[0] == told[1]
     assert told[0].startswith("None ")
+
+
+def test_clients_that_were_never_closed_warn_of_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    async def program(bootstrap: str) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+        await producer.start()
+        await asyncio.sleep(100.0)
+
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        application = cluster.start(program, cluster.bootstrap)
+        await asyncio.sleep(1.0)
+        application.kill()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        test()
+        gc.collect()
+    assert told == []
