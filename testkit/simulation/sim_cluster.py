@@ -122,12 +122,16 @@ class SimCluster(ClusterOperations):
         return node_id
 
     async def heal(self) -> None:
-        """End every fault, drawn or made: start what is down, and wait until all replicas are in sync."""
+        """End every fault, drawn or made: start what is down, and wait until all replicas are in sync.
+
+        They have then what was committed at the call; the application may go on writing.
+        """
         self._heal()
         deadline_s = self.now_s + _HEAL_LIMIT_S
-        while not self._nodes.is_healthy():
+        is_whole, why_not = self._nodes.healthy_again()
+        while not is_whole():
             if self.now_s > deadline_s:
-                raise AssertionError(f"the cluster is not whole again: {self._nodes.why_not_healthy()}")
+                raise AssertionError(f"the cluster is not whole again: {why_not()}")
             await asyncio.sleep(_POLL_S)
             self._targets.restart_all()  # a node that was stopping has ended
 

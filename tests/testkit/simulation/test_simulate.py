@@ -272,6 +272,27 @@ async def test_faults_of_the_test_itself(cluster: SimCluster) -> None:
             await cluster.kill(wrong)
 
 
+@quiet
+async def test_a_cluster_that_is_written_to_heals(cluster: SimCluster) -> None:
+    await cluster.create_topic("t")
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap)
+    await producer.start()
+
+    async def write() -> None:
+        while True:
+            await producer.send("t", b"x")
+            await asyncio.sleep(0.001)
+
+    writing = asyncio.create_task(write())
+    await cluster.kill("leader", "t")
+    await asyncio.sleep(2.0)
+    began = cluster.now_s
+    await cluster.heal()
+    assert cluster.now_s - began < 30.0
+    writing.cancel()
+    await producer.stop()
+
+
 # -- the decorator
 
 
