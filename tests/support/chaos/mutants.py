@@ -351,6 +351,7 @@ MUTANTS = (
         "an upgraded group forgets what its members read",
         replacing(consumer_group, "upgraded_members", forget_who_reads),
         ("migrations",),
+        known=28,
     ),
     Mutant(
         "a controller that ignores failed directories",
@@ -435,11 +436,11 @@ MUTANTS = (
         "divergence after a fast double failover (KIP-279)",
         replacing(Replica, "_divergence", look_at_offsets_only),
         ("elections",),
-        known=5,
+        known=77,
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",)),
     Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
-    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=6),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=13),
     Mutant(
         "a form of records is finalized that a controller does not know",
         replacing(features, "_check_voters", lambda image, update, voter_ids: None),

@@ -164,6 +164,7 @@ TRANSACTION_MUTANTS = (
         "a commit is answered before it is durable",
         replacing(TransactionCoordinatorShard, "_persist", answer_at_once),
         ("late-transactions",),
+        known=11,
     ),
     Mutant(
         "a coordinator acts on what is not committed when it loads",
@@ -207,7 +208,7 @@ TRANSACTION_MUTANTS = (
         "markers are sent once",
         replacing(TransactionMarkerSender, "_finish", send_markers_once),
         ("transaction-failover",),
-        known=1,
+        known=38,
     ),
     Mutant(
         "a transaction forgets its first partitions",
