@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..runtime.invariants import sometimes
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .high_watermark import HighWatermark
@@ -146,6 +147,7 @@ class Partition:
     def on_truncated(self, log_end_offset: int) -> None:
         """Keep the high watermark within the log. Only an unclean election takes committed records away."""
         if log_end_offset < self.watermark.offset:
+            sometimes(True, "an unclean election took committed records away from a follower")
             self.watermark.reset(log_end_offset)
 
     def update_config(self, config: LeaderConfig) -> None:

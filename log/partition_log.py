@@ -22,7 +22,7 @@ from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.incremental_work import Work, run_at_once
-from ..runtime.invariants import invariant
+from ..runtime.invariants import invariant, sometimes
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, TimestampType
@@ -462,6 +462,7 @@ class PartitionLog:
             return 0  # the next round does what is left
         try:
             count = count_expired(self.segments, self._config, self._log_start_offset, high_watermark, now_ms)
+            sometimes(count and count == len(self.segments), "retention deleted every segment of a log")
             if count:
                 count = self._local.delete_oldest(count, roll=lambda: self._roll(self.log_end_offset))
                 self.raise_start(self._segments.first_offset)

@@ -5,6 +5,9 @@ begun. It must be refused then, by the epoch of the member or the generation of 
 
 "stalled-metadata": a node hears everything but the metadata log, while partitions elect leaders. So a broker leads on
 that has missed the epoch of another leader. "kept-metadata": a controller appends records that no other node gets.
+
+"unclean": acked records may be lost where an unclean election is on record, and only those that the elected replica did
+not have. "retention": logs lose their beginnings by size or by time, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
+from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 
 _NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
 
@@ -61,5 +65,25 @@ RARE_SCENARIOS = (
         mean_gap_s=0.8,
         mean_duration_s=0.5,
         workloads=("elections", "churn"),
+    ),
+    Scenario(
+        "unclean",
+        "a topic allows unclean elections, while nodes are killed and stopped until few are alive",
+        kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.STOP, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
+        targets=("leader", "n1", "n2", "n3"),
+        mean_gap_s=0.12,
+        mean_duration_s=0.4,
+        workloads=("unclean",),
+    ),
+    Scenario(
+        "retention",
+        "records are deleted by size or by time under load, while clocks jump, processes and networks fail",
+        kinds=(
+            *(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.KILL_ALL),
+            *(FaultKind.CUT, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK, FaultKind.CLOCK_JUMP),
+        ),
+        mean_gap_s=0.5,
+        workloads=("retained",),
+        properties=TRIM_SETTINGS,
     ),
 )

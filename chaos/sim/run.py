@@ -27,7 +27,8 @@ from .workloads.acks_one import AcksOneLoad
 from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.consumer_groups import PROTOCOLS, GroupLoad
-from .workloads.deleted_records import DeletedRecordsLoad
+from .workloads.deletion.deleted_records import DeletedRecordsLoad
+from .workloads.deletion.retained_topic import RetainedTopicLoad
 from .workloads.partition_changes import (
     LogDirMoves,
     MinIsrChanges,
@@ -45,6 +46,7 @@ from .workloads.transactions.transaction_version_changes import TransactionVersi
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
 from .workloads.transactions.two_phase_writers import TwoPhaseWriters
+from .workloads.unclean_topic import UncleanTopicLoad
 from .workloads.voter_changes import VoterChanges
 from .workloads.workload import ClientTask, Workload
 
@@ -285,8 +287,10 @@ class Run:
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
+            "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
             "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
+            "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),

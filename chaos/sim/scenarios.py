@@ -16,7 +16,7 @@ from .scenario import Scenario
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
-from .workloads.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 from .workloads.quota_changes import SETTINGS as QUOTA_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS

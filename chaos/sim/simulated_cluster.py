@@ -398,7 +398,10 @@ class SimulatedCluster:
         disk = self.world.hosts[_host_name(node_id)].disk
         self.quorum.watch(node_id, node.raft, disk, metadata_log_dir(LOG_DIR))
         if node.replica_manager is not None:
-            self.partitions.watch(node_id, node.replica_manager, node.loader)
+            directory, unclean = metadata_log_dir(LOG_DIR), self.partitions.unclean
+            read_metadata = lambda end_offset: unclean.read(disk, directory, end_offset)  # noqa: E731
+            wall_ms = self.world.hosts[_host_name(node_id)].clock.wall_ms
+            self.partitions.watch(node_id, node.replica_manager, node.loader, wall_ms, read_metadata)
         self._watched[node_id] = None
 
 

@@ -209,6 +209,7 @@ class FetcherState:
             self._listener.on_records_fetched(replica, len(records))
         replica.append_as_follower(records, row.high_watermark)
         if row.log_start_offset > replica.log.log_start_offset:
+            sometimes(True, "a follower deleted records after its leader")
             replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))
 
     def _on_local_error(self, key: PartitionKey, fetched: FetchedPartition, error: Exception, now_ms: int) -> None:

@@ -86,6 +86,8 @@ SEEDS = {
     "late-commits": 5,
     "stalled-metadata": 5,
     "kept-metadata": 3,
+    "unclean": 4,
+    "retention": 4,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

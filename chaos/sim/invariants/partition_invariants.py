@@ -2,20 +2,21 @@
 
 `CommittedLog` holds what the cluster has promised of a partition: the batches below the highest high watermark that a
 leader ever had. The names of the invariants are: "committed batches never change" (which makes replicas byte-identical
-below their high watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every
-committed batch", "one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is
-committed", "a leader waits for all whom the controller holds in sync", "who enters the ISR has what is committed", "an
-ISR member cuts nothing committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR
-are disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do
-not go back", "a log gives up only what it was asked to". Those of the decisions of transaction coordinators are in
-`decision_invariants.py`, those of producers in `producer_invariants.py`.
+below their high watermarks), "only a leader commits", "the high watermark does not go back", "the high watermark is
+within the log", "a leader holds every committed batch", "one leader an epoch", "the high watermark moves only with min
+ISR", "every ISR member has what is committed", "a leader waits for all whom the controller holds in sync", "who enters
+the ISR has what is committed", "an ISR member cuts nothing committed", "an acked record is committed", "only committed
+batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is
+in no ISR", "epochs of partitions do not go back", "a log gives up only what it was asked to", "an elected replica has
+what it had in the ISR". Those of the decisions of transaction coordinators are in `decision_invariants.py`, those of
+producers in `producer_invariants.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ....broker.transactions.transaction_config import TRANSACTION_TOPIC
@@ -30,6 +31,8 @@ from ....wire.types import TopicPartition
 from .decision_invariants import DecisionChecker
 from .invariant_broken import InvariantBroken
 from .producer_invariants import check_producers
+from .retention_rules import RetentionRules
+from .unclean_elections import Loss, UncleanElections
 
 _READ_BYTES = 1 << 20
 
@@ -68,6 +71,8 @@ class _ReplicaView:
 class _Node:
     manager: ReplicaManager
     loader: MetadataLoader
+    wall_ms: Callable[[], int]
+    read_metadata: Callable[[int], None]
     replicas: list[Replica] = field(default_factory=list)
     seen: list[_ReplicaView] = field(default_factory=list)
     """In the order of `replicas`."""
@@ -96,9 +101,26 @@ class PartitionChecker:
         self.requested_log_start: dict[PartitionKey, int] = {}
         """The highest offset up to which a client has asked to delete records; 0 without an entry."""
 
-    def watch(self, node_id: int, manager: ReplicaManager, loader: MetadataLoader) -> None:
-        """A broker has started."""
-        self._nodes[node_id] = _Node(manager, loader)
+        self.may_lose: dict[str, None] = {}
+        """The topics that may lose records by unclean elections. There are none in most runs."""
+        self.unclean = UncleanElections()
+        self.losses: dict[PartitionKey, list[Loss]] = {}
+        self.retention = RetentionRules()
+        self._led_epochs: dict[PartitionKey, int] = {}
+        """The highest leader epoch that a leader has taken up; only of those topics."""
+        self._had: dict[tuple[PartitionKey, int], int] = {}
+        """What was committed when a replica left the ISR, which it had then; only of those topics."""
+
+    def watch(
+        self,
+        node_id: int,
+        manager: ReplicaManager,
+        loader: MetadataLoader,
+        wall_ms: Callable[[], int],
+        read_metadata: Callable[[int], None],
+    ) -> None:
+        """A broker has started. `read_metadata` gives the records of its metadata log below an offset to `unclean`."""
+        self._nodes[node_id] = _Node(manager, loader, wall_ms, read_metadata)
 
     def forget(self, node_id: int, *, power_loss: bool) -> None:
         """The broker's process has ended."""
@@ -138,6 +160,8 @@ class PartitionChecker:
         if node is None:
             return
         if node.loader.image.offset > self._image_offset:
+            if self.may_lose:
+                node.read_metadata(node.loader.image.offset + 1)
             self._on_image(node.loader.image)
         replicas = list(node.manager.partitions.values())
         if replicas != node.replicas:
@@ -180,6 +204,8 @@ class PartitionChecker:
         key = (replica.topic_id, replica.topic_partition.partition, epoch)
         if self._leaders.setdefault(key, node_id) != node_id:
             raise InvariantBroken("one leader an epoch", f"{where}: both {self._leaders[key]} and {node_id}")
+        if replica.topic_partition.topic in self.may_lose:
+            self._account_for_losses(node_id, replica)
         committed = self._committed(replica)
         if replica.log_end_offset < committed.promised_end_offset:
             detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.promised_end_offset}"
@@ -187,6 +213,42 @@ class PartitionChecker:
         name = "a leader holds every committed batch"
         self._compare(node_id, replica, seen.compared, committed.end_offset, name)
         self._check_producers(node_id, replica)
+
+    def _account_for_losses(self, node_id: int, replica: Replica) -> None:
+        """A leader of a topic that may lose records: after an unclean election only what it has stays committed."""
+        key = (replica.topic_id, replica.topic_partition.partition)
+        epoch, before = replica.partition.leader_epoch, self._led_epochs.get(key, -1)
+        self._led_epochs[key] = max(epoch, before)
+        if epoch <= before or not self.unclean.since(key, before, epoch):
+            return
+        committed = self._committed(replica)
+        kept_end, lost_end = self._common_end(replica), committed.promised_end_offset
+        if kept_end >= lost_end:
+            return
+        had = 0 if node_id in self._lost_power else self._had.get((key, node_id), 0)
+        where = f"{_name(replica)} epoch {epoch}: leader {node_id} has {kept_end} of {lost_end} in common"
+        if kept_end < had:
+            raise InvariantBroken("an elected replica has what it had in the ISR", f"{where}, it had {had}")
+        self._note(f"n{node_id}", f"unclean election: {where}")
+        self.losses.setdefault(key, []).append(Loss(epoch, kept_end, lost_end))
+        for offset in [one for one in committed.batches if one >= kept_end]:
+            del committed.batches[offset]
+        committed.end_offset = committed.promised_end_offset = kept_end
+        for one in [one for one, end in self._had.items() if one[0] == key and end > kept_end]:
+            self._had[one] = kept_end
+        for node in self._nodes.values():
+            for seen in node.seen:
+                if seen.replica.topic_id == key[0] and seen.replica.topic_partition.partition == key[1]:
+                    seen.compared = min(seen.compared, kept_end)
+
+    def _common_end(self, replica: Replica) -> int:
+        """Up to where the replica's log is what is committed."""
+        committed, offset = self._committed(replica), 0
+        while (batch := committed.batches.get(offset)) is not None and offset < replica.log_end_offset:
+            if bytes(replica.log.read(offset, len(batch), end_offset=replica.log_end_offset))[: len(batch)] != batch:
+                break
+            offset = read_header(batch, 0).next_offset
+        return offset
 
     def _check_producers(self, node_id: int, replica: Replica) -> None:
         if node_id in self._with_bit_rot or replica.offline:
@@ -198,6 +260,9 @@ class PartitionChecker:
         committed = self._committed(replica)
         registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
         in_isr = registration is not None and node_id in registration.isr
+        if replica.high_watermark > log_end_offset:
+            detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset}, high watermark {replica.high_watermark}"
+            raise InvariantBroken("the high watermark is within the log", detail)
         if in_isr and log_end_offset < committed.end_offset and node_id not in self._lost_power:
             detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset} of {committed.end_offset}"
             raise InvariantBroken("an ISR member cuts nothing committed", detail)
@@ -205,7 +270,14 @@ class PartitionChecker:
     def _on_high_watermark(self, node_id: int, seen: _ReplicaView) -> None:
         replica, before, now = seen.replica, seen.high_watermark, seen.replica.high_watermark
         seen.high_watermark = now
-        if now < before:
+        losses = self.losses.get((replica.topic_id, replica.topic_partition.partition), [])
+        if losses and replica.is_leader and replica.partition.leader_epoch < losses[-1].leader_epoch:
+            # It has not heard of the election, and its ISR was enough: what it commits is lost.
+            losses[-1] = replace(losses[-1], lost_end=max(now, losses[-1].lost_end))
+            return
+        if not replica.is_leader and now <= max((loss.lost_end for loss in losses), default=-1):
+            return  # it has not cut off what is lost yet, or it just has
+        if now < before and now < min((loss.kept_end for loss in losses), default=before):
             detail = f"{_name(replica)} on {node_id}: from {before} to {now}"
             raise InvariantBroken("the high watermark does not go back", detail)
         committed = self._committed(replica)
@@ -230,7 +302,21 @@ class PartitionChecker:
                 return
             offset = batches[-1][1].next_offset
 
+    def log_start_offset(self, node_id: int, key: PartitionKey) -> int:
+        """Where the log of a node's replica starts; 0 if the node does not run, or has no such replica."""
+        node = self._nodes.get(node_id)
+        replicas = [] if node is None else list(node.manager.partitions.values())
+        found = [one for one in replicas if (one.topic_id, one.topic_partition.partition) == key]
+        return found[0].log.log_start_offset if found else 0
+
     def _on_log_start(self, node_id: int, replica: Replica) -> None:
+        topic = replica.topic_partition.topic
+        if topic in self.retention.topics:
+            committed, key = self._committed(replica), (replica.topic_id, replica.topic_partition.partition)
+            wall_ms = self._nodes[node_id].wall_ms()
+            known = committed.promised_end_offset, committed.batches
+            self.retention.check(key, topic, replica.log, known, wall_ms)
+            return
         allowed = self.requested_log_start.get((replica.topic_id, replica.topic_partition.partition), 0)
         if replica.log.log_start_offset > allowed:
             detail = f"{_name(replica)} on {node_id} starts at {replica.log.log_start_offset}, {allowed} was asked for"
@@ -313,6 +399,7 @@ class PartitionChecker:
                     self._registrations[topic_id, index] = registration
                     self._on_registration(f"{topic.name}-{index}", registration, before)
                     if before is not None:
+                        self._note_leaving(topic.name, (topic_id, index), registration, before)
                         self._check_entered(TopicPartition(topic.name, index), topic_id, registration, before)
                 self._check_fenced(image, f"{topic.name}-{index}", registration)
 
@@ -331,12 +418,21 @@ class PartitionChecker:
         ):
             raise InvariantBroken("epochs of partitions do not go back", f"{name}: from {before} to {now}")
 
+    def _note_leaving(
+        self, topic: str, key: PartitionKey, now: PartitionRegistration, before: PartitionRegistration
+    ) -> None:
+        committed = self.committed.get(key)
+        for member in before.isr if topic in self.may_lose and committed is not None else ():
+            if member not in now.isr and committed is not None:
+                self._had[key, member] = committed.promised_end_offset
+
     def _check_entered(
         self, key: TopicPartition, topic_id: UUID, now: PartitionRegistration, before: PartitionRegistration
     ) -> None:
         """Who enters the ISR has all that is committed, unless he has lost power or his disk since he said so."""
         committed = self.committed.get((topic_id, key.partition))
-        if committed is None:
+        led_epoch = self._led_epochs.get((topic_id, key.partition), -1)
+        if committed is None or self.unclean.since((topic_id, key.partition), led_epoch, now.leader_epoch):
             return
         for member in now.isr:
             node = self._nodes.get(member)
@@ -365,6 +461,7 @@ class PartitionChecker:
     def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
         """A producer got an ack for records that it sent with acks=all."""
         end_offset = self.committed.setdefault(key, CommittedLog()).promised_end_offset
+        end_offset = max((end_offset, *(loss.lost_end for loss in self.losses.get(key, ()))))
         if base_offset + count > end_offset:
             detail = f"partition {key[1]}: acked {base_offset}+{count}, committed up to {end_offset}"
             raise InvariantBroken("an acked record is committed", detail)
@@ -431,7 +528,7 @@ class PartitionChecker:
         replica = None if node is None else node.manager.partitions.get(TopicPartition(topic, index))
         if replica is None or replica.offline:
             return f"{topic}-{index} is not on {node_id}"
-        end_offset = ends.get((replica.topic_id, index), 0)
+        end_offset = min(ends.get((replica.topic_id, index), 0), self._committed(replica).promised_end_offset)
         reached = replica.log_end_offset if may_stand_still else replica.high_watermark
         if reached < end_offset:
             return f"{topic}-{index} on {node_id}: {reached} of {end_offset}"

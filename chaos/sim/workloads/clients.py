@@ -88,6 +88,19 @@ class TopicClient:
                 self.topic_id = topic.topic_id
                 self.partitions = tuple(_newer(each, known.get(each.partition)) for each in topic.partitions)
 
+    async def ask(self, view: PartitionView, leader_epoch: int, offset: int, *, max_wait_ms: int) -> tuple[int, bytes]:
+        """The error code and the records of one fetch. Raises one of `NO_ANSWER` without an answer."""
+        wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=offset)
+        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self.topic, None, [wanted])])
+        connection = await self.cluster.connection(view.leader)
+        body = [encode_fetch_request(_FETCH_VERSION, request)]
+        answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, body, timeout_s=_REQUEST_TIMEOUT_S)
+        response = decode_fetch_response(_FETCH_VERSION, answer)
+        if response.error_code:
+            return response.error_code, b""
+        row = response.topics[0].partitions[0]
+        return row.error_code, bytes(row.records_in_memory())
+
     async def until_known(self) -> None:
         """Wait until every partition has a leader."""
         while not self.partitions or any(each.leader < 0 for each in self.partitions):
@@ -296,17 +309,7 @@ class TopicConsumer:
 
     async def _ask(self, view: PartitionView, leader_epoch: int, *, max_wait_ms: int) -> tuple[int, bytes]:
         """The error code and the records of one fetch."""
-        position = self.positions[view.partition]
-        wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=position)
-        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._context.topic, None, [wanted])])
-        connection = await self.client.cluster.connection(view.leader)
-        body = [encode_fetch_request(_FETCH_VERSION, request)]
-        answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, body, timeout_s=_REQUEST_TIMEOUT_S)
-        response = decode_fetch_response(_FETCH_VERSION, answer)
-        if response.error_code:
-            return response.error_code, b""
-        row = response.topics[0].partitions[0]
-        return row.error_code, bytes(row.records_in_memory())
+        return await self.client.ask(view, leader_epoch, self.positions[view.partition], max_wait_ms=max_wait_ms)
 
     def text_of(self, record: Record) -> str:
         """The text that the history keeps of a record."""

@@ -13,8 +13,11 @@ from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.controller.partitions import alter_partition
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
+from raftwerk.log import partition_log
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment import rolling_and_retention
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -24,6 +27,7 @@ ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
 ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
 ORIGINAL_CUT = PartitionRaftLog.truncate_to
+ORIGINAL_COUNT_EXPIRED = rolling_and_retention.count_expired
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
@@ -86,6 +90,20 @@ def stay_durable(self: PartitionRaftLog, offset: int) -> None:
     self._durable_offset = durable_offset
 
 
+def delete_one_more(segments: Any, config: Any, log_start_offset: int, high_watermark: int, now_ms: int) -> int:
+    """A segment goes as soon as the log is larger than retention.bytes, also if it is too small without it."""
+    count = ORIGINAL_COUNT_EXPIRED(segments, config, log_start_offset, high_watermark, now_ms)
+    left_bytes = sum(segment.size_bytes for segment in segments[count:])
+    if not 0 <= config.retention_bytes < left_bytes or segments[count].next_offset > high_watermark:
+        return count
+    return count + 1
+
+
+def look_at_first_records(segment: Any, retention_ms: int, now_ms: int) -> bool:
+    """A segment is as old as its first record."""
+    return bool(0 <= retention_ms < now_ms - segment.first_timestamp)
+
+
 PROMISE_MUTANTS = (
     Mutant(
         "a change of the voters is answered before it is committed",
@@ -100,7 +118,8 @@ PROMISE_MUTANTS = (
     Mutant(
         "a replica enters the ISR before it has what is committed",
         replacing(LeaderState, "propose_expand", take_whoever_fetches),
-        ("kill", "mixed"),
+        ("mixed", "kill"),
+        known=34,
     ),
     Mutant(
         "an ISR of a former partition epoch is taken",
@@ -136,6 +155,24 @@ PROMISE_MUTANTS = (
         "what was durable stays durable when the metadata log is cut",
         replacing(PartitionRaftLog, "truncate_to", stay_durable),
         ("kept-metadata",),
+    ),
+    Mutant(
+        "the high watermark of a log that is cut stays where it was",
+        replacing(Partition, "on_truncated", lambda self, log_end_offset: None),
+        ("unclean",),
+        known=2,
+    ),
+    Mutant(
+        "retention.bytes leaves less than that",
+        replacing(partition_log, "count_expired", delete_one_more),
+        ("retention",),
+        known=1,
+    ),
+    Mutant(
+        "a segment is as old as its first record",
+        replacing(rolling_and_retention, "_is_too_old", look_at_first_records),
+        ("retention",),
+        known=2,
     ),
 )
 

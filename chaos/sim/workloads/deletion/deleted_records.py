@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ....cluster.client.admin_client import NewTopic
-from ....cluster.client.client_errors import ClientError, is_retriable
-from ....cluster.client.cluster_client import NO_ANSWER
-from ....wire.api_keys import ApiKey
-from ....wire.errors import ErrorCode
-from ..invariants.invariant_broken import InvariantBroken
-from ..invariants.partition_invariants import PartitionKey
-from .clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
-from .workload import create_topic_until_done
+from .....cluster.client.admin_client import NewTopic
+from .....cluster.client.client_errors import ClientError, is_retriable
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....wire.api_keys import ApiKey
+from .....wire.errors import ErrorCode
+from ...invariants.invariant_broken import InvariantBroken
+from ...invariants.partition_invariants import PartitionKey
+from ..clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
+from ..workload import create_topic_until_done
 
 SETTINGS = {
     "log.retention.check.interval.ms": "200",
@@ -44,8 +44,8 @@ class DeletedRecordsLoad:
 
     def __init__(self, context: ClientContext) -> None:
         self.finished = False
-        self._context = context
-        self._client = TopicClient(context, self.name)
+        self.context = context
+        self.client = TopicClient(context, self.name)
         rng, wall_ms = context.rng, context.wall_ms
 
         def some_time_ms() -> int:
@@ -54,20 +54,25 @@ class DeletedRecordsLoad:
         old = replace(context, wall_ms=some_time_ms)
         self._producers = [IdempotentProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
         self._consumer = _SkippingConsumer(context, "trims consumer")
-        self._stopping = False
+        self.stopping = False
+
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """The settings of the topic."""
+        return _TOPIC_CONFIGS
 
     async def run(self) -> None:
         """See `Workload`."""
-        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
-        await self._client.until_known()
+        await create_topic_until_done(self.client.cluster, NewTopic(self.context.topic, 2, -1, self.topic_configs))
+        await self.client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
-        await asyncio.gather(self._delete_records(), *(each.run() for each in self._producers))
+        await asyncio.gather(self.delete_records(), *(each.run() for each in self._producers))
         self.finished = True
         await reader
 
     def stop(self) -> None:
         """See `Workload`."""
-        self._stopping = True
+        self.stopping = True
         for each in self._producers:
             each.stop()
 
@@ -79,11 +84,11 @@ class DeletedRecordsLoad:
 
     def check(self) -> None:
         """The promises at the top of this module hold."""
-        history = self._context.history
+        history = self.context.history
         for (partition, producer, number), offset in history.acked.items():
             value = f"{producer}/{partition}/{number}"
             found = history.consumed.get(partition, {}).get(offset)
-            if found != value and (found is not None or offset >= self._deleted_below(partition)):
+            if found != value and (found is not None or offset >= self.deleted_below(partition)):
                 raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
         for partition, values in history.consumed.items():
             latest: dict[str, int] = {}
@@ -94,22 +99,24 @@ class DeletedRecordsLoad:
                     raise InvariantBroken("records are there once and in order", detail)
                 latest[producer] = int(text)
 
-    def _deleted_below(self, partition: int) -> int:
-        return self._context.checker.requested_log_start.get((self._client.topic_id, partition), 0)
+    def deleted_below(self, partition: int) -> int:
+        """Below this offset acked records may be missing."""
+        return self.context.checker.requested_log_start.get((self.client.topic_id, partition), 0)
 
     # -- deletions
 
-    async def _delete_records(self) -> None:
-        rng = self._context.rng
-        while not self._stopping:
+    async def delete_records(self) -> None:
+        """Delete records until `stop`."""
+        rng = self.context.rng
+        while not self.stopping:
             await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
-            view = rng.choice(self._client.partitions)
-            key = (self._client.topic_id, view.partition)
+            view = rng.choice(self.client.partitions)
+            key = (self.client.topic_id, view.partition)
             await self._delete_before(key, self._choose_offset(key), view.leader)
 
     def _choose_offset(self, key: PartitionKey) -> int:
         """An offset to delete up to: the end of what is committed, or one before it."""
-        checker, rng = self._context.checker, self._context.rng
+        checker, rng = self.context.checker, self.context.rng
         committed = checker.committed.get(key)
         end = 0 if committed is None else committed.promised_end_offset
         start = checker.requested_log_start.get(key, 0)
@@ -117,20 +124,20 @@ class DeletedRecordsLoad:
 
     async def _delete_before(self, key: PartitionKey, offset: int, leader: int) -> None:
         """Send one DeleteRecords. It may be carried out even when its answer is lost."""
-        allowed = self._context.checker.requested_log_start
+        allowed = self.context.checker.requested_log_start
         allowed[key] = max(allowed.get(key, 0), offset)
         partitions = [{"partition_index": key[1], "offset": offset}]
-        fields = {"topics": [{"name": self._context.topic, "partitions": partitions}], "timeout_ms": 500}
+        fields = {"topics": [{"name": self.context.topic, "partitions": partitions}], "timeout_ms": 500}
         try:
-            answer = await self._client.cluster.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS, fields)
+            answer = await self.client.cluster.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS, fields)
         except (ClientError, *NO_ANSWER):
-            await self._client.refresh()
+            await self.client.refresh()
             return
         row = answer.topics[0].partitions[0]
         if not row.error_code and row.low_watermark < offset:
             raise InvariantBroken("deleted records are gone on all replicas", f"{key[1]}: {row} for {offset}")
         if row.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            await self._client.refresh()
+            await self.client.refresh()
 
 
 class _SkippingConsumer(TopicConsumer):
