@@ -98,8 +98,8 @@ class _UpOptions:
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 @click.option(
     "--metrics-port",
-    type=click.IntRange(1, 65000),
-    help="Node 1's /metrics and /health; others have the next ports.",
+    type=click.IntRange(0, 65000),
+    help="Node 1's /metrics and /health; others have the next ports. 0: --port plus 500.",
 )
 @click.option("--restart", is_flag=True, help="Start a node again a second after it has died.")
 @click.option(

@@ -27,6 +27,7 @@ from .free_ports import WRONG_HOST, why_not_free
 from .secured import LISTENER, is_secured, new_password, password_of_nodes, secured_properties
 
 CONTROLLER_PORT_SHIFT = 1000
+METRICS_PORT_SHIFT = 500
 PLAINTEXT = "PLAINTEXT"
 """The listener for clients and brokers of a cluster that is not secured."""
 NODES_MAX = 100
@@ -140,7 +141,10 @@ class ClusterShape:
     separate: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
-    """The first node's port for metrics and health; the other nodes have the next ports. None: not served."""
+    """The first node's port for metrics and health; the other nodes have the next ports.
+
+    0: the first broker's port plus 500. None: not served.
+    """
     controller_port: int | None = None
     """The first controller's port; the others have the next ports. None: the broker's port plus 1001."""
     secure: bool = False
@@ -161,6 +165,10 @@ class ClusterShape:
         """The first controller's port, where the first broker's is `port`."""
         return port + CONTROLLER_PORT_SHIFT + 1 if self.controller_port is None else self.controller_port
 
+    def first_metrics_port(self, port: int) -> int | None:
+        """The first node's port for metrics, where the first broker's is `port`; None where there is none."""
+        return port + METRICS_PORT_SHIFT if self.metrics_port == 0 else self.metrics_port
+
     @property
     def controller_host(self) -> str:
         """The loopback address that controllers listen on, since their requests can harm the cluster."""
@@ -172,6 +180,11 @@ class ClusterShape:
     def controllers(self) -> int:
         """The number of controllers."""
         return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return self.brokers + (self.controllers if self.separate else 0)
 
 
 def plan_cluster(
@@ -185,6 +198,7 @@ def plan_cluster(
     directory = os.path.abspath(directory)
     former = _former(directory)
     port = shape.port or find_free_base_port(shape)
+    first_metrics_port = shape.first_metrics_port(port)
     broker_ports = {1 + i: port + i for i in range(shape.brokers)}
     first_id, first_port = FIRST_SEPARATE_CONTROLLER if shape.separate else 1, shape.first_controller_port(port)
     controllers = {
@@ -206,8 +220,8 @@ def plan_cluster(
     for index, node_id in enumerate(node_ids):
         properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
         properties["log.dirs"] = data_dirs[node_id]
-        if shape.metrics_port is not None:
-            properties |= {"metrics.host": shape.host, "metrics.port": str(shape.metrics_port + index)}
+        if first_metrics_port is not None:
+            properties |= {"metrics.host": shape.host, "metrics.port": str(first_metrics_port + index)}
         if shape.secure:
             properties |= secured_properties(directory, node_id, password)
         at = controllers[node_id].rpartition(":")[2] if node_id in controllers else None
@@ -389,6 +403,8 @@ def find_free_base_port(shape: ClusterShape) -> int:
         if shape.controller_port is None:
             first = shape.first_controller_port(base)
             wanted += [(shape.controller_host, first + i) for i in range(shape.controllers)]
+        if shape.metrics_port == 0:
+            wanted += [(shape.host, base + METRICS_PORT_SHIFT + i) for i in range(shape.nodes)]
         reasons = {why_not_free(host, port) for host, port in wanted}
         is_host_wrong = not reasons.isdisjoint(WRONG_HOST)
         if chosen.isdisjoint(port for _, port in wanted) and (reasons == {None} or is_host_wrong):
@@ -401,9 +417,8 @@ def _chosen_ports(shape: ClusterShape) -> set[int]:
     chosen: set[int] = set()
     if shape.controller_port is not None:
         chosen.update(range(shape.controller_port, shape.controller_port + shape.controllers))
-    if shape.metrics_port is not None:
-        nodes = shape.brokers + (shape.controllers if shape.separate else 0)
-        chosen.update(range(shape.metrics_port, shape.metrics_port + nodes))
+    if shape.metrics_port:
+        chosen.update(range(shape.metrics_port, shape.metrics_port + shape.nodes))
     return chosen
 
 

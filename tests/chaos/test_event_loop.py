@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import warnings
 
 import pytest
 
@@ -143,6 +144,30 @@ def test_a_killed_process_does_nothing_more() -> None:
     other.dispose()
     gc.collect()
     assert scheduler.errors == []
+
+
+def test_tasks_that_end_at_the_end_of_a_run_may_start_others() -> None:
+    scheduler, process = make()
+    tasks, ended = TaskSet(), []
+
+    async def first() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            ended.append("first")
+            tasks.spawn(second())
+
+    async def second() -> None:
+        ended.append("second")
+
+    process.create_task(first())
+    scheduler.run_for(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        process.dispose()
+        gc.collect()
+    assert not caught, "RuntimeWarning: coroutine was never awaited"
+    assert ended == ["first"]
 
 
 def test_a_paused_process_catches_up_in_order() -> None:

@@ -129,10 +129,7 @@ async def exchange(bootstrap: str) -> None:
 
 @pytest.mark.process
 def test_a_cluster_under_metrics(tmp_path: Path) -> None:
-    shape = ClusterShape(3, port=0)
-    plan = plan_cluster(str(tmp_path), shape)
-    shape = ClusterShape(3, port=plan.nodes[0].port or 0, metrics_port=(plan.nodes[0].port or 0) + 500)
-    plan = plan_cluster(str(tmp_path), shape)
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0, metrics_port=0))
     ports = [int(node.properties["metrics.port"]) for node in plan.nodes]
     with Supervisor(plan) as supervisor:
         supervisor.start(60)
@@ -174,13 +171,12 @@ def test_a_cluster_under_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_time_series_are_bounded(tmp_path: Path) -> None:
-    first = plan_cluster(str(tmp_path), ClusterShape(1, port=0)).nodes[0].port or 0
     limit = {"metrics.partition.limit": "3", "offsets.topic.num.partitions": "1"}
-    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=first, metrics_port=first + 500, overrides=limit))
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0, metrics_port=0, overrides=limit))
     with Supervisor(plan) as supervisor:
         supervisor.start(60)
         asyncio.run(send_to_topics(plan.bootstrap, 6))
-        found = scrape(first + 500)
+        found = scrape(int(plan.nodes[0].properties["metrics.port"]))
     by_topic = [dict(labels)["topic"] for name, labels in found if name.endswith("messagesin_total")]
     by_partition = [labels for name, labels in found if name == "kafka_log_log_size"]
     assert (len(by_topic), len(by_partition)) == (3, 3)

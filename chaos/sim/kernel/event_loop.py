@@ -266,12 +266,18 @@ class ProcessLoop:
     def dispose(self) -> None:
         """Close the coroutines of a dead process; their `finally` blocks cannot affect living processes."""
         self.dead = True
-        for task in list(self._tasks):
-            coroutine = task.get_coro()
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            if coroutine is not None:
-                _close_quietly(coroutine)
-        self._tasks.clear()
+        was_running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.as_asyncio)  # a `finally` block may ask for it, to start more tasks
+        try:
+            while self._tasks:
+                task = next(iter(self._tasks))
+                del self._tasks[task]
+                coroutine = task.get_coro()
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if coroutine is not None:
+                    _close_quietly(coroutine)
+        finally:
+            asyncio._set_running_loop(was_running)
 
     # -- asyncio: time and callbacks
 

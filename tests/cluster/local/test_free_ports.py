@@ -62,6 +62,16 @@ def test_ports_that_are_chosen_are_not_taken_for_brokers(monkeypatch: pytest.Mon
     assert find_free_base_port(ClusterShape(3, controller_port=20000, metrics_port=20007)) == 20010
 
 
+def test_metrics_beside_brokers_have_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = iter([20001, 20010])
+    monkeypatch.setattr("raftwerk.cluster.local.layout.random.randrange", lambda *_: next(bases))
+    taken = {20503: "in use"}
+    monkeypatch.setattr("raftwerk.cluster.local.layout.why_not_free", lambda _, port: taken.get(port))
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0, metrics_port=0))
+    assert [node.port for node in plan.nodes] == [20010, 20011, 20012]
+    assert [node.properties["metrics.port"] for node in plan.nodes] == ["20510", "20511", "20512"]
+
+
 def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path, base: int, taken: int) -> None:
     told = refusal(tmp_path, ClusterShape(1, port=base, controller_port=taken), is_new=False)
     assert "--controller-port" not in told and f"sport = :{taken}" in told

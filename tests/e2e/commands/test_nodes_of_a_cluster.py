@@ -210,7 +210,7 @@ def read(url: str) -> str:
 
 
 def test_metrics_are_announced(directory: str) -> None:
-    base = find_free_base_port(ClusterShape(1))
+    base = find_free_base_port(ClusterShape(1, metrics_port=0))
     try:
         told = ok("up", "--port", str(base), "--metrics-port", str(base + 500), "-d", directory, "--detach")
         assert f"metrics: http://127.0.0.1:{base + 500}/metrics" in told
