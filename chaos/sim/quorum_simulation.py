@@ -42,6 +42,7 @@ FAULTS = [
         FaultKind.FSYNC_FAILS,
         FaultKind.DISK_FULL,
         FaultKind.BIT_ROT,
+        FaultKind.LYING_DISK,
         FaultKind.CLIENTS_CUT,
         FaultKind.DIR_FAILS,
         FaultKind.WIPED_DIR,

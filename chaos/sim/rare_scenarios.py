@@ -8,6 +8,9 @@ that has missed the epoch of another leader. "kept-metadata": a controller appen
 
 "unclean": acked records may be lost where an unclean election is on record, and only those that the elected replica did
 not have. "retention": logs lose their beginnings by size or by time, and nothing else.
+
+"lying-disk": replication alone keeps what one broker's disk said was durable. Its controllers run apart, as a voter may
+not forget its vote. Logs have one segment: a hole before the recovery point's segment is not looked for, as in Kafka.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 
 _NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
+
+SCRUB_SETTINGS = {"log.scrub.interval.ms": "500", "log.scrub.io.max.bytes.per.second": "1e9"}
+"""Damaged batches are found and mended within a run."""
 
 RARE_SCENARIOS = (
     Scenario(
@@ -85,5 +91,15 @@ RARE_SCENARIOS = (
         mean_gap_s=0.5,
         workloads=("retained",),
         properties=TRIM_SETTINGS,
+    ),
+    Scenario(
+        "lying-disk",
+        "the disk of one broker of three says that fsyncs are done that are not, and the broker alone loses power",
+        kinds=(FaultKind.LYING_DISK,),
+        targets=("leader", "n1", "n2", "n3"),
+        controllers=3,
+        one_at_a_time=True,
+        faults_s=3.0,
+        properties=SCRUB_SETTINGS,
     ),
 )

@@ -110,7 +110,7 @@ class Run:
 
     def _recovery_points(self) -> dict[str, str]:
         """For losses of power: recovery points are often so frequent that a loss meets each of their steps."""
-        if FaultKind.POWER_LOSS not in self.scenario.kinds:
+        if FaultKind.POWER_LOSS not in self.scenario.kinds and FaultKind.LYING_DISK not in self.scenario.kinds:
             return {}
         interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
         return {

@@ -88,6 +88,7 @@ SEEDS = {
     "kept-metadata": 3,
     "unclean": 4,
     "retention": 4,
+    "lying-disk": 3,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -218,6 +218,27 @@ def test_a_failed_fsync_loses_the_pages_for_good() -> None:
     assert disk.read_bytes("/d/f") == b""
 
 
+def test_a_disk_that_lies_has_nothing_of_what_it_said_it_had_synced() -> None:
+    kept: set[bytes] = set()
+    for seed in range(20):
+        disk = make(seed)
+        disk.lies = True
+        file = disk.open("/d/t-0/a", create=True)
+        file.append([b"said to be synced"])
+        file.fsync()
+        disk.fsync_dir("/d/t-0")
+        disk.crash()
+        kept.add(disk.read_bytes("/d/t-0/a") if disk.exists("/d/t-0/a") else b"-")
+    assert {b"-", b""} <= kept
+    disk = make()
+    disk.lies = True
+    disk.write_atomic("/d/t-0/a", b"first")
+    disk.lies = False
+    disk.write_atomic("/d/t-0/b", b"second")
+    disk.crash()
+    assert disk.read_bytes("/d/t-0/b") == b"second"
+
+
 def test_a_full_disk_takes_what_fits() -> None:
     disk = make(capacity_bytes=10)
     file = disk.open("/d/f", create=True)

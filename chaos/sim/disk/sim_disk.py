@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from ....runtime.files.open_files import OpenFiles
 from ....runtime.ports import Buffer, File
 from ..kernel.transport import send_some
-from .inodes import Directory, DiskCopy, Inode, Relink, link
+from .inodes import Directory, DiskCopy, Inode, Relink, Write, link
 from .ordered_renames import SimOrderedRenames
 from .power_loss import lose_power
 from .sim_file import OpenInode, SimFile
@@ -67,6 +67,8 @@ class SimDisk:
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
         self.failed_dirs: dict[str, None] = {}
+        self.lies = False
+        """Whether an fsync is answered and not done. What it covers is durable with the next one that is done."""
         self.incarnation = 0
         self.descriptors_max = _UNLIMITED
         """How many files may have a descriptor at a time."""
@@ -294,7 +296,11 @@ class SimDisk:
         replaced = directory.entries.get(name)
         self.use_bytes(len(content), path)
         self._release_space(replaced)
-        self._relink([(directory, name, Inode(bytearray(content), bytearray(content)))])
+        inode = Inode()
+        inode.perform(Write(0, content))
+        if not self.lies:
+            inode.sync(list(inode.unsynced))
+        self._relink([(directory, name, inode)])
         self._sync_directory(directory)
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
@@ -484,6 +490,8 @@ class SimDisk:
 
     def _sync_directory(self, directory: Directory) -> None:
         """Make durable the journal entries of the directory, and of directories that a rename ties to it."""
+        if self.lies:
+            return
         tied = [directory]
         for entry in reversed(self._journal):
             if entry.touches(tied):

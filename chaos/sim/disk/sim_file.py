@@ -103,7 +103,8 @@ class SimFile:
         self._disk.check_fsync(self._path, self._fsync_failed)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
-        inode.sync(list(inode.unsynced))
+        if not self._disk.lies:
+            inode.sync(list(inode.unsynced))
 
     def share(self) -> SimFile:
         """A second handle of the file, which may have lost its name."""
@@ -127,7 +128,8 @@ class SimFile:
         self._disk.check_dir(self._path)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
-        self.inode.sync(operations)
+        if not self._disk.lies:
+            self.inode.sync(operations)
 
     def fail_sync(self) -> None:
         """Lose the dirty pages and raise EIO."""

@@ -3,6 +3,8 @@
 - fsync fails, or there is no space: the node ends by itself, and other nodes lead. No acked record is lost. After a
   failed fsync the page cache may differ from the device, so the host is booted before the node is started again, and
   loses what the device never got, as after a loss of power.
+- The disk lies: fsyncs are answered and not done, and then this host alone loses its power, while every other replica
+  has what is committed. No acked record is lost, and the replica has all of them again later.
 - The disk is wiped, or replaced by an old copy: nothing is lost if every replica is in sync at that moment, and every
   voter has everything that is committed and knows the epoch. A quorum of fixed voters cannot detect that a voter forgot
   its vote, nor a partition that its only ISR member forgot its log. So these faults wait for such a moment.

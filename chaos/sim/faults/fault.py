@@ -44,6 +44,7 @@ class FaultKind(Enum):
     DIR_FAILS = "a log directory fails"
     WIPED_DIR = "wiped log directory"
     EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
+    LYING_DISK = "fsyncs are not done, and then the power is lost"
     CLOCK_JUMP = "clock jump"
     CLOCK_DRIFT = "clock drift"
 

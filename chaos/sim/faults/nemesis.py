@@ -17,10 +17,18 @@ from .target_cluster import TargetCluster
 
 _STOP_LIMIT_S = 30.0
 _AT_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL)
-_NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT, FaultKind.WIPED_DIR)
+_NEEDS_ALL_IN_SYNC = (
+    FaultKind.WIPED_DISK,
+    FaultKind.OLD_DISK,
+    FaultKind.BIT_ROT,
+    FaultKind.WIPED_DIR,
+    FaultKind.LYING_DISK,
+)
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
 _MENDING_LIMIT_S = 60.0
+_MENDING_POLL_S = 0.1
+_IN_SYNC_LIMIT_S = 3.0
 _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
 _METADATA_LEADER = "controller"
@@ -78,6 +86,7 @@ class Nemesis:
             host = self._world.hosts[name]
             host.disk.set_sync_latency(*disk_faults.USUAL_SYNC_S)
             host.disk.fail_fsync(None)
+            host.disk.lies = False
             host.disk.set_capacity()
             host.resume()
 
@@ -95,7 +104,10 @@ class Nemesis:
         """Wait until damaged batches are found and mended from other replicas, without an operator."""
         while self._with_bit_rot:
             name = self._with_bit_rot.pop().name
-            if not self._world.scheduler.run_until(partial(self._cluster.is_mended, name), _MENDING_LIMIT_S):
+            limit_s = self._world.now_s + _MENDING_LIMIT_S
+            while not self._cluster.is_mended(name) and self._world.now_s < limit_s:
+                self._world.scheduler.run_for(_MENDING_POLL_S)
+            if self._world.now_s >= limit_s:
                 raise InvariantBroken("rot is mended where another replica is sound", f"{name} is still damaged")
 
     def _await_stops(self) -> None:
@@ -243,11 +255,25 @@ class Nemesis:
                 return disk_faults.wipe_dir(self._cluster, host, self._dir_of(fault))
             case FaultKind.OLD_DISK:
                 self._bring_back_later(host, fault.duration_s, host.disk.take_copy())
+            case FaultKind.LYING_DISK:
+                host.disk.lies = True
+                return partial(self._lose_what_was_synced, host)
             case FaultKind.BIT_ROT:
                 if disk_faults.rot(host, self._rng):
                     self._cluster.on_bit_rot(host.name)
                     self._with_bit_rot.append(host)
         return None
+
+    def _lose_what_was_synced(self, host: Host) -> None:
+        """The power of a host whose disk has lied is lost, once all others have what is committed."""
+        if self._world.scheduler.run_until(self._cluster.in_sync, _IN_SYNC_LIMIT_S) and host.running:
+            self._cluster.crash(host.name, power_loss=True)
+            self._cluster.on_disk_replaced(host.name)
+            self._cluster.on_bit_rot(host.name)
+            self._with_bit_rot.append(host)
+            host.disk.lies = False
+            self._cluster.restart(host.name)
+        host.disk.lies = False
 
     def _dir_of(self, fault: Fault) -> str:
         """The log directory of a fault, by the fault's time and without a draw, so that faults may be left out."""

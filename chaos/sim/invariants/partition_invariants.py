@@ -142,9 +142,13 @@ class PartitionChecker:
         node = self._nodes.get(node_id)
         if node is None:
             return False
+        replicas = list(node.manager.partitions.values())
+        hosted = [(each.topic_id, each.topic_partition.partition) for each in replicas if not each.offline]
+        if any(node_id in one.replicas and key not in hosted for key, one in self._registrations.items()):
+            return False
         self._with_bit_rot.pop(node_id, None)
         try:
-            for replica in node.manager.partitions.values():
+            for replica in replicas:
                 end = min(self._committed(replica).end_offset, replica.log_end_offset)
                 self._compare(node_id, replica, 0, end, "rot is mended where another replica is sound")
         except InvariantBroken:
@@ -375,6 +379,8 @@ class PartitionChecker:
                     _compare_records(committed, batch, f"{_name(replica)} on {node_id}", name)
                     offset = header.next_offset
                     continue
+                if header.base_offset > offset and node_id not in self._with_bit_rot:
+                    raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {header.base_offset} after {offset}")
                 known = committed.batches.get(header.base_offset)
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch

@@ -17,6 +17,7 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log import partition_log
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
@@ -28,6 +29,7 @@ ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
 ORIGINAL_CUT = PartitionRaftLog.truncate_to
 ORIGINAL_COUNT_EXPIRED = rolling_and_retention.count_expired
+ORIGINAL_RESUME = segment_recovery.resume
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
@@ -104,6 +106,14 @@ def look_at_first_records(segment: Any, retention_ms: int, now_ms: int) -> bool:
     return bool(0 <= retention_ms < now_ms - segment.first_timestamp)
 
 
+def believe_the_recovery_point(segment: Any, offset: int, epoch: int) -> bool:
+    """A segment has what is below the recovery point, whether or not it is there."""
+    if ORIGINAL_RESUME(segment, offset, epoch):
+        return True
+    segment.next_offset, segment.size_bytes, segment.uncounted_bytes = offset, segment.file.size(), 0
+    return bool(segment.base_offset < offset)
+
+
 PROMISE_MUTANTS = (
     Mutant(
         "a change of the voters is answered before it is committed",
@@ -173,6 +183,12 @@ PROMISE_MUTANTS = (
         replacing(rolling_and_retention, "_is_too_old", look_at_first_records),
         ("retention",),
         known=2,
+    ),
+    Mutant(
+        "recovery believes that all below the recovery point is there",
+        replacing(log_recovery, "resume", believe_the_recovery_point),
+        ("lying-disk",),
+        known=4,
     ),
 )
 
