@@ -33,7 +33,7 @@ from .job_command import (
     take_run_settings,
     take_source_options,
 )
-from .record_copier import COPIED_RANGE_SCHEMA, CopiedRange, RecordCopier, translate
+from .record_copier import COPIED_RANGE_SCHEMA, TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,12 +147,13 @@ class Mirror:
         copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login))
         sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-        runs = sorted_rows.mapInArrow(copier.copy, COPIED_RANGE_SCHEMA).collect()  # type: ignore[arg-type]
-        found = self.spark.createDataFrame([tuple(row) for row in runs], COPIED_RANGE_SCHEMA).withColumn(
+        runs = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]
+        found = self.spark.createDataFrame([tuple(row)[:-1] for row in runs], COPIED_RANGE_SCHEMA).withColumn(
             "batch", f.lit(batch)
         )
-        copied = sum(row["length"] for row in runs)
-        self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": copied})
+        rows_there = sum(row["length"] for row in runs)
+        rows_found = sum(row["length"] for row in runs if row["found"])
+        self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": rows_there, "rows_found": rows_found})
         if self.options.groups:
             self.translate_group_offsets()
 
@@ -241,11 +242,23 @@ def command(**given: Any) -> None:
     with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
-        before = mirror.table.state.facts.get("rows", 0)
+        before = dict(mirror.table.state.facts)
         mirror.start(read_settings, log, metrics).follow(stopping)
-        rows = mirror.table.state.facts.get("rows", 0)
         moved = mirror.translate_group_offsets() if options.groups else 0
-        in_all = f" ({rows:,} in all)" if before else ""
-        sentence = f"{counted(rows - before, 'record')} copied{in_all}, {counted(moved, 'offset')} of groups moved"
-        result = {"rows": rows, "rows_of_this_run": rows - before, "offsets_moved": moved}
+        result, sentence = summary(before, mirror.table.state.facts, moved)
         print_result(result, as_json=run_settings.as_json, sentence=sentence)
+
+
+def summary(before: Mapping[str, int], after: Mapping[str, int], moved: int) -> tuple[dict[str, Any], str]:
+    """What a run did, as JSON and as a sentence, from the facts of the table before and after it.
+
+    Records that an interrupted run had copied before it could write that down are no copies of this run.
+    """
+    rows = after.get("rows", 0)
+    found = after.get("rows_found", 0) - before.get("rows_found", 0)
+    copied = rows - before.get("rows", 0) - found
+    there = [f"{found:,} {'was' if found == 1 else 'were'} there already"] if found else []
+    in_all = [f"{rows:,} in all"] if rows != copied else []
+    aside = f" ({', '.join([*there, *in_all])})" if there or in_all else ""
+    sentence = f"{counted(copied, 'record')} copied{aside}, {counted(moved, 'offset')} of groups moved"
+    return {"rows": rows, "rows_of_this_run": copied, "rows_found": found, "offsets_moved": moved}, sentence

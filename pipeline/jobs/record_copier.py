@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HEADER = "raftwerk-mirror-offset"
 COPIED_RANGE_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint"
+TASK_RESULT_SCHEMA = f"{COPIED_RANGE_SCHEMA}, found boolean"
+"""`found`: an earlier attempt had copied the range, and this task has found it there."""
 _FLUSH_TIMEOUT_S = 120.0
 _READ_TIMEOUT_S = 30.0
 _POLL_S = 0.01
@@ -48,7 +50,7 @@ class RecordCopier:
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy rows, which are sorted by topic, partition and offset. Yields the copied ranges."""
+        """Copy rows, which are sorted by topic, partition and offset. Yields the ranges of `TASK_RESULT_SCHEMA`."""
         import pyarrow as pa
         from confluent_kafka import Producer
 
@@ -56,7 +58,7 @@ class RecordCopier:
             {"bootstrap.servers": self.target, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
              "message.timeout.ms": 120_000, "queue.buffering.max.messages": 200_000, **_CLIENT, **self.login}
         )  # fmt: skip
-        runs = CopiedRanges()
+        runs, earlier = CopiedRanges(), CopiedRanges()
         done: dict[tuple[str, int], tuple[int, int]] = {}
         there: dict[tuple[str, int], list[int]] = {}
         for batch in batches:
@@ -72,10 +74,14 @@ class RecordCopier:
         if runs.failure or left:
             raise PipelineError(f"the copy was not acked by {self.target}: {runs.failure or f'{left} records unsent'}")
         for place, offsets in there.items():
-            _add_earlier_copies(place, offsets, done[place], runs)
-        found = [(r.topic, r.partition, r.source, r.target, r.length) for r in runs.done()]
-        types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
-        names = ("topic", "partition", "source", "target", "length")
+            _add_earlier_copies(place, offsets, done[place], earlier)
+        found = [
+            (r.topic, r.partition, r.source, r.target, r.length, ranges is earlier)
+            for ranges in (runs, earlier)
+            for r in ranges.done()
+        ]
+        types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.bool_())
+        names = ("topic", "partition", "source", "target", "length", "found")
         arrays = [pa.array([run[at] for run in found], kind) for at, kind in enumerate(types)]
         yield pa.RecordBatch.from_arrays(arrays, names=names)
 
