@@ -103,7 +103,9 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
     log = ProgressLog()
     check_feed()
     login = login_in_file(chosen_client_properties())
-    Topics(bootstrap, (topic,), login=login).create(partitions, {})
+    flights_topic = Topics(bootstrap, (topic,), login=login)
+    flights_topic.check_names(writes=True)
+    flights_topic.create(partitions, {})
     with stop_on_signal() as stopping:
         acked = feed_flights(
             bootstrap, topic, flights(limit), rate=rate, stopping=stopping, login=producer_login(login)

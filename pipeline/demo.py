@@ -29,6 +29,7 @@ from .jobs.lake import Lake, LakeOptions
 from .jobs.windows import JOB as WINDOWS
 from .jobs.windows import RecordCounts, Windows, WindowsOptions, latest_values, with_names
 from .jobs.windows_page import write_page
+from .pages.report_page import check_report
 from .running_query import Metrics, ProgressLog, RunningQuery
 from .session import spark_session
 from .topics import Topics
@@ -71,6 +72,7 @@ class DemoVerdict:
 
 def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     """Run the demo. The result is the exit code: 0 for a clean verdict, else 1."""
+    check_report(report)
     log = ProgressLog(quiet=as_json)
     log("Spark starts")
     spark = spark_session("raftwerk-demo", log_level="OFF")

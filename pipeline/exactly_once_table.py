@@ -13,6 +13,7 @@ while small files are merged. `read_table` follows the log and sees neither.
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import PipelineError
+from .errors import PipelineError, WrongOptionError
 from .hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ class ParquetTable:
         if not self.files.exists(_IDENTITY):
             foreign = [name for name in self.files.names("") if name[:1] not in "._"]
             if foreign:
-                raise PipelineError(
-                    f"{self.root} holds {foreign[0]}, which this job did not write: name an empty directory."
-                )
+                raise _foreign(self.root, foreign[0])
             self.files.write_json(_IDENTITY, wanted)
             return
         there = self.files.read_json(_IDENTITY)
@@ -148,15 +147,7 @@ class ParquetTable:
             self.files.delete(CHECKPOINT)
             self.files.write_json(_IDENTITY, wanted)
             return
-        if there.get("format") != FORMAT or there.get("kind") != kind:
-            raise PipelineError(f"{self.root} is a table of kind {there.get('kind')}, not {kind}: name another output.")
-        for name, value in identity.items():
-            before = there.get("identity", {}).get(name)
-            if before != value:
-                raise PipelineError(
-                    f"{self.root} was begun with {name} {_show(before)}, and this is {_show(value)}: "
-                    "go on with the same, or name another output."
-                )
+        _check_identity(self.root, there, kind, identity)
 
     def _finish_last_commit(self) -> None:
         """Complete the last commit after a crash, and delete what was never committed."""
@@ -217,6 +208,59 @@ class ParquetTable:
 
     def _rows(self, paths: Sequence[str]) -> DataFrame:
         return _read_paths(self.spark, self.files, paths)
+
+
+def check_local_table(root: str, kind: str, identity: Mapping[str, Any], master: str) -> None:
+    """`PipelineError` for a directory that a `ParquetTable` will refuse, as far as it can be seen without Spark.
+
+    That is a directory of this machine; only Spark reaches all others.
+    """
+    if not root:
+        raise WrongOptionError("the name of the directory is empty: name one.")
+    path = root.removeprefix("file://") if root.startswith("file:///") else root
+    if ":" in path.partition("/")[0] or (path == root and not _is_on_this_machine(master)):
+        return
+    above = os.path.abspath(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise PipelineError(f"{above} is a file, and {root} is to be a directory: name another output.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PipelineError(f"{root} cannot be written: the directory {above} takes no files of this user.")
+    try:
+        with open(os.path.join(path, *_IDENTITY.split("/")), encoding="utf-8") as file:
+            there = json.load(file)
+        commits = os.path.join(path, *_COMMITS.split("/"))
+        if os.path.isdir(commits) and any(name[:1] != "." for name in os.listdir(commits)):
+            _check_identity(root, there, kind, identity)
+    except FileNotFoundError:
+        foreign = sorted(name for name in os.listdir(path) if name[:1] not in "._") if os.path.isdir(path) else []
+        if foreign:
+            raise _foreign(root, foreign[0]) from None
+    except (OSError, ValueError):
+        return  # Spark tells what it finds there
+
+
+def _is_on_this_machine(master: str) -> bool:
+    """Whether Spark takes a path without a scheme for one of this machine; Hadoop's settings may say otherwise."""
+    settings = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT")
+    return master.startswith("local") and not any(name in os.environ for name in settings)
+
+
+def _check_identity(root: str, there: Mapping[str, Any], kind: str, identity: Mapping[str, Any]) -> None:
+    if there.get("format") != FORMAT or there.get("kind") != kind:
+        raise PipelineError(f"{root} is a table of kind {there.get('kind')}, not {kind}: name another output.")
+    for name, value in identity.items():
+        before = there.get("identity", {}).get(name)
+        if before != value:
+            raise PipelineError(
+                f"{root} was begun with {name} {_show(before)}, and this is {_show(value)}: "
+                "go on with the same, or name another output."
+            )
+
+
+def _foreign(root: str, name: str) -> PipelineError:
+    return PipelineError(f"{root} holds {name}, which this job did not write: name an empty directory.")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ..cluster.settings.client_properties import (
 )
 from ..runtime.loop import real_runtime
 from ..security.client_login import ClientLogin
-from .errors import PipelineError
+from .errors import WrongOptionError
 
 _SECURITY = ("security.", "ssl.", "sasl.")
 
@@ -24,22 +24,22 @@ def is_of_security(name: str) -> bool:
 
 
 def login_in_file(path: str | None) -> dict[str, str]:
-    """The properties in a client's file that say how it logs in; none without a file. Raises `PipelineError`."""
+    """The properties in a client's file that say how it logs in; none without a file. Raises `WrongOptionError`."""
     try:
         found = {} if path is None else read_properties(path, real_runtime())
     except ClientPropertiesError as error:
-        raise PipelineError(f"{error}.") from None
+        raise WrongOptionError(f"{error}.") from None
     return {name: value for name, value in found.items() if is_of_security(name)}
 
 
 def check_security(properties: Mapping[str, str]) -> None:
-    """Raise `PipelineError` for a property that would do nothing, such as one of librdkafka."""
+    """Raise `WrongOptionError` for a property that would do nothing, such as one of librdkafka."""
     for sentence in suspicious_lines(properties):
-        raise PipelineError(f"kafka.{sentence}.")
+        raise WrongOptionError(f"kafka.{sentence.rstrip('?')}{'?' if sentence.endswith('?') else '.'}")
 
 
 def login_of_options(properties: Mapping[str, str]) -> ClientLogin | None:
-    """How connections of the reader log in; None for PLAINTEXT. Raises `PipelineError`."""
+    """How connections of the reader log in; None for PLAINTEXT. Raises `WrongOptionError`."""
     try:
         return login_of(properties, real_runtime())
     except ClientPropertiesError as error:
@@ -47,12 +47,12 @@ def login_of_options(properties: Mapping[str, str]) -> ClientLogin | None:
 
 
 def producer_login(properties: Mapping[str, str]) -> dict[str, str]:
-    """How the writer's librdkafka logs in; empty for PLAINTEXT. Raises `PipelineError`."""
+    """How the writer's librdkafka logs in; empty for PLAINTEXT. Raises `WrongOptionError`."""
     try:
         return librdkafka_login(properties, real_runtime())
     except ClientPropertiesError as error:
         raise _refusal(error) from None
 
 
-def _refusal(error: ClientPropertiesError) -> PipelineError:
-    return PipelineError(f"the kafka.* options of the login are refused: {error}.")
+def _refusal(error: ClientPropertiesError) -> WrongOptionError:
+    return WrongOptionError(f"the kafka.* options of the login are refused: {error}.")

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.command_line.extras import how_to_install
-from .errors import PipelineError
+from .errors import PipelineError, WrongOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 """Spark 4 runs on Java 17 and later."""
 
+_MASTER = re.compile(r"yarn|local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_MEMORY_MIN = 450 << 20
+"""Below this, Spark's memory manager refuses to start."""
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _JAVA_ANSWER_TIMEOUT_S = 30.0
 _JVM_ENDS_S = 0.5
@@ -143,6 +146,21 @@ def check_spark() -> str:
     version = _pyspark_version()
     check_java()
     return version
+
+
+def check_launch(master: str, memory: str) -> None:
+    """Raise `WrongOptionError` for a master or a driver's memory that Spark refuses as it starts."""
+    if "://" not in master and _MASTER.fullmatch(master) is None:
+        raise WrongOptionError(
+            f"{master} is no master of Spark: write it like local[2], local[*] or spark://host:7077."
+        )
+    if master.startswith("spark://") and re.fullmatch(r"spark://([^\s:/,]+:\d+)(,[^\s:/,]+:\d+)*", master) is None:
+        raise WrongOptionError(f"{master} is no master of Spark: write it like spark://host:7077.")
+    found = re.fullmatch(r"(\d+)([kmgt]?)", memory.lower())
+    if found is None:
+        raise WrongOptionError(f"the memory is {memory}, and must be a whole number with its unit, such as 512m or 2g.")
+    if int(found[1]) << 10 * " kmgt".index(found[2] or " ") < _MEMORY_MIN:
+        raise WrongOptionError(f"the memory is {memory}, and Spark's driver needs 450m at least.")
 
 
 def _pyspark_version() -> str:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError
-from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
+from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError, WrongArgumentError
+from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView, parse_bootstrap
 from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
-from .login import login_of_options
+from .login import login_of_options, producer_login
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("raftwerk", "kafka")
+_LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_OF_THE_JOB = {
+    "kafka.bootstrap.servers": "--bootstrap-server",
+    "subscribe": "--topic",
+    "subscribepattern": "--topic",
+    "assign": "--topic",
+    "startingoffsets": "--starting-offsets",
+}
+"""Options of the source, in lower case, that a job sets itself, by what its command has for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +80,38 @@ class Topics:
         return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
 
     def check_options(self, starting_offsets: str, max_offsets: int | None) -> None:
-        """Raise `WrongOptionError` for what no read can mean. Spark's connector checks most of its options itself."""
-        from .source.options import parse_read
+        """Raise `WrongOptionError` for what no read of any cluster can mean."""
+        from .source.options import is_common_option, parse_read
 
-        limit = {} if max_offsets is None else {"maxOffsetsPerTrigger": str(max_offsets)}
-        given = self._options() if self.format == "raftwerk" else {}
-        least = {"kafka.bootstrap.servers": self.bootstrap_servers, "subscribe": ",".join(self.names)}
-        parse_read({**least, **given, **limit, "startingOffsets": starting_offsets}, streaming=True)
+        self.check_names()
+        for name in self.options:
+            ours = "--max-offsets" if max_offsets and name.lower() == "maxoffsetspertrigger" else None
+            ours = ours or _OF_THE_JOB.get(name.lower())
+            if ours is not None:
+                raise WrongOptionError(f"{name} is what {ours} says: name it there, and leave the option out.")
+        # Spark's connector has more options than ours, ignores what it does not know, and logs in by more ways.
+        ours_too = {k: v for k, v in self._options().items() if self.format == "raftwerk" or is_common_option(k)}
+        starting = parse_read({**ours_too, "startingOffsets": starting_offsets}, streaming=True).starting
+        if starting.by_partition is not None:
+            named = {key.topic for key in starting.by_partition}
+            for topic in sorted(named.symmetric_difference(self.names)):
+                wrong = "are of a topic that is not read" if topic in named else "say nothing of a topic"
+                raise WrongOptionError(f"the starting offsets {wrong}, {topic}: name those of each topic that is read.")
+
+    def check_names(self, *, writes: bool = False) -> None:
+        """Raise `WrongOptionError` for an address, a name or a login that no cluster and no topic can have.
+
+        `writes`: whether librdkafka is to log in, too.
+        """
+        try:
+            parse_bootstrap(self.bootstrap_servers)
+        except WrongArgumentError as error:
+            raise WrongOptionError(f"{error}.") from None
+        for name in self.names:
+            check_topic_name(name)
+        login_of_options(self.login)
+        if writes:
+            producer_login(self.login)
 
     def ends_unknown_to_spark(self) -> bool:
         """Whether Spark does not know the ends of these topics: before 4.2 it does not ask Python sources for them."""
@@ -160,6 +195,14 @@ class Topics:
 
             spark.dataSource.register(RaftwerkDataSource)
         return self.format
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `WrongOptionError` for a name that no topic can have."""
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise WrongOptionError(
+            f"{name!r} is no name of a topic: it has 1 to 249 letters, digits, dots, dashes and underscores."
+        )
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files
 from ..login import login_in_file
+from ..pages.report_page import check_report
 from ..session import check_spark
 from ..topics import FORMATS, Topics
 from .job_command import prepare_job, report_errors, spark_options, take_run_settings
@@ -29,7 +30,7 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 
 
 @click.command(JOB, cls=Command)
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
 @bootstrap_option
 @click.option("-t", "--topic", help="Read this topic too, as the final read.")
 @click.option(
@@ -42,7 +43,8 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: str | None, **given: Any) -> None:
     """Judge histories in PATHS: files, or directories of chaos runs.
 
-    Exit codes: 0, valid; 1, an anomaly was found, too little was seen for a verdict, or the audit failed.
+    Exit codes: 0, valid; 1, an anomaly was found, too little was seen for a verdict, or the audit failed; 2, an option
+    is wrong.
 
     \b
     Example:
@@ -53,7 +55,10 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     run_settings = take_run_settings(given)
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     check_spark()
+    source.check_names()
     log, _ = prepare_job(JOB, run_settings)
+    if report is not None:
+        check_report(report)
     if topic:
         source.check()
     with run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None) as (spark, stopping):

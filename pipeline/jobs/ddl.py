@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from ..errors import WrongOptionError
 
+# Those of later versions of Spark, too: the Spark that runs refuses a type that it does not know.
 _TYPES = {
-    *("array", "bigint", "binary", "bool", "boolean", "byte", "char", "character", "date", "dec", "decimal", "double"),
-    *("float", "int", "integer", "interval", "long", "map", "numeric", "real", "short", "smallint", "string", "struct"),
-    *("timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void"),
+    *("array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal", "double"),
+    *("float", "geography", "geometry", "int", "integer", "interval", "long", "map", "numeric", "real", "short"),
+    *("smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar"),
+    *("variant", "void"),
 }
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*([A-Za-z_]+)")
 _PAIRS = {"<": ">", "(": ")"}
@@ -26,6 +28,11 @@ def field_names(schema: str) -> list[str]:
         if found[3].lower() not in _TYPES:
             raise not_ddl(f"{text!r} has no type that Spark knows")
         names.append(found[2] if found[1] is None else found[1].replace("``", "`"))
+    doubled = [name for at, name in enumerate(names) if name.lower() in (one.lower() for one in names[:at])]
+    if doubled:
+        raise WrongOptionError(
+            f"the schema has two fields {doubled[0]}, which Spark takes for one: rename one of them."
+        )
     return names
 
 
@@ -53,4 +60,6 @@ def _split(schema: str) -> Iterator[str]:
             part = ""
             continue
         part += char
+    if quote or closing:
+        raise not_ddl(f"{part.strip()!r} does not close with {quote or closing[-1]}")
     yield part.strip()

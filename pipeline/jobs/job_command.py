@@ -19,7 +19,7 @@ from ...cluster.command_line.commands import Option, WrongConfiguration, json_op
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
-from ..session import check_spark, jvm_has_ended, spark_session, stop_session
+from ..session import check_launch, check_spark, jvm_has_ended, spark_session, stop_session
 from ..topics import FORMATS, Topics, parse_options
 
 if TYPE_CHECKING:
@@ -204,7 +204,11 @@ def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
 
 
 def take_run_settings(given: dict[str, Any]) -> RunSettings:
-    """Remove the options of `spark_options` from a command's parameters, and return them."""
+    """Remove the options of `spark_options` from a command's parameters, and return them.
+
+    Raises `WrongOptionError` for those that Spark would refuse.
+    """
+    check_launch(given["master"], given["memory"])
     return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
 
 

@@ -16,7 +16,7 @@ import click
 
 from ...cluster.command_line.commands import Command, Option
 from ..errors import WrongOptionError
-from ..exactly_once_table import ParquetTable
+from ..exactly_once_table import ParquetTable, check_local_table
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
 from .ddl import field_names, not_ddl
@@ -40,6 +40,7 @@ VALUE_FORMATS = ("binary", "string", "json", "csv")
 _PLACE = ("topic", "partition", "offset", "timestamp", "date", "key")
 _RAW = "_raw"
 _DAMAGE = "_damage"
+_REJECTED = "rejected"
 _SHOWN_CHARS = 120
 
 
@@ -66,13 +67,31 @@ class LakeOptions:
         if (self.schema is not None) != (self.value_format in ("json", "csv")):
             raise WrongOptionError("a schema belongs to values in json or csv: name both --schema and --value-format.")
         names = ("value",) if self.schema is None else field_names(self.schema)
-        clash = sorted(set(_PLACE) & set(names))
-        if clash:
-            raise WrongOptionError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
+        columns = (*_PLACE, *names)
+        taken = (*_PLACE, _RAW, _DAMAGE, *((_REJECTED,) if self.rejects else ()))
+        if self.schema is not None:
+            for name in (name for name in names if name.lower() in taken):  # Spark ignores the case of names
+                raise WrongOptionError(f"the schema has a field {name}, which is a column of every lake: leave it out.")
         for name in self.partition_by:
-            if name not in (*_PLACE, *names):
-                there = ", ".join((*_PLACE, *names))
-                raise WrongOptionError(f"there is no column {name} to partition by: there are {there}.")
+            if name not in columns:
+                raise WrongOptionError(f"there is no column {name} to partition by: there are {', '.join(columns)}.")
+            if self.partition_by.count(name) > 1:
+                raise WrongOptionError(f"column {name} is named twice to partition by: name it once.")
+        if len(self.partition_by) == len(columns) and not self.rejects:
+            raise WrongOptionError(
+                "no column is left for the files if all are directories: partition by fewer of them."
+            )
+
+
+def identity_of(topics: Topics, options: LakeOptions) -> dict[str, Any]:
+    """What the table of a run holds."""
+    return {
+        "topics": list(topics.names),
+        "value format": options.value_format,
+        "schema": options.schema,
+        "partition columns": list(options.partition_by),
+        "source": topics.format,
+    }
 
 
 class Lake:
@@ -82,14 +101,7 @@ class Lake:
         self.spark = spark
         self.topics = topics
         self.options = options
-        identity = {
-            "topics": list(topics.names),
-            "value format": options.value_format,
-            "schema": options.schema,
-            "partition columns": list(options.partition_by),
-            "source": topics.format,
-        }
-        self.table = ParquetTable(spark, options.out, JOB, identity)
+        self.table = ParquetTable(spark, options.out, JOB, identity_of(topics, options))
         self._batches = 0
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
@@ -159,7 +171,7 @@ class Lake:
 
         good = rows.where(~f.col(_DAMAGE)).drop(_RAW, _DAMAGE)
         if self.options.rejects:
-            keep = f.when(f.col(_DAMAGE), f.col(_RAW)).alias("rejected")
+            keep = f.when(f.col(_DAMAGE), f.col(_RAW)).alias(_REJECTED)
             return rows.select(*good.columns, keep)
         where = f.format_string("%s-%d offset %d", "topic", "partition", "offset")
         what = f.substring(f.col(_RAW).cast("string"), 1, _SHOWN_CHARS)
@@ -193,8 +205,16 @@ class Lake:
 )
 @click.option("--schema", help="Fields of json or csv values, such as 'carrier STRING, dep_delay DOUBLE'.")
 @click.option("--partition-by", default="topic,date", show_default=True, help="Columns that become directories.")
-@click.option("--compact-every", default=20, show_default=True, help="Merge small files after so many batches.")
-@click.option("--small-mb", default=32, show_default=True, help="A file below this is small.")
+@click.option(
+    "--compact-every",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Merge small files after so many batches; 0 for never.",
+)
+@click.option(
+    "--small-mb", default=32, show_default=True, type=click.IntRange(min=0), help="A file below this is small."
+)
 @click.option("--rejects", is_flag=True, help="Keep a record that does not fit, in the column `rejected`.")
 @spark_options
 @report_errors
@@ -218,6 +238,7 @@ def command(**given: Any) -> None:
         given["rejects"],
     )
     log, metrics = prepare_job(JOB, run_settings)
+    check_local_table(options.out, JOB, identity_of(topics, options), run_settings.master)
     topics.check()
     with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         lake = Lake(spark, topics, options)

@@ -18,7 +18,7 @@ import click
 from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
 from ..errors import PipelineError, WrongOptionError
-from ..exactly_once_table import ParquetTable
+from ..exactly_once_table import ParquetTable, check_local_table
 from ..login import login_in_file, producer_login
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
@@ -57,6 +57,16 @@ class MirrorOptions:
     """How to log in at the target, in the properties of Kafka's clients."""
 
 
+def identity_of(topics: Topics, options: MirrorOptions) -> dict[str, Any]:
+    """What the table of a run holds."""
+    return {
+        "topics": list(topics.names),
+        "target": options.target,
+        "prefix": options.prefix,
+        "source": topics.format,
+    }
+
+
 class Mirror:
     """The job for one target and one directory."""
 
@@ -65,13 +75,7 @@ class Mirror:
         self.topics = topics
         self.options = options
         self.copy_names = {name: options.prefix + name for name in topics.names}
-        identity = {
-            "topics": list(topics.names),
-            "target": options.target,
-            "prefix": options.prefix,
-            "source": topics.format,
-        }
-        self.table = ParquetTable(spark, options.state, JOB, identity)
+        self.table = ParquetTable(spark, options.state, JOB, identity_of(topics, options))
         self.moved = 0
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
@@ -236,7 +240,11 @@ def command(**given: Any) -> None:
     run_settings = take_run_settings(given)
     target_login = login_in_file(given["target_config"])
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"], target_login)
+    topics.check_names(writes=True)  # the groups and the settings of its topics are read by librdkafka
+    copies = tuple(options.prefix + name for name in topics.names)
+    Topics(options.target, copies, login=target_login).check_names(writes=True)
     log, metrics = prepare_job(JOB, run_settings)
+    check_local_table(options.state, JOB, identity_of(topics, options), run_settings.master)
     topics.check()
     check_target(topics, options)
     with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):

@@ -10,7 +10,6 @@ carrier and airport, and to a Parquet table. Both yield the last value of a key:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,11 @@ import click
 
 from ...cluster.command_line.commands import Command, Option
 from ..errors import PipelineError, WrongOptionError
-from ..exactly_once_table import ParquetTable, read_table
+from ..exactly_once_table import ParquetTable, check_local_table, read_table
 from ..flights import SCHEMA, data_file
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
+from .intervals import interval_microseconds
 from .job_command import (
     ReadSettings,
     prepare_job,
@@ -41,11 +41,6 @@ if TYPE_CHECKING:
 JOB = "windows"
 KEY = ("window_start", "carrier", "origin")
 _DAMAGE = "_damage"
-_UNITS = frozenset(
-    unit + ending
-    for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
-    for ending in ("", "s")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +54,25 @@ class WindowsOptions:
     compact_every: int = 10
 
     def __post_init__(self) -> None:
-        for text in (self.window, self.late):
-            units = re.findall(r"[a-z]+", text.lower())
-            if re.fullmatch(r"[\d.]*\s*[a-z]*", text.lower().strip()) and not _UNITS.issuperset(units[:1] or ["none"]):
-                raise _no_interval(self.window, self.late)
+        try:
+            window = interval_microseconds(self.window, months=False)
+            late = interval_microseconds(self.late, months=True)
+        except ValueError:
+            raise _no_interval(self.window, self.late) from None
+        if window is not None and window <= 0:
+            raise WrongOptionError(f"the window is {self.window}, and must be longer than nothing.")
+        if late is not None and late < 0:
+            raise WrongOptionError(f"the lateness is {self.late}, and must not be negative.")
+
+
+def identity_of(topics: Topics, options: WindowsOptions) -> dict[str, Any]:
+    """What the table of a run holds."""
+    return {
+        "topics": list(topics.names),
+        "window": options.window,
+        "lateness": options.late,
+        "source": topics.format,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +96,7 @@ class Windows:
     _batches: int = 0
 
     def __post_init__(self) -> None:
-        identity = {
-            "topics": list(self.topics.names),
-            "window": self.options.window,
-            "lateness": self.options.late,
-            "source": self.topics.format,
-        }
-        self.table = ParquetTable(self.spark, self.options.out, JOB, identity)
+        self.table = ParquetTable(self.spark, self.options.out, JOB, identity_of(self.topics, self.options))
         self.sink = None
         if self.options.to_topic is not None:
             self.sink = replace(self.topics, names=(self.options.to_topic,), options={})
@@ -264,10 +268,22 @@ def command(**given: Any) -> None:
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
-    if read_settings.starting_offsets != "earliest":
+    elsewhere = [name for name in topics.options if name.lower().startswith("starting")]
+    if read_settings.starting_offsets != "earliest" or elsewhere:
         raise WrongOptionError("windows tells what became of every record of its topic: it begins at earliest.")
     options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
+    if options.to_topic is not None:
+        if options.to_topic in topics.names:
+            raise WrongOptionError(
+                f"the results would go to {options.to_topic}, which is read: name another with --to."
+            )
+        replace(topics, names=(options.to_topic,)).check_names(writes=True)
     log, metrics = prepare_job(JOB, run_settings)
+    check_local_table(options.out, JOB, identity_of(topics, options), run_settings.master)
+    if given["report"] is not None:
+        from ..pages.report_page import check_report
+
+        check_report(given["report"])
     topics.check()
     with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
         windows = Windows(spark, topics, options)

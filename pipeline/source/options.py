@@ -57,7 +57,7 @@ _REFUSED = {
     "enable.auto.commit": "offsets are in the checkpoint, and committed for the group after each batch",
     "interceptor.classes": "interceptors are Java",
 }
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class StrategyKind(Enum):
@@ -148,6 +148,13 @@ class WriteOptions:
     bootstrap: str
     topic: str | None
     producer: Mapping[str, str] = field(repr=False)
+
+
+def is_common_option(name: str) -> bool:
+    """Whether an option means the same to Spark's connector and to this reader. How one logs in is no such option."""
+    if name.lower().startswith("kafka."):
+        return not is_of_security(name.lower().removeprefix("kafka."))
+    return name.lower() in (known.lower() for known in READ_OPTIONS)
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -253,7 +260,7 @@ def _boolean(text: str) -> bool:
 
 
 def _duration_ms(text: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text.lower())
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
     if found is None or found.group(2) not in _UNITS_MS:
         raise ValueError("a time such as 500ms, 30s or 15m")
     return int(found.group(1)) * _UNITS_MS[found.group(2)]

@@ -21,8 +21,13 @@ def test_records_that_are_there_already_are_told_apart(bootstrap: str, topic: st
     def ranges(offsets: range) -> list[tuple[int, int, int, bool]]:
         rows = [
             {
-                **{"topic": "source", "partition": 0, "offset": offset, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)},
-                **{"key": b"k", "value": b"v", "headers": None},
+                "topic": "source",
+                "partition": 0,
+                "offset": offset,
+                "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+                "key": b"k",
+                "value": b"v",
+                "headers": None,
             }
             for offset in offsets
         ]

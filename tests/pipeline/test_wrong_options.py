@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from raftwerk.pipeline.cli import pipeline
 from raftwerk.pipeline.errors import WrongOptionError
+from raftwerk.pipeline.exactly_once_table import check_local_table
 from raftwerk.pipeline.jobs import job_command
 from raftwerk.pipeline.jobs.ddl import field_names
+from raftwerk.pipeline.jobs.intervals import interval_microseconds
 
 LAKE = ["run", "lake", "-t", "t", "--output", "nowhere"]
 WINDOWS = ["run", "windows", "-t", "t", "--output", "nowhere"]
+JSON = [*LAKE, "--value-format", "json", "--schema"]
 MIRROR = ["run", "mirror", "-t", "t", "--target", "127.0.0.1:2", "--state", "nowhere"]
 
 
@@ -54,6 +60,46 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*WINDOWS, "-o", "x=1"], "option x is not known"),
         ([*MIRROR, "-o", "x=1"], "option x is not known"),
         ([*MIRROR, "--starting-offsets", "7"], "startingOffsets is '7', and must be"),
+        ([*LAKE, "--memory", "lots"], "the memory is lots, and must be a whole number with its unit"),
+        ([*LAKE, "--memory", "100m"], "Spark's driver needs 450m at least"),
+        ([*LAKE, "--master", "local[x]"], "local[x] is no master of Spark"),
+        ([*MIRROR, "--master", "spark://host"], "spark://host is no master of Spark"),
+        (["run", "audit", __file__, "--memory", "lots"], "the memory is lots"),
+        (["run", "audit", "nothing"], "'nothing' does not exist"),
+        (["run", "audit", __file__, "-t", "a b"], "'a b' is no name of a topic"),
+        ([*LAKE, "--compact-every", "-1"], "-1 is not a whole number of 0 or more"),
+        ([*LAKE, "--small-mb", "-1"], "-1 is not a whole number of 0 or more"),
+        ([*LAKE, "--partition-by", "topic,topic"], "column topic is named twice"),
+        ([*LAKE, "--partition-by", "topic,partition,offset,timestamp,date,key,value"], "no column is left"),
+        ([*JSON, "Topic STRING"], "a field Topic, which is a column of every lake"),
+        ([*JSON, "a INT, A INT"], "two fields A, which Spark takes for one"),
+        ([*JSON, "rejected INT", "--rejects"], "a field rejected, which is a column of every lake"),
+        ([*JSON, "a STRUCT<b: INT"], "does not close with >"),
+        ([*LAKE, "--starting-offsets", '{"other": {"0": 1}}'], "of a topic that is not read, other"),
+        ([*LAKE, "-t", "u", "--starting-offsets", '{"t": {"0": 1}}'], "say nothing of a topic, u"),
+        ([*LAKE, "-o", "startingoffsets=latest"], "startingoffsets is what --starting-offsets says"),
+        ([*LAKE, "-o", "maxOffsetsPerTrigger=5", "--max-offsets", "7"], "is what --max-offsets says"),
+        ([*LAKE, "-o", "subscribe=other"], "subscribe is what --topic says"),
+        ([*LAKE, "-o", "kafka.bootstrap.servers=x:1"], "is what --bootstrap-server says"),
+        ([*LAKE, "--source", "kafka", "-o", "failOnDataLoss=perhaps"], "failOnDataLoss is 'perhaps', and must be"),
+        ([*LAKE, "--source", "kafka", "-o", "endingOffsets=latest"], "a stream has no end"),
+        ([*LAKE, "-o", "kafka.security.protocol=SASL_TLS"], "security.protocol=SASL_TLS: it must be one of"),
+        ([*LAKE, "--source", "kafka", "-o", "kafka.security.protocol=SASL_TLS"], "SASL_TLS: it must be one of"),
+        ([*LAKE, "-o", "kafka.sasl.jass.config=x"], "did you mean sasl.jaas.config?"),
+        ([*LAKE, "--command-config", "nofile"], "cannot read nofile"),
+        ([*LAKE, "-t", "a b"], "'a b' is no name of a topic"),
+        (["run", "lake", "-t", "t", "--output", ""], "the name of the directory is empty"),
+        ([*WINDOWS, "--window", "0 days"], "the window is 0 days, and must be longer"),
+        ([*WINDOWS, "--window", "1 month"], "the window (1 month) or"),
+        ([*WINDOWS, "--window", "1 day 2 dyas"], "the window (1 day 2 dyas) or"),
+        ([*WINDOWS, "--late", "-1 day"], "the lateness is -1 day, and must not be negative"),
+        ([*WINDOWS, "-o", "startingTimestamp=5"], "it begins at earliest"),
+        ([*WINDOWS, "--to", "t"], "the results would go to t, which is read"),
+        ([*WINDOWS, "--to", "a b"], "'a b' is no name of a topic"),
+        ([*MIRROR, "--prefix", "a/"], "'a/t' is no name of a topic"),
+        ([*MIRROR, "--target", "host:x"], "'host:x' is not host:port"),
+        ([*MIRROR, "--target-config", "nofile"], "cannot read nofile"),
+        (["feed", "-t", "a b"], "'a b' is no name of a topic"),
     ],
 )
 def test_a_wrong_option_is_told_before_spark_starts(words: list[str], said: str) -> None:
@@ -70,11 +116,111 @@ def test_a_taken_port_is_no_wrong_option() -> None:
     assert "port" in answer.output
 
 
-@pytest.mark.parametrize("late", ["2 days", "1 day 12 hours", "INTERVAL 1 DAY", "90 minutes", "0 seconds"])
+@pytest.mark.parametrize("job", [LAKE, WINDOWS, MIRROR])
+def test_a_directory_that_is_none_is_told_before_spark_starts(job: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").touch()
+    commits = tmp_path / "table" / "_table" / "commits"
+    commits.mkdir(parents=True)
+    (commits / "commit-000000000000.json").touch()
+    there = {"format": 1, "kind": "another", "identity": {}}
+    (commits.parent / "table.json").write_text(json.dumps(there), encoding="utf-8")
+    for name, said in (
+        ("file", "file is a file, and"),
+        ("file/below", "file is a file, and"),
+        ("foreign", "holds notes.txt, which this job did not write"),
+        ("table", "is a table of kind another, not"),
+    ):
+        words = [*job[:-1], str(tmp_path / name), "-b", "127.0.0.1:1"]
+        answer = CliRunner().invoke(pipeline, words)
+        assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
+        assert said in " ".join(answer.output.split()), answer.output
+
+
+def test_directories_that_spark_may_write_are_left_to_it(tmp_path: Path) -> None:
+    old, begun = tmp_path / "old", tmp_path / "begun"
+    (old / "_logs").mkdir(parents=True)
+    (begun / "_table").mkdir(parents=True)
+    (begun / "_table" / "table.json").write_text('{"format": 1, "kind": "another"}', encoding="utf-8")
+    (begun / "part").touch()
+    for root in (str(old), str(begun), str(tmp_path / "new" / "one"), f"file://{old}", "s3a://b/c", "hdfs:c"):
+        check_local_table(root, "lake", {}, "local[2]")
+    check_local_table(__file__, "lake", {}, "spark://host:7077")  # a path of its default file system
+
+
+@pytest.mark.parametrize("job", [[*WINDOWS, "--report"], ["run", "audit", __file__, "--report"], ["demo", "--report"]])
+def test_a_page_that_cannot_be_written_is_told_before_spark_starts(job: list[str], tmp_path: Path) -> None:
+    for path, said in ((tmp_path / "no" / "page.html", "there is no directory"), (tmp_path, "it is a directory")):
+        where = [] if job[0] == "demo" else ["-b", "127.0.0.1:1"]
+        answer = CliRunner().invoke(pipeline, [*job, str(path), *where])
+        assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
+        assert said in " ".join(answer.output.split()), answer.output
+
+
+@pytest.mark.parametrize("late", ["2 days", "1 day 12 hours", "INTERVAL 1 DAY", "90 minutes", "0 seconds", "1 month"])
 def test_intervals_that_spark_may_know_are_left_to_it(late: str) -> None:
     answer = CliRunner().invoke(pipeline, [*WINDOWS, "--late", late, "-b", "127.0.0.1:1"])
     assert answer.exit_code == 1
     assert "no broker answers: 127.0.0.1:1" in answer.output
+
+
+INTERVALS = [
+    *("1 month", "1 year", "1 day 1 month", "-1 day", "0 days", "1 d", "1 hrs", "1 DAY", "interval 1 day", "1.5 days"),
+    *("1.5 seconds", ".5 seconds", "1 quarter", "1 week", "P1D", "1 nanosecond", "1day", "1 day -1 hour", "2 day 3"),
+    *(" 1  day ", "1 weeks 2 days", "a fortnight", "1 microsecond", "+1 day", "INTERVAL '1' DAY"),
+]
+SCHEMAS = [
+    *("a INT", "1a INT", "a-b INT", "a INT NOT NULL", "a: INT", "`a b` INT", "a STRUCT<b: INT>", "a STRUCT<b: INT"),
+    *("a DECIMAL(10,2)", "a DECIMAL(10,2", "a INTERVAL DAY TO SECOND", "a STRING COLLATE UTF8_LCASE", "a VARCHAR(3)"),
+    *(
+        "a VOID",
+        "a DEC(3)",
+        "a INT COMMENT 'x, y'",
+        "select INT",
+        "a STRUCT<>",
+        "a BYTE",
+        "a REAL",
+        "a NUMBER",
+        "a.b INT",
+    ),
+    *("a VARIANT", "a MAP<STRING, ARRAY<INT>>", "a bool", "a numeric", "a timestamp_ntz"),
+]
+
+
+@pytest.mark.parametrize("text", INTERVALS)
+def test_only_intervals_that_spark_refuses_are_refused(spark: Any, text: str) -> None:
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+    from pyspark.sql import functions as f
+
+    rows = spark.readStream.format("rate").load()
+    for months in (True, False):
+        try:
+            length = interval_microseconds(text, months=months)
+            ours = length is None or (length >= 0 if months else length > 0)
+        except ValueError:
+            ours = False
+        try:
+            if months:
+                _ = rows.withWatermark("timestamp", text).schema
+            else:
+                _ = rows.groupBy(f.window("timestamp", text)).count().schema
+        except (AnalysisException, IllegalArgumentException):
+            assert not ours or "'" in text
+        else:
+            assert ours
+
+
+@pytest.mark.parametrize("text", SCHEMAS)
+def test_only_schemas_that_spark_refuses_are_refused(spark: Any, text: str) -> None:
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    try:
+        names = [field.name for field in StructType.fromDDL(text)]  # type: ignore[attr-defined]
+    except ParseException:
+        return  # what we let pass, Spark refuses
+    assert field_names(text) == names
 
 
 def test_the_fields_of_a_schema() -> None:
