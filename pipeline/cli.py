@@ -14,7 +14,7 @@ from ..cluster.command_line.commands import Group, Option, json_option
 from ..cluster.command_line.plural import counted
 from .flights import check_feed, flights
 from .flights import feed as feed_flights
-from .jobs.job_command import report_errors
+from .jobs.job_command import place_of_login, report_errors
 from .login import login_in_file, producer_login
 from .running_query import ProgressLog, stop_on_signal
 from .topics import Topics
@@ -103,7 +103,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
     log = ProgressLog()
     check_feed()
     login = login_in_file(chosen_client_properties())
-    flights_topic = Topics(bootstrap, (topic,), login=login)
+    flights_topic = Topics(bootstrap, (topic,), login=login, login_place=place_of_login())
     flights_topic.check_names(writes=True)
     flights_topic.create(partitions, {})
     with stop_on_signal() as stopping:

@@ -14,10 +14,14 @@ class WrongOptionError(PipelineError):
 
 
 class UnreachableClusterError(PipelineError):
-    """No broker answers at `bootstrap`; a command adds where that address came from."""
+    """No broker answers at `bootstrap`; a command adds where that address came from.
 
-    def __init__(self, bootstrap: str, reason: str) -> None:
+    `is_explained`: whether the reason says what to do.
+    """
+
+    def __init__(self, bootstrap: str, reason: str, *, is_explained: bool = False) -> None:
         self.bootstrap = bootstrap
+        self.is_explained = is_explained
         super().__init__(reason)
 
 

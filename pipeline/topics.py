@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import ClientError, RefusedError, UnreachableError, WrongArgumentError
+from ..cluster.client.client_errors import (
+    ClientError,
+    NotLoggedInError,
+    RefusedError,
+    UnreachableError,
+    WrongArgumentError,
+)
 from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView, parse_bootstrap
 from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
@@ -44,6 +50,8 @@ class Topics:
     format: str = "raftwerk"
     options: Mapping[str, str] = field(default_factory=dict)
     login: Mapping[str, str] = field(default_factory=dict)
+    login_place: str = "in the kafka.* options"
+    """Where the login is corrected, for people."""
 
     def read_stream(self, spark: SparkSession, starting_offsets: str, max_offsets: int | None) -> DataFrame:
         """The records as a stream. `max_offsets` limits the records of a batch."""
@@ -153,7 +161,7 @@ class Topics:
             async with self._client() as client:
                 return await client.metadata()
         except UnreachableError as error:
-            raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
+            raise await self._unreachable(error) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
 
@@ -169,9 +177,16 @@ class Topics:
         except RefusedError as error:
             raise PipelineError(str(error)) from None
         except UnreachableError as error:
-            raise UnreachableClusterError(self.bootstrap_servers, str(await explained(error))) from None
+            raise await self._unreachable(error) from None
         except (ClientError, OSError) as error:
             raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
+
+    async def _unreachable(self, error: UnreachableError) -> PipelineError:
+        """The error for people. A login that was refused is to be corrected; the cluster is up."""
+        found = await explained(error, login_of_options(self.login))
+        if isinstance(found, NotLoggedInError):
+            return PipelineError(f"{found}; {found.way_out} {self.login_place}.")
+        return UnreachableClusterError(self.bootstrap_servers, str(found), is_explained=found.is_explained)
 
     def _options(self) -> dict[str, str]:
         return {

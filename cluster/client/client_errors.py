@@ -80,7 +80,7 @@ def _told_once(reasons: Mapping[Address, str]) -> str:
     for reason, (first, *others) in by_reason.items():
         told.append(f"{first} {reason}")
         if others:
-            told.append(f"so do {', '.join(others)}" if len(others) > 1 else f"so does {others[0]}")
+            told.append(f"likewise {', '.join(others)}")
     return "; ".join(told)
 
 

@@ -149,8 +149,13 @@ async def _unreachable(found: list[Finding], error: ClientError, way_out: str) -
 
 
 def _bootstrap_addresses(reached: Mapping[Address, Reached]) -> Iterator[Finding]:
+    """What was found at each; addresses of which the same is to be said have one line."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for (host, port), one in reached.items():
-        yield Finding(one.level, f"bootstrap address {host}:{port}: {one.told}", one.way_out)
+        alike.setdefault((one.level, one.told, one.way_out), []).append(f"{host}:{port}")
+    for (level, told, way_out), addresses in alike.items():
+        who = "bootstrap address" if len(addresses) == 1 else "each of the bootstrap addresses"
+        yield Finding(level, f"{who} {', '.join(addresses)}: {told}", way_out)
 
 
 def _advertised(reached: Mapping[tuple[int, Address], Reached], local_options: str | None) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from ..login import login_in_file
 from ..pages.report_page import check_report
 from ..session import check_spark
 from ..topics import FORMATS, Topics
-from .job_command import prepare_job, report_errors, spark_options, take_run_settings
+from .job_command import place_of_login, prepare_job, report_errors, spark_options, take_run_settings
 
 JOB = "audit"
 EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
@@ -51,7 +51,7 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
       raftwerk pipeline run audit chaos-20260131-120000 --report audit.html
     """
     login = login_in_file(chosen_client_properties())
-    source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"), login=login)
+    source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"), {}, login, place_of_login())
     run_settings = take_run_settings(given)
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     check_spark()

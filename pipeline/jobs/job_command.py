@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address, chosen_client_properties
+from ...cluster.command_line.cluster_options import (
+    COMMAND_CONFIG_VARIABLE,
+    bootstrap_option,
+    chosen_address,
+    chosen_client_properties,
+    login_is_of_environment,
+)
 from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..login import is_of_security, login_in_file
@@ -194,6 +200,7 @@ def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
         given.pop("source"),
         options,
         login or login_in_file(chosen_client_properties()),
+        "in the options -o kafka.*" if login else place_of_login(),
     )
     read_settings = ReadSettings(
         given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval")
@@ -201,6 +208,14 @@ def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
     check_spark()
     topics.check_options(read_settings.starting_offsets, read_settings.max_offsets)
     return topics, read_settings
+
+
+def place_of_login() -> str:
+    """Where the login of the command that is running is corrected, for people."""
+    file = chosen_client_properties()
+    if file is None:
+        return "in a file of client properties, and name it with --command-config"
+    return f"in {file}, which {COMMAND_CONFIG_VARIABLE} names" if login_is_of_environment() else f"in {file}"
 
 
 def take_run_settings(given: dict[str, Any]) -> RunSettings:
@@ -222,7 +237,9 @@ def report_errors(command: F) -> F:
         except UnreachableClusterError as error:
             address = chosen_address()
             is_ours = address is not None and address.bootstrap == error.bootstrap
-            advice = f"; {address.advice}" if address is not None and is_ours else ""
+            advice = ""
+            if address is not None and is_ours:
+                advice = f"; the address is from {address.origin}" if error.is_explained else f"; {address.advice}"
             raise click.ClickException(f"{error}{advice}") from None
         except WrongOptionError as error:
             raise WrongConfiguration(str(error)) from None

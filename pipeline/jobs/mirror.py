@@ -164,7 +164,8 @@ class Mirror:
 
 def check_target(topics: Topics, options: MirrorOptions) -> None:
     """Raise `WrongOptionError` when topics would be copied onto themselves; the target must answer."""
-    target = Topics(options.target, (), login=options.target_login)
+    where = "in the file of --target-config"
+    target = Topics(options.target, (), login=options.target_login, login_place=where)
     if target.cluster_id() == topics.cluster_id() and not options.prefix:
         raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
 

@@ -232,6 +232,16 @@ def test_an_advertised_address_that_clients_cannot_reach() -> None:
     assert found["the clock of node 1 agrees with this machine's"].level == OK
 
 
+def test_addresses_of_which_the_same_is_found_have_one_line() -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for taken in (one, other):
+            taken.bind(("127.0.0.1", 0))
+        closed = [f"127.0.0.1:{taken.getsockname()[1]}" for taken in (one, other)]
+        found = [finding.what for finding in asyncio.run(examine_cluster(",".join(closed)))]
+    assert found[0].startswith(f"each of the bootstrap addresses {', '.join(closed)}: nothing listens there")
+    assert sum("nothing listens there" in what for what in found) == 1
+
+
 def test_few_descriptors(tmp_path: Path) -> None:
     command = f"ulimit -n 512; exec {sys.executable} -m raftwerk doctor -c {tmp_path}/none"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,18 @@ def test_the_command_of_a_job_logs_in(secured: TestCluster, tmp_path: Path) -> N
     told = raftwerk(*job, *where, "--command-config", secured.client_properties(ADMIN), timeout=120)
     assert (told.returncode, json.loads(told.stdout)["rows"]) == (0, FLIGHTS), told.stderr
     assert "say how to log in there (--command-config" in fails(1, *job, *where)
+
+
+def test_a_refused_login_is_to_be_corrected(secured: TestCluster, tmp_path: Path) -> None:
+    """The cluster is up, so nobody is told to start it; nodes of which the same is to be said are named together."""
+    right = Path(secured.client_properties(ADMIN)).read_text(encoding="utf-8")
+    wrong = tmp_path / "wrong.properties"
+    wrong.write_text(re.sub('password="[^"]*"', 'password="wrong"', right), encoding="utf-8")
+    twice = f"{secured.bootstrap_servers},{secured.bootstrap_servers.replace('127.0.0.1', 'localhost')}"
+    job = ("pipeline", "run", "lake", "-t", "flights", "--output", str(tmp_path / "lake"), "-b", twice)
+    said = fails(1, *job, "--command-config", str(wrong))
+    assert f"the password in sasl.jaas.config in {wrong}" in said and "start that cluster" not in said
+    assert said.count("refuses the login") == 1 and "; likewise localhost:" in said
+    wrong.write_text("security.protocol=SSL\n" + "".join(line for line in right.splitlines(True) if "ssl." in line))
+    assert f"sasl.mechanism and sasl.jaas.config in {wrong}" in fails(1, *job, "--command-config", str(wrong))
+    assert "start that cluster" not in fails(1, *job)
