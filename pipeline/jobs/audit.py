@@ -30,7 +30,7 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 
 
 @click.command(JOB, cls=Command)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("paths", nargs=-1, required=True)
 @bootstrap_option
 @click.option("-t", "--topic", help="Read this topic too, as the final read.")
 @click.option(

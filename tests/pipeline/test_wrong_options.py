@@ -65,7 +65,6 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*LAKE, "--master", "local[x]"], "local[x] is no master of Spark"),
         ([*MIRROR, "--master", "spark://host"], "spark://host is no master of Spark"),
         (["run", "audit", __file__, "--memory", "lots"], "the memory is lots"),
-        (["run", "audit", "nothing"], "'nothing' does not exist"),
         (["run", "audit", __file__, "-t", "a b"], "'a b' is no name of a topic"),
         ([*LAKE, "--compact-every", "-1"], "-1 is not a whole number of 0 or more"),
         ([*LAKE, "--small-mb", "-1"], "-1 is not a whole number of 0 or more"),
