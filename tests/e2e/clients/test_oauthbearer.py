@@ -229,7 +229,7 @@ def test_commands(
         f"sasl.oauthbearer.token.endpoint.url=file://{token}\n"
     )
     refused = raftwerk("topics", "list", *at)
-    assert 'refuses the login by OAUTHBEARER: {"status":"invalid_token"}; so do ' in refused.stderr
+    assert 'refuses the login by OAUTHBEARER: {"status":"invalid_token"}; likewise ' in refused.stderr
     assert "; use a token for this cluster" in refused.stderr
     token.write_text(provider.token("admin"))
     assert filled in raftwerk("topics", "list", *at).stdout
