@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from raftwerk import __version__
@@ -35,6 +36,7 @@ from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, LocalNodes, Nodes, PrefixedSupervisor, SupervisedNodes
+from .nemesis.watched_nodes import WatchedNodes
 
 _PACKAGES = ("confluent_kafka", "jinja2")
 """Packages that a run needs besides the base install; the extra `chaos` installs them."""
@@ -43,6 +45,7 @@ _CALM_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 90.0
 _FINAL_LIMIT_S = 120.0
 _WARM_UP_S = 2.0
+_LOOK_EVERY_S = 0.2
 _JAVA_KEYS = 60
 _WRITERS, _PROCESSORS = 2, 2
 _TRANSACTIONS_PER_S = 10
@@ -125,6 +128,7 @@ class ChaosRun:
         self._fault_number = 0
         self._under_way: PlannedFault | None = None
         """The fault that has begun, or was about to begin, and is not healed."""
+        self._watch: WatchedNodes | None = None
         self._last_heal: float | None = None
         """When the last fault began to be taken back, in seconds."""
 
@@ -133,17 +137,18 @@ class ChaosRun:
         missing = missing_modules(*_PACKAGES)
         if missing:
             raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
-        os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
+        os.makedirs(os.path.join(self.options.directory, "history"))
         with self._cluster(faults) as cluster, self._left_healed():
             use_login(self._client_properties)
             self._create_topics(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
+            cluster.nodes = self._watch = WatchedNodes(cluster.nodes, partial(self._on_node_end, nemesis))
             with ExitStack() as load:
                 finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(cluster)]
                 try:
-                    time.sleep(_WARM_UP_S)
+                    self._sleep(_WARM_UP_S)
                     self._check_load(finishing)
                     self._inject_faults(cluster, faults, nemesis)
                 except KeyboardInterrupt:
@@ -151,8 +156,10 @@ class ChaosRun:
                     self.say("interrupted: no more faults; the cluster heals, and is judged; Ctrl-C again ends at once")
                 self._heal(cluster, nemesis)
                 self._drain(finishing)
-            nemesis.close()
+            self._watch.look()
             self._read_to_end(cluster)
+            self._watch.look()
+            nemesis.close()
         result = check_paths([self.options.directory])
         if self.options.bootstrap is not None:
             self._leave(self.options.bootstrap, is_valid=bool(result.verdict.valid))
@@ -170,6 +177,12 @@ class ChaosRun:
                 self.say(f"left out: {name} ({self.left_out[name]})")
             else:
                 chosen.append(FAULTS[name])
+        if self.options.faults and not chosen:
+            told = ", ".join(f"{name} ({reason})" for name, reason in self.left_out.items())
+            raise ClientError(
+                f"none of the faults can be injected here: {told}. raftwerk chaos faults lists those that can; "
+                "--nemesis none runs the load without faults"
+            )
         return chosen
 
     @contextmanager
@@ -355,10 +368,10 @@ class ChaosRun:
         until = time.monotonic() + self.options.minutes * 60
         while (left_s := until - time.monotonic()) > 0:
             if not faults or left_s < self.options.hold_s:
-                time.sleep(min(left_s, 1.0))
+                self._sleep(min(left_s, 1.0))
                 continue
             self._inject(cluster, self.rng.choice(list(faults)), nemesis)
-            time.sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
+            self._sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
 
     def _inject(self, cluster: ClusterUnderTest, fault: Fault, nemesis: HistoryWriter) -> None:
         if fault.needs_in_sync and self._wait_in_sync(cluster, _CALM_LIMIT_S) is not None:
@@ -370,17 +383,32 @@ class ChaosRun:
         start_ns = cluster.began_ns if planned.hold_s is None else asked_ns
         try:
             self._under_way = planned
+            if self._watch is not None and planned.may_end is not None:
+                self._watch.may_end(planned.may_end)
             planned.begin()
             fields = {"fault": fault.name, "id": number, "target": planned.target, "start": start_ns}
             nemesis.event("invoke", "fault", **fields)
             nemesis.flush()
             self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
-            time.sleep(cluster.hold_s * self.rng.uniform(0.4, 1.6) if planned.hold_s is None else planned.hold_s)
+            self._sleep(cluster.hold_s * self.rng.uniform(0.4, 1.6) if planned.hold_s is None else planned.hold_s)
         finally:
             self._take_back()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
         self.say(f"{fault.name}: {planned.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
+
+    def _sleep(self, duration_s: float) -> None:
+        """Wait, and report nodes that end meanwhile."""
+        until = time.monotonic() + duration_s
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, _LOOK_EVERY_S))
+            if self._watch is not None:
+                self._watch.look()
+
+    def _on_node_end(self, nemesis: HistoryWriter, node_id: int, what: str) -> None:
+        nemesis.event("info", "node-end", node=node_id, error=what, start=time.monotonic_ns())
+        nemesis.flush()
+        self._error(what)
 
     def _take_back(self) -> None:
         """Heal the fault that is under way, also where Ctrl-C has interrupted its beginning or its healing."""

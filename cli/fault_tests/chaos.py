@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
     from ...chaos.live.run import RunResult
 
+_REPORT, _VERDICT = "report.html", "verdict.json"
 _SHOWN = 5
 """Anomalies of each kind that are named on the terminal."""
 
@@ -151,15 +153,18 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     profile in use are ignored. The topics of the run are deleted at its end if nothing was wrong.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
-    Exit code 0 if nothing is wrong, 1 otherwise. Ctrl-C ends the faults, and the cluster is healed and judged as usual;
-    a second Ctrl-C ends the run, and `raftwerk chaos check` judges what was recorded.
+    Exit code 0 if nothing is wrong, 1 otherwise. It is wrong, too, when a node ended that no fault of the run ended
+    (INVALID), and when faults were to be injected and none was, which says nothing about failures (UNKNOWN); with
+    --nemesis none there are to be none.
+
+    Ctrl-C ends the faults, and the cluster is healed and judged as usual; a second Ctrl-C ends the run, and `raftwerk
+    chaos check` judges what was recorded.
 
     \b
     Examples:
       raftwerk chaos run --minutes 3 --nemesis kill,pause
       raftwerk chaos run --name orders --nemesis kill-leader
     """
-    from ...chaos.live.nemesis.faults import FAULTS
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
     from ...chaos.live.run import ChaosRun, RunOptions
     from ...cluster.client.client_errors import ClientError
@@ -173,7 +178,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         options |= {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
         if address.directory is not None:
             options["nodes"] = len(load_plan(address.directory).brokers)
-    chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
+    chosen = _chosen_faults(nemesis)
     signal.signal(signal.SIGTERM, _end_at_once)
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
@@ -201,11 +206,30 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         raise click.ClickException(f"{told}{kept}") from None
     finally:
         interrupt.restore()
-    _write_results(where, outcome)
-    _print_verdict(outcome.result.verdict, as_json)
-    if not as_json:
-        click.echo(f"report: {os.path.join(where, 'report.html')}")
-    ctx.exit(0 if outcome.result.verdict.valid and not outcome.errors else 1)
+    ctx.exit(_conclude(where, outcome, as_json))
+
+
+def _conclude(where: str, outcome: RunResult, as_json: bool) -> int:
+    """Write the report and print the verdict; the exit code."""
+    unwritten = _write_results(where, outcome)
+    _print_verdict(outcome.result.verdict, as_json, outcome)
+    if unwritten is not None:
+        click.echo(f"Error: the report could not be written: {os_reason(unwritten)}", err=True)
+    elif not as_json:
+        click.echo(f"report: {os.path.join(where, _REPORT)}")
+    return 0 if outcome.result.verdict.valid and not outcome.errors and unwritten is None else 1
+
+
+def _chosen_faults(nemesis: str) -> tuple[str, ...]:
+    """The faults that `--nemesis` names, each once."""
+    from ...chaos.live.nemesis.faults import FAULTS
+
+    names = tuple(dict.fromkeys(name for part in nemesis.split(",") if (name := part.strip())))
+    if not names:
+        raise click.UsageError("--nemesis names no fault: --nemesis none runs the load without faults")
+    if len(names) > 1 and (alone := [name for name in ("all", "none") if name in names]):
+        raise click.UsageError(f"--nemesis {alone[0]} stands alone, without other faults")
+    return {"all": tuple(FAULTS), "none": ()}.get(names[0], names)
 
 
 def _what_is_recorded(where: str) -> str:
@@ -274,35 +298,59 @@ def report(directory: str, output: str | None) -> None:
         from ...chaos.live.report.report_page import render_report
     except ImportError as error:
         raise click.ClickException(f"{error.name} is not installed: {how_to_install('chaos')}") from None
-    path = output or os.path.join(directory, "report.html")
+    path = output or os.path.join(directory, _REPORT)
+    told = _told_by_the_run(directory)
     try:
         result = check_paths([directory])
+        page = render_report(result, os.path.basename(os.path.abspath(directory)), told["left_out"], told["errors"])
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
     except HistoryError as error:
         raise click.ClickException(str(error)) from None
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(render_report(result, os.path.basename(os.path.abspath(directory)), {}))
+    except OSError as error:
+        raise click.ClickException(os_reason(error)) from None
     click.echo(path)
 
 
-def _write_results(directory: str, outcome: RunResult) -> None:
+def _told_by_the_run(directory: str) -> dict[str, Any]:
+    """The faults that were left out, and the errors, which are not in the history."""
+    told: dict[str, Any] = {"left_out": {}, "errors": []}
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(directory, _VERDICT), encoding="utf-8") as file:
+        written = json.load(file)
+        told |= {name: written[name] for name in told if isinstance(written, dict) and name in written}
+    return told
+
+
+def _write_results(directory: str, outcome: RunResult) -> OSError | None:
+    """Write the report and the verdict; the reason if that failed."""
     from ...chaos.live.report.report_page import render_report
 
-    with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
-        file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))
-    with open(os.path.join(directory, "verdict.json"), "w", encoding="utf-8") as file:
-        extra = {
-            "run": outcome.result.series.facts,
-            "inflicted": outcome.inflicted,
-            "left_out": outcome.left_out,
-            "errors": outcome.errors,
-        }
-        json.dump({**outcome.result.verdict.to_json(), **extra}, file, indent=2)
+    page = render_report(outcome.result, os.path.basename(directory), outcome.left_out, outcome.errors)
+    try:
+        with open(os.path.join(directory, _REPORT), "w", encoding="utf-8") as file:
+            file.write(page)
+        with open(os.path.join(directory, _VERDICT), "w", encoding="utf-8") as file:
+            json.dump(_to_json(outcome.result.verdict, outcome), file, indent=2)
+    except OSError as error:
+        return error
+    return None
 
 
-def _print_verdict(verdict: Verdict, as_json: bool) -> None:
+def _to_json(verdict: Verdict, outcome: RunResult | None) -> dict[str, Any]:
+    """The verdict, and what a run knows beside it."""
+    if outcome is None:
+        return verdict.to_json()
+    extra = {"run": outcome.result.series.facts, "inflicted": outcome.inflicted}
+    return {**verdict.to_json(), **extra, "left_out": outcome.left_out, "errors": outcome.errors}
+
+
+def _print_verdict(verdict: Verdict, as_json: bool, outcome: RunResult | None = None) -> None:
     if as_json:
-        click.echo(json.dumps(verdict.to_json()))
+        click.echo(json.dumps(_to_json(verdict, outcome)))
         return
+    if outcome is not None:
+        inflicted = "  ".join(f"{name} {count:,}" for name, count in sorted(outcome.inflicted.items()))
+        click.echo(f"faults: {inflicted or 'none'}")
     click.echo("  ".join(f"{name} {count:,}" for name, count in verdict.totals.items()))
     if verdict.transactions:
         click.echo("in transactions: " + "  ".join(f"{name} {count:,}" for name, count in verdict.transactions.items()))
@@ -316,4 +364,6 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
                 click.echo(f"    and {count - len(shown):,} more")
     for note in verdict.notes:
         click.echo(f"note: {note}")
+    for error in outcome.errors if outcome is not None and verdict.valid else ():
+        click.secho(f"error: {error}", fg="red")
     click.secho(verdict.word, fg="green" if verdict.valid else "red", bold=True)

@@ -52,11 +52,19 @@ class HistoryCheck:
         figures = self.transactions.figures
         says_enough = self.totals["acked"] and self.totals["reads"]
         says_enough_of_transactions = figures and figures["committed"] and figures["reads"]
-        valid = self.findings.total == 0 if says_enough or says_enough_of_transactions else None
+        is_judged = (says_enough or says_enough_of_transactions) and not self._lacks_faults
+        valid = self.findings.total == 0 if is_judged else None
         return Verdict(False if self.findings.total else valid, self.findings, self.totals, self._notes(), figures)
+
+    @property
+    def _lacks_faults(self) -> bool:
+        """Whether the run was to inject faults, and injected none: then it says nothing about failures."""
+        return self.series.facts.get("faults", "[]") != "[]" and not self.series.faults
 
     def _notes(self) -> tuple[str, ...]:
         notes = []
+        if self._lacks_faults:
+            notes.append("no fault was injected, though the run was to inject some: it says nothing about failures")
         figures = self.transactions.figures
         if not figures or self.totals["sends"]:
             if not self.totals["acked"]:
@@ -172,6 +180,10 @@ class HistoryCheck:
         if line["type"] != "ok":
             self.findings.add("not-healed", str(line.get("error", "the replicas did not get in sync")))
 
+    def on_node_end(self, line: Mapping[str, Any]) -> None:
+        """A node ended, and no fault of the run ended it."""
+        self.findings.add("node-ended", line["error"], node=line["node"])
+
     def on_fault(self, line: Mapping[str, Any]) -> None:
         """The begin or the end of a fault."""
         self.series.fault(line)
@@ -198,6 +210,7 @@ _HANDLERS: dict[str, Callable[[HistoryCheck, Mapping[str, Any]], None]] = {
     "stable": lambda check, line: check.transactions.on_stable(line),
     "hanging": lambda check, line: check.transactions.on_hanging(line),
     "heal": HistoryCheck.on_heal,
+    "node-end": HistoryCheck.on_node_end,
     "fault": HistoryCheck.on_fault,
     "cluster": HistoryCheck.on_cluster,
     "stall": HistoryCheck.on_stall,

@@ -25,6 +25,7 @@ RECORD_KINDS = {
     "unseen": "acked, and no final read came as far as its offset",
     "unanswered": "the client never told what became of the send, long after everything was healed",
     "not-healed": "the replicas did not get in sync again after the last fault was taken back",
+    "node-ended": "a node ended, and no fault of the run ended it",
 }
 TRANSACTION_KINDS = {
     "lost-transaction": "its commit was reported, and none of its records are in the final read",

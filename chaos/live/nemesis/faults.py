@@ -70,12 +70,16 @@ class ClusterUnderTest:
 
 @dataclass(slots=True)
 class PlannedFault:
-    """A fault with its target: how it begins, how it is healed, and how long it lasts (None: as the options say)."""
+    """A fault with its target: how it begins, how it is healed, and how long it lasts (None: as the options say).
+
+    `may_end` is the node that may end itself by this fault, while it lasts or later.
+    """
 
     target: str
     begin: Callable[[], None]
     heal: Callable[[], None]
     hold_s: float | None = None
+    may_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,8 @@ def start_all(nodes: Nodes) -> None:
     """Start the dead nodes together, so that a quorum can form before any of them is waited for."""
     from concurrent.futures import ThreadPoolExecutor
 
-    dead = [node_id for node_id in nodes.ids if not nodes.alive(node_id)]
-    with ThreadPoolExecutor(max(1, len(dead))) as pool:
-        list(pool.map(nodes.start, dead))
+    with ThreadPoolExecutor(max(1, len(nodes.ids))) as pool:
+        list(pool.map(nodes.start, nodes.ids))
 
 
 def _chase(field: ClusterUnderTest) -> PlannedFault:
@@ -223,7 +226,7 @@ def _disk_full(field: ClusterUnderTest) -> PlannedFault:
         disks.make_room(node_id)
         field.nodes.start(node_id)
 
-    return PlannedFault(who, lambda: disks.fill(node_id), heal)
+    return PlannedFault(who, lambda: disks.fill(node_id), heal, may_end=node_id)
 
 
 def _power(field: ClusterUnderTest) -> PlannedFault:
@@ -264,7 +267,7 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
             tracer.wait()
         field.nodes.start(node_id)
 
-    return PlannedFault(who, begin, heal)
+    return PlannedFault(who, begin, heal, may_end=node_id)
 
 
 def _disks(field: ClusterUnderTest) -> NodeFilesystems:

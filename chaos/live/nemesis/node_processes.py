@@ -14,7 +14,6 @@ from ....cluster.local.processes import command_line, environment, is_running, w
 from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line, node_pid
 
 _POLL_S = 0.02
-_START_TRIES = 3
 
 
 class Nodes(Protocol):
@@ -30,6 +29,9 @@ class Nodes(Protocol):
     def alive(self, node_id: int) -> bool:
         """Whether the node's process runs."""
 
+    def exit_code(self, node_id: int) -> int | None:
+        """How the node's last process ended: negative for a signal; None if it runs, or if nobody knows."""
+
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """Send a signal; wait for the end of the process if the signal ends it."""
 
@@ -37,7 +39,7 @@ class Nodes(Protocol):
         """The last line of the node's log; empty if it is not known."""
 
     def start(self, node_id: int) -> None:
-        """Start a dead node and wait until it is ready. Does not raise: the heal at the end detects a failure."""
+        """Start a dead node and wait until it is ready. Raises `LocalNodeError` if it ends, or is not ready in time."""
 
 
 class PrefixedSupervisor(Supervisor):
@@ -70,6 +72,10 @@ class SupervisedNodes:
         """See `Nodes`."""
         return self._supervisor.children[node_id].alive
 
+    def exit_code(self, node_id: int) -> int | None:
+        """See `Nodes`."""
+        return self._supervisor.children[node_id].process.poll()
+
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """See `Nodes`."""
         self._supervisor.kill(node_id, sent)
@@ -82,13 +88,8 @@ class SupervisedNodes:
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
         """See `Nodes`."""
-        for _ in range(_START_TRIES):
-            try:
-                self._supervisor.start_node(node_id)
-                self._supervisor.wait_ready([node_id], timeout_s)
-                return
-            except LocalNodeError:
-                continue
+        self._supervisor.start_node(node_id)
+        self._supervisor.wait_ready([node_id], timeout_s)
 
 
 class LocalNodes:
@@ -118,6 +119,9 @@ class LocalNodes:
         """See `Nodes`."""
         return node_pid(self._plan.node(node_id)) is not None
 
+    def exit_code(self, node_id: int) -> int | None:
+        """See `Nodes`. Nobody knows: it is not a child of the run."""
+
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """See `Nodes`."""
         pid = node_pid(self._plan.node(node_id))
@@ -133,14 +137,8 @@ class LocalNodes:
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
         """See `Nodes`. `raftwerk up --restart` may have started it already."""
-        for _ in range(_START_TRIES):
-            if self.alive(node_id):
-                return
-            try:
-                self._supervisor.restart_node(node_id, timeout_s)
-                return
-            except LocalNodeError:
-                continue
+        if not self.alive(node_id):
+            self._supervisor.restart_node(node_id, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +178,11 @@ class AdoptedNodes:
         """See `Nodes`."""
         child = self._children.get(node_id)
         return child.poll() is None if child is not None else is_running(self._pids[node_id])
+
+    def exit_code(self, node_id: int) -> int | None:
+        """See `Nodes`. It is known of those that the run has started."""
+        child = self._children.get(node_id)
+        return None if child is None else child.poll()
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """See `Nodes`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,8 +30,11 @@ _OPTIONS = {
 """Options of `raftwerk chaos run`, by the names that the history has for them."""
 
 
-def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str:
-    """The page. `left_out` names the faults that this machine could not cause, with the reason."""
+def render_report(result: Result, name: str, left_out: Mapping[str, str], errors: Sequence[str] = ()) -> str:
+    """The page. `left_out` names the faults that this machine could not cause, with the reason.
+
+    `errors` are those of the run itself.
+    """
     verdict, series = result.verdict, result.series
     gaps = series.longest_gaps()
     return render_page(
@@ -51,6 +54,7 @@ def render_report(result: Result, name: str, left_out: Mapping[str, str]) -> str
         left_out=left_out,
         anomalies=_anomalies(verdict),
         notes=verdict.notes,
+        errors=errors,
     )
 
 

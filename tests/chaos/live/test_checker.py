@@ -175,6 +175,22 @@ def test_a_poor_history_says_nothing(lines: list[Line]) -> None:
     assert check_lines(lines).verdict.word != "VALID"
 
 
+def test_node_ended() -> None:
+    ended = {"process": "nemesis", "type": "info", "f": "node-end", "node": 2, "error": "node 2 was killed", "start": 1}
+    assert found([*clean(), ended]) == {"node-ended": 1}
+    assert first([*clean(), ended], "node-ended") == "node 2 was killed"
+
+
+@pytest.mark.parametrize(("faults", "word"), [('["kill"]', "UNKNOWN"), ("[]", "VALID")])
+def test_a_run_that_was_to_inject_faults_and_injected_none_says_nothing(faults: str, word: str) -> None:
+    begun = {"process": "nemesis", "type": "info", "f": "history", "version": 1, "start": 0, "faults": faults}
+    fault = {"process": "nemesis", "f": "fault", "fault": "kill", "id": 1, "target": "node 1", "start": 1}
+    verdict = check_lines([begun, *clean()]).verdict
+    assert verdict.word == word
+    assert verdict.notes == () if word == "VALID" else "no fault was injected" in verdict.notes[0]
+    assert check_lines([begun, *clean(), fault | {"type": "invoke"}]).verdict.word == "VALID"
+
+
 def test_every_kind_has_a_test_here() -> None:
     names = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
     assert set(RECORD_KINDS) <= names

@@ -47,6 +47,9 @@ class RecordingNodes:
     def alive(self, node_id: int) -> bool:
         return node_id not in self.dead
 
+    def exit_code(self, node_id: int) -> int | None:
+        return None
+
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         self.done.append(f"{sent.name} {node_id}")
         if sent in (signal.SIGKILL, signal.SIGTERM):

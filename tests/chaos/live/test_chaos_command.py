@@ -1,0 +1,71 @@
+"""The options, exit codes and error sentences of `raftwerk chaos`, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.chaos.histories import clean
+
+from raftwerk.chaos.live.nemesis import machine_capabilities
+from raftwerk.cli.main import cli
+
+
+def chaos(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["chaos", *map(str, arguments)])
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The directory of a run."""
+    run = tmp_path / "recorded"
+    (run / "history").mkdir(parents=True)
+    (run / "history" / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in clean()))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "reason"),
+    [
+        ("all,kill", "--nemesis all stands alone, without other faults"),
+        ("kill,none", "--nemesis none stands alone, without other faults"),
+        (",", "--nemesis names no fault: --nemesis none runs the load without faults"),
+        ("kil", "There is no fault 'kil'. Did you mean kill?"),
+    ],
+)
+def test_names_that_do_not_name_faults_are_refused(tmp_path: Path, nemesis: str, reason: str) -> None:
+    result = chaos("run", "--nemesis", nemesis, "-o", tmp_path / "run")
+    assert result.exit_code == 2 and reason in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_which_no_fault_can_be_injected_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for need in ("iptables", "tmpfs"):
+        monkeypatch.setitem(machine_capabilities._PROBES, need, lambda: "needs root")
+        monkeypatch.setitem(machine_capabilities._TOOLS, need, ())
+    result = chaos("run", "--nemesis", "cut, disk-full,cut", "-o", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "none of the faults can be injected here: cut (needs root), disk-full (needs root)." in result.output
+    assert "--nemesis none runs the load without faults" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_report_that_cannot_be_written_is_told_in_a_sentence(recorded: Path) -> None:
+    result = chaos("report", recorded, "-o", recorded / "none" / "r.html")
+    assert result.exit_code == 1
+    assert result.output == f"Error: {recorded}/none/r.html: no such file or directory\n"
+    (recorded / "report.html").mkdir()
+    result = chaos("report", recorded)
+    assert result.exit_code == 1 and result.output == f"Error: {recorded}/report.html: is a directory\n"
+
+
+def test_a_report_that_is_written_again_tells_what_only_the_run_knew(recorded: Path) -> None:
+    told = {"left_out": {"cut": "needs root"}, "errors": ["processor-0 ended with exit code 1"]}
+    (recorded / "verdict.json").write_text(json.dumps(told))
+    assert chaos("report", recorded).exit_code == 0
+    page = (recorded / "report.html").read_text()
+    assert "needs root" in page and "processor-0 ended with exit code 1" in page
