@@ -16,6 +16,7 @@ import click
 from raftwerk import __version__
 
 from ..cluster.command_line.commands import Group
+from ..runtime.os_errors import os_reason
 from .options import is_reader_gone
 
 _COMMANDS = {
@@ -113,11 +114,13 @@ class LazyGroup(Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand. A reader that closes the pipe of our output early (`| head`) is not a failure."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except BrokenPipeError:
             if not is_reader_gone():
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
+            _discard_stdout()
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -157,6 +160,21 @@ def _show(error: click.ClickException) -> None:
         click.echo(folded(line, to=sys.stderr), err=True)
 
 
+def _discard_stdout() -> None:
+    """Write nowhere what is still buffered, and what follows."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_stdout_writable() -> bool:
+    """Whether standard output takes an empty line, as that on a full disk does not."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        _discard_stdout()
+        return False
+    return True
+
+
 def main() -> None:
     """Run the command. An error that the user can repair is printed as one sentence, without a traceback."""
     try:
@@ -169,4 +187,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted.", err=True)
         code = 130
+    except OSError as error:
+        if _is_stdout_writable():
+            raise
+        click.echo(f"Error: the standard output takes nothing: {os_reason(error)}", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)

@@ -10,10 +10,12 @@ import click
 
 from ...cluster.client.reassignment import Move
 from ...cluster.command_line.cluster_options import chosen_address
+from ...cluster.command_line.text_table import folded
 from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client, tell_none
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
+    from ...cluster.client.reassignment import Unthrottled
 
 
 @click.group(cls=Group)
@@ -76,18 +78,25 @@ def reassign(
     is_moving = is_throttled = False
 
     async def run() -> None:
+        from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import alter_replica_log_dirs, reassign
+        from ...cluster.client.reassignment import alter_replica_log_dirs, moving_of, reassign
         from ...cluster.client.reassignment import throttle as set_throttle
 
         nonlocal is_moving, is_throttled
         async with ClusterClient(bootstrap) as client:
             if throttle is not None:
+                throttled = await set_throttle(client, wanted, throttle)
                 is_throttled = True
-                await set_throttle(client, wanted, throttle)
             is_moving = True
-            await alter_replica_log_dirs(client, wanted)
-            await reassign(client, wanted)
+            try:
+                await alter_replica_log_dirs(client, wanted)
+                await reassign(client, wanted)
+            except RefusedError:
+                if is_throttled and not await moving_of(client, wanted):
+                    await throttled.remove(client)
+                    is_throttled = False
+                raise
             if wait:
                 await _follow(client, wanted, timeout_s)
                 is_throttled = is_throttled and not await _unthrottle(client)
@@ -154,22 +163,26 @@ async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float) ->
 @partitions.command()
 @bootstrap_option
 def unthrottle(bootstrap: str) -> None:
-    """Remove all replication throttles of topics and brokers.
+    """Remove all replication throttles of topics and brokers, of brokers that are down, too.
 
     \b
     Example:
       raftwerk partitions unthrottle
     """
 
-    async def run() -> list[str]:
+    async def run() -> Unthrottled:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.reassignment import unthrottle
 
         async with ClusterClient(bootstrap) as client:
             return await unthrottle(client)
 
-    names = run_client(run())
-    click.echo(f"Removed the throttles of: {', '.join(names)}." if names else "Nothing was throttled.")
+    found = run_client(run())
+    if found.names or not found.unasked:
+        click.echo(f"Removed the throttles of: {', '.join(found.names)}." if found.names else "Nothing was throttled.")
+    if found.unasked:
+        silent = ", ".join(found.unasked)
+        click.echo(folded(f"Removed what throttles there were of {silent}, which cannot be asked now."))
 
 
 @partitions.command()

@@ -70,9 +70,9 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     view, leader, why = _ask(plan)
     if view is None:
         leader = _leader_among_controllers(plan)
-    if leader is not None and _missing_majority(plan):
+    if isinstance(leader, _Leader) and _missing_majority(plan):
         leader = replace(leader, is_confirmed=False)
-    controller = leader.node_id if leader is not None and leader.is_confirmed else None
+    controller = leader.node_id if isinstance(leader, _Leader) and leader.is_confirmed else None
     rows = [_row(node, view, controller) for node in plan.nodes]
     for row in rows:
         if as_json:
@@ -84,9 +84,11 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
             click.echo(folded(_no_broker_answers(rows, why, options_of(plan.directory))))
         elif controller is None:
             click.echo(folded(f"{_no_controller(leader)}{_missing_majority(plan)}."))
-            click.echo("Who leads and is in sync is what the brokers heard last.")
+            if not isinstance(leader, _Unseen):
+                click.echo("Who leads and is in sync is what the brokers heard last.")
     is_in_sync = view is not None and _show_partitions(view, as_json)
-    return is_in_sync and controller is not None and all(row["state"] == "up" for row in rows)
+    is_led = controller is not None or isinstance(leader, _Unseen)
+    return is_in_sync and is_led and all(row["state"] == "up" for row in rows)
 
 
 def cluster_line(bootstrap: str, cluster_id: str | None) -> str:
@@ -104,10 +106,19 @@ class _Leader:
     is_confirmed: bool
 
 
-def _no_controller(leader: _Leader | None) -> str:
-    """What to say where no controller is active that a majority follows."""
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """Who leads the quorum is not told to this user."""
+
+    why: str
+
+
+def _no_controller(leader: _Leader | _Unseen | None) -> str:
+    """What to say where no controller is active that a majority follows, or none can be seen."""
     if leader is None:
         return _NO_LEADER
+    if isinstance(leader, _Unseen):
+        return f"Who is the active controller cannot be seen: {leader.why}"
     return (
         f"That node {leader.node_id} is the active controller is not confirmed: no majority of the controllers follows "
         "it; topics and leaders cannot change until a majority of the controllers runs"
@@ -135,7 +146,7 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
     from ...cluster.client.quorum_client import SilentVoter
 
     view, leader, states, silent = run_client(_cluster_of(bootstrap))
-    controller = leader.node_id if leader is not None and leader.is_confirmed else None
+    controller = leader.node_id if isinstance(leader, _Leader) and leader.is_confirmed else None
     known = {one.node_id: one for one in states}
     partitions = [one for topic in view.topics for one in topic.partitions]
     addresses = {one.node_id: f"{one.host}:{one.port}" for one in states}
@@ -171,7 +182,8 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
         if controller is None:
             click.echo(folded(f"{_no_controller(leader)}."))
     is_in_sync = _show_partitions(view, as_json) and all(one in known for p in partitions for one in p.replicas)
-    return is_in_sync and controller is not None and not silent and all(one.state == "up" for one in states)
+    is_led = controller is not None or isinstance(leader, _Unseen)
+    return is_in_sync and is_led and not silent and all(one.state == "up" for one in states)
 
 
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
@@ -441,14 +453,14 @@ def find_node(directory: str, node_id: int) -> NodePlan:
         raise WrongConfiguration(f"there is no node {node_id}; the cluster in {plan.directory} has {known}") from None
 
 
-def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | None, str]:
+def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | None, str]:
     """The cluster as clients see it, the leader of its quorum, and why there is no answer if there is none."""
     import asyncio
 
     from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
 
-    async def ask() -> tuple[ClusterView, _Leader | None]:
+    async def ask() -> tuple[ClusterView, _Leader | _Unseen | None]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
             return await _view_of(client)
 
@@ -474,7 +486,7 @@ def _leader_among_controllers(plan: ClusterPlan) -> _Leader | None:
 
 async def _cluster_of(
     bootstrap: str,
-) -> tuple[ClusterView, _Leader | None, list[BrokerState], list[SilentVoter | DownVoter]]:
+) -> tuple[ClusterView, _Leader | _Unseen | None, list[BrokerState], list[SilentVoter | DownVoter]]:
     """The cluster as clients see it, the leader of its quorum, its brokers, and silent voters of the quorum."""
     from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.cluster_client import ClusterClient
@@ -483,7 +495,7 @@ async def _cluster_of(
     async with ClusterClient(bootstrap, timeout_s=2.0) as client:
         view, leader = await _view_of(client)
         silent: list[SilentVoter | DownVoter] = []
-        if leader is not None and leader.is_confirmed:
+        if isinstance(leader, _Leader) and leader.is_confirmed:
             quorum = QuorumClient(client)
             silent += await quorum.silent_voters()
             late = {one.node_id for one in silent}
@@ -494,11 +506,11 @@ async def _cluster_of(
     return view, leader, states, [one for one in silent if one.node_id not in known]
 
 
-async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
+async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | _Unseen | None]:
     """The cluster as clients see it, and the leader of its quorum if there is one."""
     import asyncio
 
-    from ...cluster.client.client_errors import ClientError
+    from ...cluster.client.client_errors import ClientError, RefusedError
     from ...cluster.client.quorum_client import QuorumClient
     from ...cluster.client.reassignment import with_reassignments
 
@@ -512,6 +524,8 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | None]:
             found = await quorum.describe()
         view = await with_reassignments(client, view)
         return view, _Leader(found.leader_id, found.has_majority(await quorum.down_voters(found)))
+    except RefusedError as error:
+        return view, _Unseen(str(error)) if error.is_of_rights else None
     except (ClientError, OSError):
         return view, None
 

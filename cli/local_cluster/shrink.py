@@ -45,10 +45,10 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         raise click.ClickException(str(error)) from None
     except ValueError as error:
         raise WrongConfiguration(str(error)) from None
-    leaving = [str(node.node_id) for node in planned.leaving]
-    if not leaving:
+    if not planned.leaving and not planned.remains:
         click.echo(f"The cluster has {counted(nodes, 'broker')} already.")
         return
+    leaving = [str(node.node_id) for node in (*planned.leaving, *planned.remains)]
     who = f"node{'s' * (len(leaving) > 1)} {', '.join(leaving)}"
     moves = counted(len(planned.moves), "partition")
     click.echo(folded(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move."))
@@ -62,10 +62,11 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     if not yes and not click.confirm("Go on?"):
         click.echo("Nothing was changed.")
         ctx.exit(1)
+    goes_on = f"raftwerk shrink -n {nodes}{options_of(directory)} goes on"
     try:
-        run_client(shrink_cluster(planned, tell))
+        run_client(shrink_cluster(planned, tell), on_interrupt=lambda: tell(f"interrupted; {goes_on}"))
     except LocalNodeError as error:
-        raise click.ClickException(f"{error}; raftwerk shrink -n {nodes} goes on") from None
+        raise click.ClickException(f"{error}; {goes_on}") from None
     changed = changed_defaults(planned)
     if changed:
         told = ", ".join(f"{name}={value}" for name, value in changed.items())

@@ -47,7 +47,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     from ...log.tools.inspection import KNOWN_FILES, describe, is_describable
     from ...runtime.files.real_disk import RealDisk
 
-    last_file, is_empty, disk = None, True, RealDisk()
+    last_file, is_empty, disk = None, True, RealDisk(is_read_only=True)
     with _refusals():
         if not is_describable(disk, path):
             what = "has no file" if disk.is_dir(path) else "is not"
@@ -81,7 +81,7 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
     from ...log.tools.verification import verify_dir, verify_partition
     from ...runtime.files.real_disk import RealDisk
 
-    disk = RealDisk()
+    disk = RealDisk(is_read_only=True)
     with _refusals():
         paths = _partitions_in(disk, directory)
         findings = list(verify_dir(disk, directory))

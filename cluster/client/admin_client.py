@@ -264,6 +264,7 @@ class AdminClient:
 
     async def _log_dirs_of(self, broker: int) -> list[LogDir]:
         answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
+        _check(answer, f"the log directories of broker {broker}")
         found = []
         for row in answer.results:
             replicas = tuple(
@@ -574,7 +575,7 @@ def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
 
 def _check(row: Struct, what: str) -> None:
     if row.error_code:  # not every answer has a message
-        raise RefusedError(row.error_code, what, row.error_message)
+        raise RefusedError(row.error_code, what, row.get("error_message"))
 
 
 def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:

@@ -30,6 +30,16 @@ _RETRIABLE = frozenset(
     }
 )
 
+_OF_RIGHTS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+
 _NAMED = 6
 """So many partitions are named in one sentence."""
 NO_LEADER = "no broker leads this partition"
@@ -117,6 +127,11 @@ class RefusedError(ClientError):
         self._what = what
         self._message = message
         super().__init__(f"{what}: {error_sentence(code, message, way_out)}")
+
+    @property
+    def is_of_rights(self) -> bool:
+        """Whether the user has not the right to it."""
+        return self.code in _OF_RIGHTS
 
     def with_way_out(self, way_out: str) -> RefusedError:
         """The same refusal with another way out."""

@@ -90,6 +90,8 @@ class Producer:
         self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         if self.acks == -1:
             self._producer = await self._init_producer_id()
+        # Producers that send one batch each begin at different partitions.
+        self._round = self._producer[0] if self.acks == -1 else self._clock.wall_ms()
 
     async def send(
         self,

@@ -16,7 +16,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
-from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
+from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
 
@@ -145,7 +145,7 @@ async def wait_for_moves(
     moves = list(moves)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    while left := [*await _between_brokers(client, moves), *await _between_dirs(client, moves)]:
+    while left := [*await moving_of(client, moves), *await _between_dirs(client, moves)]:
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
             raise ClientError(
@@ -156,7 +156,8 @@ async def wait_for_moves(
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 
-async def _between_brokers(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
+async def moving_of(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
+    """The topics and partitions of these moves that are under way between brokers."""
     wanted = {(move.topic, move.partition): None for move in moves}
     under_way = [(one.topic, one.partition) for one in await reassignments(client)]
     return [key for key in under_way if key in wanted]
@@ -211,8 +212,11 @@ class Progress:
         )
 
 
-async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: int) -> None:
-    """Throttle moves before they start. Earlier throttled replicas stay throttled; the brokers' rates are replaced."""
+async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: int) -> Throttle:
+    """Throttle moves before they start. Earlier throttled replicas stay throttled; the brokers' rates are replaced.
+
+    Raises `RefusedError` where a part is refused; then the rest is removed again.
+    """
     view = await client.metadata(dict.fromkeys(move.topic for move in moves))
     changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
     brokers: dict[int, None] = {}
@@ -229,22 +233,69 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
                 changes.setdefault((TOPIC, move.topic), []).append((key, APPEND, pairs))
     for broker in sorted(brokers):
         changes[(BROKER, str(broker))] = [(key, SET, str(bytes_per_s)) for key in RATES]
-    await _alter(client, {resource: _joined(rows) for resource, rows in changes.items()})
+    throttle = Throttle({resource: _joined(rows) for resource, rows in changes.items()})
+    refused = await _altered(client, throttle.changes)
+    if refused:
+        await Throttle({one: rows for one, rows in throttle.changes.items() if one not in refused}).remove(client)
+        raise next(iter(refused.values()))
+    return throttle
 
 
-async def unthrottle(client: ClusterClient) -> list[str]:
-    """Remove all throttles; returns the names of the topics and brokers that had one."""
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """The changes of settings by which moves were throttled."""
+
+    changes: _Changes
+
+    async def remove(self, client: ClusterClient) -> None:
+        """Take the changes back, for moves that did not start. The brokers' former rates are not known any more."""
+        await _alter(
+            client,
+            {
+                resource: [(key, SUBTRACT, value) if how == APPEND else (key, DELETE, None) for key, how, value in rows]
+                for resource, rows in self.changes.items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unthrottled:
+    """The names of the topics and brokers that had a throttle, and those that do not answer, which may have had one."""
+
+    names: list[str]
+    unasked: list[str]
+
+
+async def unthrottle(client: ClusterClient) -> Unthrottled:
+    """Remove all throttles. Brokers that are down have none either, when they start again."""
     view = await client.metadata()
+    admin = AdminClient(client)
+    brokers = {*(one.node_id for one in view.brokers), *(one.node_id for one in await admin.registered_brokers())}
     resources = [(TOPIC, topic.name, (LEADER_REPLICAS, FOLLOWER_REPLICAS)) for topic in view.topics]
-    resources += [(BROKER, str(broker.node_id), RATES) for broker in view.brokers]
+    resources += [(BROKER, str(broker), RATES) for broker in sorted(brokers)]
     resources.append((BROKER, "", RATES))
     changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
+    unasked = []
     for kind, name, keys in resources:
-        found = [one.name for one in await AdminClient(client).describe_configs(kind, name) if one.name in keys]
+        try:
+            rows = await admin.describe_configs(kind, name)
+            found = [one.name for one in rows if one.name in keys and one.value]
+        except RefusedError:
+            raise
+        except ClientError:
+            if kind != BROKER:
+                raise
+            found = list(keys)  # only it can tell, but its settings are the controller's
+            unasked.append((kind, name))
         if found:
             changes[(kind, name)] = [(key, DELETE, None) for key in found]
     await _alter(client, changes)
-    return [name if kind == TOPIC else f"broker {name}" if name else "all brokers" for kind, name in changes]
+    names = {one: _resource_text(*one) for one in changes}
+    return Unthrottled([text for one, text in names.items() if one not in unasked], [names[one] for one in unasked])
+
+
+def _resource_text(kind: int, name: str) -> str:
+    return name if kind == TOPIC else f"broker {name}" if name else "all brokers"
 
 
 class ProgressMeter:
@@ -294,9 +345,15 @@ def _joined(rows: list[tuple[str, int, str | None]]) -> list[tuple[str, int, str
 
 
 async def _alter(client: ClusterClient, changes: _Changes) -> None:
-    """Change settings of topics and brokers through any broker, which forwards them. Raises `RefusedError`."""
+    """Change settings of topics and brokers. Raises `RefusedError` for the first that is refused."""
+    for error in (await _altered(client, changes)).values():
+        raise error
+
+
+async def _altered(client: ClusterClient, changes: _Changes) -> dict[tuple[int, str], RefusedError]:
+    """Change settings of topics and brokers through any broker, which forwards them; returns the refusals."""
     if not changes:
-        return
+        return {}
     resources = [
         {
             "resource_type": kind,
@@ -307,6 +364,10 @@ async def _alter(client: ClusterClient, changes: _Changes) -> None:
     ]
     fields = {"resources": resources, "validate_only": False}
     answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-    for row in answer.responses:
-        if row.error_code:
-            raise RefusedError(row.error_code, row.resource_name or "all brokers", row.error_message)
+    return {
+        (row.resource_type, row.resource_name): RefusedError(
+            row.error_code, _resource_text(row.resource_type, row.resource_name), row.error_message
+        )
+        for row in answer.responses
+        if row.error_code
+    }

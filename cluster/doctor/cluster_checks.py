@@ -14,7 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient
-from ..client.client_errors import Address, ClientError, NotLoggedInError, UnreachableError
+from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
 from ..client.cluster_client import (
     CURRENT_LOGIN,
     NO_ANSWER,
@@ -256,6 +256,8 @@ async def _controller_by(
     except (ClientError, *NO_ANSWER):
         answer = None
     answered_ms = clock.wall_ms()
+    if answer is not None and answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return True, [_unseen(RefusedError(answer.error_code, "the quorum cannot be seen"))]
     row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
     if row is None or row.error_code or row.leader_id < 0:
         return False, [_no_controller((await quorum.no_leader()).silent, local_options)]
@@ -278,6 +280,11 @@ async def _controller_by(
     if not view.has_majority(down):
         return False, [_no_controller(down, local_options)]
     return True, [*found, *_voters(len(row.current_voters), late, down, local_options)]
+
+
+def _unseen(error: RefusedError) -> Finding:
+    """This user may not see the quorum. That metadata changes is taken for granted then."""
+    return Finding(WARNING, f"whether a controller is active is not known: {error}")
 
 
 def _no_controller(silent: Sequence[DownVoter], local_options: str | None) -> Finding:

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
 from ..client.client_errors import Address, ClientError, RefusedError
 from ..client.cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
 from ..command_line.plural import size_text
-from .findings import FAILURE, OK, WARNING, Finding
+from .findings import FAILURE, OK, WARNING, Finding, ids
 
 RESERVE = "log.dirs.reserve.bytes"
 RESERVE_DEFAULT_BYTES = 16 << 20
 """The default of `RESERVE`, for those who start nodes and do not know the brokers' settings."""
 _LITTLE_SPACE_BYTES = 2 * 1024**3
 _BROKER_RESOURCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """Why a broker's log directories cannot be seen, and what to do if that does not say it."""
+
+    why: str
+    way_out: str
 
 
 def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | None:
@@ -42,19 +51,27 @@ def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | 
 async def examine_disks(client: ClusterClient, brokers: Mapping[int, Address]) -> list[Finding]:
     """Ask these brokers, which answer, for their log directories. A broker with a full one may be fenced."""
     found = await asyncio.gather(*(_examine(client, one, at) for one, at in brokers.items()))
-    problems = [finding for one in found for finding in one]
+    problems = [finding for one in found if not isinstance(one, _Unseen) for finding in one]
+    unseen: dict[_Unseen, list[int]] = {}
+    for broker, one in zip(brokers, found, strict=True):
+        if isinstance(one, _Unseen):
+            unseen.setdefault(one, []).append(broker)
+    for one, whose in unseen.items():
+        what = f"the free space of log directories cannot be seen, of broker{'s' * (len(whose) > 1)} {ids(whose)}"
+        problems.append(Finding(WARNING, f"{what}: {one.why}", one.way_out))
     if brokers and not problems:
         problems.append(Finding(OK, "the log directories of all brokers that answer have free space"))
     return problems
 
 
-async def _examine(client: ClusterClient, broker: int, at: Address) -> list[Finding]:
+async def _examine(client: ClusterClient, broker: int, at: Address) -> list[Finding] | _Unseen:
     try:
         return [one async for one in _problems(client, broker, at)]
     except (ClientError, *NO_ANSWER) as error:
+        if isinstance(error, RefusedError) and error.is_of_rights:
+            return _Unseen(str(error), "")
         why = str(error) if isinstance(error, ClientError) else no_answer_reason(error)
-        what = f"the free space of broker {broker}'s log directories cannot be seen: {why}"
-        return [Finding(WARNING, what, "remedy what is reported above, then ask again")]
+        return _Unseen(why, "remedy what is reported above, then ask again")
 
 
 async def _problems(client: ClusterClient, broker: int, at: Address) -> AsyncIterator[Finding]:

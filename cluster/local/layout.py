@@ -15,10 +15,12 @@ Controllers listen on a loopback address, whatever the brokers listen on: all no
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import random
+import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
@@ -28,6 +30,7 @@ from .secured import LISTENER, is_secured, new_password, password_of_nodes, secu
 
 CONTROLLER_PORT_SHIFT = 1000
 METRICS_PORT_SHIFT = 500
+_LEAVING = ".leaving"
 PLAINTEXT = "PLAINTEXT"
 """The listener for clients and brokers of a cluster that is not secured."""
 NODES_MAX = 100
@@ -81,6 +84,11 @@ class NodePlan:
     def properties_file(self) -> str:
         """The path of its server.properties."""
         return os.path.join(self.directory, f"s{self.node_id}.properties")
+
+    @property
+    def leaving_file(self) -> str:
+        """What its server.properties is called from the moment when it is stopped for good until its data are gone."""
+        return f"{self.properties_file}{_LEAVING}"
 
     @property
     def pid_file(self) -> str:
@@ -317,13 +325,22 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
 
 
 def write_properties(plan: ClusterPlan) -> None:
-    """Write every node's server.properties."""
+    """Write every node's server.properties. What an interrupted `raftwerk shrink` left of one is removed before."""
     os.makedirs(plan.directory, exist_ok=True)
     for node in plan.nodes:
+        if os.path.exists(node.leaving_file):
+            remove_remains(node)
         write_node_properties(node)
     if plan.first_voters is not None:
         with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
             file.write(plan.first_voters)
+
+
+def remove_remains(node: NodePlan) -> None:
+    """Delete the data of a node that was taken out of the cluster."""
+    shutil.rmtree(node.data_dir, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(node.leaving_file)
 
 
 def write_node_properties(node: NodePlan) -> None:
@@ -344,10 +361,30 @@ def load_plan(directory: str) -> ClusterPlan:
     Raises FileNotFoundError when there is none, and ValueError when files of the same names are something else.
     """
     directory = os.path.abspath(directory)
-    names = [name for name in os.listdir(directory) if name[:1] == "s" and name.endswith(".properties")]
-    nodes = []
-    for node_id in sorted(int(name[1:-11]) for name in names if name[1:-11].isdigit()):
-        path = os.path.join(directory, f"s{node_id}.properties")
+    nodes = list(_nodes_in(directory, ".properties"))
+    cluster_id = existing_cluster_id(node.data_dir for node in nodes)
+    if cluster_id is None:
+        raise FileNotFoundError(directory)
+    plan = ClusterPlan(cluster_id, directory, tuple(nodes))
+    try:
+        with open(plan.initial_controllers_file, encoding="ascii") as file:
+            return replace(plan, first_voters=file.read())
+    except FileNotFoundError:
+        return plan
+
+
+def nodes_left_behind(directory: str) -> list[NodePlan]:
+    """The nodes that were being taken out of the cluster under `directory` when that was interrupted."""
+    return list(_nodes_in(directory, f".properties{_LEAVING}"))
+
+
+def _nodes_in(directory: str, ending: str) -> Iterator[NodePlan]:
+    """The nodes whose settings are in files of these names, in the order of their ids."""
+    names = [
+        name.removesuffix(ending)[1:] for name in os.listdir(directory) if name[:1] == "s" and name.endswith(ending)
+    ]
+    for node_id in sorted(int(name) for name in names if name.isdigit()):
+        path = os.path.join(directory, f"s{node_id}{ending}")
         with open(path, encoding="utf-8") as file:
             properties = parse_properties(file.read())
         try:
@@ -358,16 +395,7 @@ def load_plan(directory: str) -> ClusterPlan:
         except (KeyError, ValueError):
             raise ValueError(f"{path} is not the file of a node: take another directory") from None
         port = ports.get(PLAINTEXT, ports.get(LISTENER))
-        nodes.append(NodePlan(node_id, port, ports.get("CONTROLLER"), directory, properties))
-    cluster_id = existing_cluster_id(node.data_dir for node in nodes)
-    if cluster_id is None:
-        raise FileNotFoundError(directory)
-    plan = ClusterPlan(cluster_id, directory, tuple(nodes))
-    try:
-        with open(plan.initial_controllers_file, encoding="ascii") as file:
-            return replace(plan, first_voters=file.read())
-    except FileNotFoundError:
-        return plan
+        yield NodePlan(node_id, port, ports.get("CONTROLLER"), directory, properties)
 
 
 def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:

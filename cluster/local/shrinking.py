@@ -3,14 +3,14 @@
 Replicas move to the nodes that stay. A controller leaves the quorum while it runs, since its vote may be needed for
 that (of two voters, both); it is started without `controller.quorum.auto.join.enable` first, or it would join again.
 Then the node is stopped, its broker unregistered, and its files are deleted. Each step is left out where it has been
-done, so that a shrink that was interrupted can be repeated.
+done, so that a shrink that was interrupted can be repeated; what it left of a node that is no longer in the plan is
+found by the new name of its settings.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -28,7 +28,9 @@ from .layout import (
     ClusterPlan,
     NodePlan,
     controllers_of,
+    nodes_left_behind,
     plan_cluster,
+    remove_remains,
     shape_of,
     write_node_properties,
     write_properties,
@@ -52,6 +54,9 @@ class Shrink:
     smaller: ClusterPlan
     moves: tuple[Move, ...]
     fewer: tuple[str, ...]
+
+    remains: tuple[NodePlan, ...] = ()
+    """What an interrupted shrink left of nodes that are no longer in the plan."""
 
     @property
     def leaving(self) -> list[NodePlan]:
@@ -78,7 +83,7 @@ async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
             if one.leader < 0:
                 name = f"{topic.name}-{one.partition}"
                 raise CannotShrinkError(f"{name} has no leader, and cannot move: raftwerk doctor says what to do")
-    return Shrink(former, smaller, *moves_to(view, staying))
+    return Shrink(former, smaller, *moves_to(view, staying), remains=tuple(nodes_left_behind(former.directory)))
 
 
 def lost_tolerance(former: ClusterPlan, smaller: ClusterPlan) -> str:
@@ -134,11 +139,18 @@ async def shrink(planned: Shrink, tell: Tell) -> None:
                 await _leave_quorum(client, former, node, tell)
             stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
             _forget_process(node)
-            if node.port is not None:
-                await _unregister(client, node.node_id)
-            shutil.rmtree(node.data_dir, ignore_errors=True)
-            tell(f"node {node.node_id} is out of the cluster")
+            await _forget(client, node, tell)
+        for node in planned.remains:
+            await _forget(client, node, tell)
     write_properties(planned.smaller)
+
+
+async def _forget(client: ClusterClient, node: NodePlan, tell: Tell) -> None:
+    """Delete what is left of a node that nobody starts again."""
+    if node.port is not None:
+        await _unregister(client, node.node_id)
+    remove_remains(node)
+    tell(f"node {node.node_id} is out of the cluster")
 
 
 async def _leave_quorum(client: ClusterClient, former: ClusterPlan, node: NodePlan, tell: Tell) -> None:
@@ -169,7 +181,8 @@ async def _unregister(client: ClusterClient, broker_id: int) -> None:
 
 def _forget_process(node: NodePlan) -> None:
     """Remove what makes the node one of the cluster's: first the file without which nobody starts it again."""
-    for path in (node.properties_file, node.pid_file, node.log_file, node.progress_file):
+    os.replace(node.properties_file, node.leaving_file)
+    for path in (node.pid_file, node.log_file, node.progress_file):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
     remove_certificate(node)

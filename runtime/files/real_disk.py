@@ -128,9 +128,10 @@ class _DirectorySync:
 
 
 class RealDisk:
-    """`Disk` on the operating system's files."""
+    """`Disk` on the operating system's files; with `is_read_only`, files are opened for reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_read_only: bool = False) -> None:
+        self._is_read_only = is_read_only
         self._executor: ThreadPoolExecutor | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._remover: ThreadPoolExecutor | None = None
@@ -145,7 +146,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for reading and writing. Raises `FileNotFoundError` unless it exists or `create`."""
-        file = OpenFile(path, create=create)
+        file = OpenFile(path, create=create, is_read_only=self._is_read_only)
         return RealFile(self.open_files.add(file), path, file.size_bytes)
 
     def exists(self, path: str) -> bool:

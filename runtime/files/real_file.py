@@ -33,6 +33,7 @@ class OpenFile(NamedFile):
     """A file, its descriptor if it has one, and which of its writes are synced."""
 
     __slots__ = (
+        "_access",
         "_identity",
         "_kept_description",
         "_may_create",
@@ -46,7 +47,7 @@ class OpenFile(NamedFile):
         "writes",
     )  # fmt: skip
 
-    def __init__(self, path: str, *, create: bool) -> None:
+    def __init__(self, path: str, *, create: bool, is_read_only: bool = False) -> None:
         super().__init__(path)
         self.fd = -1
         self.size_bytes = 0
@@ -59,6 +60,7 @@ class OpenFile(NamedFile):
         self.sync_waiters: list[asyncio.Future[None]] = []
         self._synced_writes = 0
         self._may_create = create
+        self._access = os.O_RDONLY if is_read_only else os.O_RDWR
         self._identity: tuple[int, int] | None = None
         self._kept_description: int | None = None
 
@@ -69,7 +71,7 @@ class OpenFile(NamedFile):
 
     def open(self) -> None:
         """Get a descriptor by name. Raises `FileNotFoundError`, and ESTALE when another file has its name."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if self._may_create else 0), 0o644)
+        fd = os.open(self.path, self._access | os.O_CLOEXEC | (os.O_CREAT if self._may_create else 0), 0o644)
         status = os.fstat(fd)
         identity = status.st_dev, status.st_ino
         if identity != (self._identity or identity):

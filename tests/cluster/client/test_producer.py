@@ -28,13 +28,14 @@ class _SmallBatches(ClusterClient):
     def __init__(self) -> None:
         super().__init__("localhost:9092")
         self.taken: dict[int, list[bytes | None]] = {0: [], 1: []}
+        self.producer_id = 5
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        return Struct({"error_code": 0, "producer_id": 5, "producer_epoch": 0})
+        return Struct({"error_code": 0, "producer_id": self.producer_id, "producer_epoch": 0})
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         await asyncio.sleep(0)
@@ -76,6 +77,18 @@ def test_batches_are_cut_until_they_are_small_enough(values: list[bytes]) -> Non
         expected[producer.partition_for(value[:1])].append(value)
     assert taken == expected
     assert sum(producer.acked.values()) == len(values)
+
+
+def test_producers_that_send_once_begin_at_different_partitions() -> None:
+    async def first_partition(producer_id: int) -> int:
+        cluster = _SmallBatches()
+        cluster.producer_id = producer_id
+        producer = Producer(cluster, "t")
+        await producer.start()
+        await producer.send([(None, b"v")])
+        return next(partition for partition, values in cluster.taken.items() if values)
+
+    assert {asyncio.run(first_partition(producer_id)) for producer_id in (1000, 1001)} == {0, 1}
 
 
 class _NoListener(_SmallBatches):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,16 @@ from hypothesis import strategies as st
 from support.e2e.command import fails, fails_usage, ok
 from support.e2e.terminal import CTRL_C, Terminal
 
+from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
-from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster
-from raftwerk.cluster.local.shrinking import lost_tolerance, moves_to
+from raftwerk.cluster.local.layout import (
+    ClusterShape,
+    load_plan,
+    nodes_left_behind,
+    plan_cluster,
+    write_properties,
+)
+from raftwerk.cluster.local.shrinking import lost_tolerance, moves_to, plan_shrink, shrink
 
 
 @given(st.lists(st.permutations(range(1, 6)), max_size=12), st.integers(1, 5), st.integers(1, 5))
@@ -58,6 +66,42 @@ def test_a_quorum_that_survives_less_is_told(tmp_path: Path) -> None:
     assert told(5, 3) == "The quorum will have 3 voters instead of 5, and survive the loss of 1 instead of 2."
     assert told(4, 3) == told(2, 1) == told(5, 4, separate=True) == ""
     assert told(3, 2, separate=True) == told(3, 2)
+
+
+@pytest.mark.process
+def test_a_shrink_that_was_interrupted_late_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = str(tmp_path / "c")
+    ok("up", "-n", "2", "--port", "0", "-d", directory, "--detach")
+    try:
+        plan = load_plan(directory)
+        planned = asyncio.run(plan_shrink(plan, 1))
+
+        async def interrupted(_: AdminClient, broker_id: int) -> None:
+            raise KeyboardInterrupt(broker_id)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(AdminClient, "unregister_broker", interrupted)
+            asyncio.run(shrink(planned, lambda _: None))
+        assert [node.node_id for node in load_plan(directory).nodes] == [1]
+        assert Path(directory, "node-2").exists()
+        told = ok("shrink", "-n", "1", "--yes", "-d", directory)
+        assert "go: node 2." in told and "The cluster has 1 node now" in told
+        assert not Path(directory, "node-2").exists() and not nodes_left_behind(directory)
+        assert [line.split()[0] for line in ok("brokers", "list", "-d", directory).splitlines()] == ["1"]
+        assert "has 1 broker already" in ok("shrink", "-n", "1", "--yes", "-d", directory)
+    finally:
+        ok("down", "-d", directory)
+
+
+def test_a_node_that_comes_back_has_nothing_of_what_was_taken_out(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=21000))
+    write_properties(plan)
+    gone = plan.node(2)
+    Path(gone.data_dir).mkdir()
+    Path(gone.properties_file).rename(gone.leaving_file)
+    assert [node.node_id for node in nodes_left_behind(str(tmp_path))] == [2]
+    write_properties(plan)
+    assert not Path(gone.data_dir).exists() and not nodes_left_behind(str(tmp_path))
 
 
 @pytest.mark.process

@@ -195,6 +195,16 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
         assert terminal.wait() == 0
 
 
+@pytest.mark.parametrize("words", [("settings",), ("--help",), ("topics", "--help"), ("sim", "--seeds", "1")])
+def test_an_output_on_a_full_disk_is_one_sentence_and_a_failure(words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "raftwerk", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "Error: the standard output takes nothing: no space left on device"
+    assert "Traceback" not in done.stderr
+
+
 def test_a_broken_pipe_that_is_not_the_output_s_is_no_silent_success() -> None:
     program = "import click, raftwerk.cli.main as cli; cli.LazyGroup.get_command = lambda *_: boom; cli.main()"
     boom = "import click\n@click.command()\ndef boom() -> None: raise BrokenPipeError\n"

@@ -135,6 +135,20 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     assert "Nothing was throttled" in ok("partitions", "unthrottle", *at), "who waits takes it off"
 
 
+def test_throttles_are_removed_while_a_broker_is_down(new_cluster: Callable[..., Supervisor], topic: str) -> None:
+    cluster = new_cluster(3)
+    at = ("-b", cluster.plan.bootstrap)
+    helpers.create_on(cluster.plan.bootstrap, topic, [[1, 2]])
+    ok("partitions", "reassign", f"{topic}-0=1,3", "--throttle", str(THROTTLE), *at)
+    cluster.kill(3)
+    told = ok("partitions", "unthrottle", *at)
+    assert f"Removed the throttles of: {topic}, broker 1, broker 2.\n" in told.replace(", all brokers", "")
+    assert "Removed what throttles there were of broker 3, which cannot be asked now." in told
+    cluster.start_node(3)
+    cluster.wait_ready([3])
+    assert "Nothing was throttled" in ok("partitions", "unthrottle", *at)
+
+
 def ends(bootstrap: str, topic: str) -> list[int]:
     from confluent_kafka import Consumer, TopicPartition
 

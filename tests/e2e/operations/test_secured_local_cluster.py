@@ -87,6 +87,36 @@ def test_app_may_work_and_not_administer_and_strangers_may_nothing(told: str, di
     assert raftwerk("topics", "list", "-b", bootstrap).returncode == 1
 
 
+def test_what_a_user_may_not_see_is_told_as_that(told: str, directory: str) -> None:
+    bootstrap = load_plan(directory).bootstrap
+    app = ("-b", bootstrap, "--command-config", f"{directory}/security/client.properties")
+    status = ok("status", *app)
+    assert "Who is the active controller cannot be seen: " in status and "no leader" not in status.replace("\n", " ")
+    examined = ok("doctor", *app)
+    assert "whether a controller is active is not known: the quorum cannot be seen: you may not" in examined
+    assert examined.count("the free space of log directories cannot be seen, of brokers 1, 2, 3: ") == 1
+    for words in (("brokers", "log-dirs"), ("quorum",), ("partitions", "elect", "--all")):
+        refused = raftwerk(*words, *app)
+        assert refused.returncode == 1 and refused.stderr.startswith("Error: "), (words, refused)
+        assert "CLUSTER_AUTHORIZATION_FAILED" in refused.stderr
+
+
+def test_a_throttle_is_all_or_nothing(told: str, directory: str) -> None:
+    ok("topics", "create", "still", "-p", "1", "--replicas", "2", "-d", directory)
+    app = ("-b", load_plan(directory).bootstrap, "--command-config", f"{directory}/security/client.properties")
+    refused = raftwerk("partitions", "reassign", "still-0=1,2", "--throttle", "1000", *app)
+    assert refused.returncode == 1 and "throttle stays" not in refused.stderr, refused.stderr
+    ok(
+        "acls", "allow", "app", "alter-configs", "--topic", "still", "-d", directory
+    )  # the topic's part, not the brokers'
+    refused = raftwerk("partitions", "reassign", "still-0=1,2", "--throttle", "1000", *app)
+    assert refused.returncode == 1 and "throttle stays" not in refused.stderr, refused.stderr
+    assert "Nothing was throttled" in ok("partitions", "unthrottle", "-d", directory)
+    refused = raftwerk("partitions", "reassign", "still-0=1,77", "--throttle", "1000", "-d", directory)
+    assert refused.returncode == 1 and "throttle stays" not in refused.stderr, refused.stderr
+    assert "Nothing was throttled" in ok("partitions", "unthrottle", "-d", directory)
+
+
 @pytest.mark.parametrize("name", [one for one in EXAMPLES if "spark" not in one])
 def test_the_examples_run(told: str, directory: str, name: str) -> None:
     command = [sys.executable, os.path.join(directory, "security", name)]

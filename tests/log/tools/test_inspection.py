@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -178,6 +180,28 @@ def test_the_commands(tmp_path: Path) -> None:
     assert isinstance(reopened, PartitionLog)
     assert 0 < reopened.log_end_offset < 60
     manager.shutdown()
+
+
+def test_nothing_is_opened_for_writing_by_who_only_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+    root = str(tmp_path / "node")
+    format_dirs(runtime, (root,), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig((root,), CLUSTER, 1, SMALL))
+    manager.load()
+    append(manager.create(TopicPartition("t", 0), UUID(int=5)), 2)
+    manager.shutdown()
+    really = os.open
+
+    def read_only(path: str, flags: int, *more: Any, **others: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return really(path, flags, *more, **others)
+
+    monkeypatch.setattr("os.open", read_only)
+    for words in (["dump", root, "--records"], ["dump", f"{root}/t-0/{0:020d}.log"], ["verify", root]):
+        done = CliRunner().invoke(cli, ["log", *words])
+        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("command", ["verify", "repair"])
