@@ -44,7 +44,7 @@ def doctor(
       raftwerk doctor -c server.properties             before a node's first start
     """
     from ...cluster.doctor.cluster_checks import examine_cluster
-    from ...cluster.doctor.findings import FAILURE
+    from ...cluster.doctor.findings import FAILURE, Finding
     from ...cluster.doctor.node_checks import examine_config, examine_local_logs, examine_machine
 
     found = examine_machine()
@@ -54,7 +54,10 @@ def doctor(
     if not files or any(name is not None for name in names):
         address = choose_address(*names)
         options = address.local_options
-        found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers, options))
+        if address.paused is None:
+            found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers, options))
+        else:
+            found.append(Finding(FAILURE, f"no broker answers: {address.paused}"))
         if address.directory is not None:
             found += examine_local_logs(address.directory, address.local_options or "")
     for one in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -333,22 +333,22 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
       raftwerk kill 2;  raftwerk start 2
       raftwerk start
     """
-    from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid
+    from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid, paused_nodes, paused_sentence
 
     plan = find_plan(directory)
     wanted = [find_node(directory, node_id) for node_id in node_ids]
-    paused = _paused(wanted or plan.nodes)
+    paused = paused_nodes(wanted or plan.nodes)
     for node in wanted:
         pid = node_pid(node)
         if pid is not None and node.node_id not in paused:
             raise click.ClickException(f"node {node.node_id} is already running (process {pid})")
     down = [node.node_id for node in wanted or plan.nodes if node_pid(node) is None]
     if paused and (wanted or not down):
-        raise click.ClickException(_paused_sentence(paused, directory))
+        raise click.ClickException(paused_sentence(paused, options_of(directory)))
     if not down:
         raise click.ClickException(f"every node is already running: raftwerk status{options_of(directory)} shows them")
     if paused:
-        click.echo(f"Note: {_paused_sentence(paused, directory)}.", err=True)
+        click.echo(f"Note: {paused_sentence(paused, options_of(directory))}.", err=True)
     supervisor = Supervisor(plan, detach=True)
     began = time.monotonic()
     try:
@@ -365,32 +365,13 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
         supervisor.leave_running()
 
 
-def _paused(nodes: Iterable[NodePlan]) -> dict[int, int]:
-    """The nodes of which a signal has paused the process, with the number of that process."""
-    from ...cluster.local.processes import is_paused
-    from ...cluster.local.supervisor import node_pid
-
-    pids = {node.node_id: node_pid(node) for node in nodes}
-    return {node_id: pid for node_id, pid in pids.items() if pid is not None and is_paused(pid)}
-
-
-def _paused_sentence(paused: dict[int, int], directory: str) -> str:
-    """That nodes are paused, and how they go on."""
-    ids, where = [str(node_id) for node_id in paused], options_of(directory)
-    processes = ", ".join(map(str, paused.values()))
-    way_out = f"raftwerk kill {' '.join(ids)} --signal CONT{where} lets"
-    if len(ids) == 1:
-        return f"node {ids[0]} is paused (process {processes}): {way_out} it go on"
-    return f"nodes {', '.join(ids)} are paused (processes {processes}): {way_out} them go on"
-
-
 def _missing_majority(plan: ClusterPlan) -> str:
     """What to do when so many controllers are down or paused that there is no majority; otherwise empty."""
-    from ...cluster.local.supervisor import node_pid
+    from ...cluster.local.supervisor import node_pid, paused_nodes
 
     controllers = [node for node in plan.nodes if node.controller_port is not None]
     down = [str(node.node_id) for node in controllers if node_pid(node) is None]
-    paused = list(map(str, _paused(controllers)))
+    paused = list(map(str, paused_nodes(controllers)))
     if 2 * len(down + paused) < len(controllers):
         return ""
     where = options_of(plan.directory)

@@ -16,7 +16,7 @@ import click
 
 from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARIABLE
 from ...cluster.local.layout import ClusterShape, plan_cluster
-from ...cluster.local.supervisor import LocalNodeError, stop_by_pid_files
+from ...cluster.local.supervisor import LocalNodeError, stop_nodes_in
 from ...cluster.settings.node_config import ConfigError
 from ...runtime.os_errors import os_reason
 from ...testkit.process_cluster import TestCluster
@@ -86,7 +86,7 @@ def run(
                 try:
                     code = relay.run(command, _environment(cluster))
                 finally:
-                    stop_by_pid_files(cluster.plan.directory)  # also those that COMMAND has started
+                    stop_nodes_in(cluster.plan.directory)  # also those that COMMAND has started
         except (LocalNodeError, OSError, ValueError) as error:
             click.echo(f"raftwerk run: {os_reason(error) if isinstance(error, OSError) else error}", err=True)
             code = _NO_CLUSTER

@@ -50,7 +50,7 @@ from ...cluster.local.supervisor import (
     ask_to_stop,
     last_line,
     node_pid,
-    stop_by_pid_files,
+    stop_nodes_in,
 )
 from ...cluster.local.voters_on_disk import has_dynamic_voters
 from ...cluster.settings.node_config import ConfigError
@@ -101,7 +101,7 @@ class _UpOptions:
     type=click.IntRange(0, 65000),
     help="Node 1's /metrics and /health; others have the next ports. 0: --port plus 500.",
 )
-@click.option("--restart", is_flag=True, help="Start a node again a second after it has died.")
+@click.option("--restart", is_flag=True, help="Start a node again a second after it has died, not after raftwerk stop.")
 @click.option(
     "--detach", is_flag=True, help="Return when the nodes are ready, and leave them running; raftwerk down stops them."
 )
@@ -215,10 +215,10 @@ def down(limit_s: float, directory: str) -> None:
     up_pid = running_up(directory)
     if up_pid is not None:
         ask_to_stop(up_pid)  # before its nodes, which it would start again
-    stopped = stop_by_pid_files(directory, limit_s, tell)
+    stopped = stop_nodes_in(directory, limit_s, tell)
     if up_pid is not None:
         _wait_for_up(directory, up_pid)
-        late = stop_by_pid_files(directory, limit_s, tell)  # it may just have started one again
+        late = stop_nodes_in(directory, limit_s, tell)  # it may just have started one again
         stopped = Stopped({**stopped.pids, **late.pids}, stopped.killed + late.killed)
     elif not stopped.pids:
         find_plan(directory)
@@ -291,7 +291,7 @@ def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
         is_ready = True  # another signal changes nothing any more
         killed = supervisor.stop(tell=tell)
         if not options.detach:
-            killed += stop_by_pid_files(plan.directory, tell=tell).killed  # of those that `raftwerk start` has started
+            killed += stop_nodes_in(plan.directory, tell=tell).killed  # of those that `raftwerk start` has started
         for each, handler in previous.items():
             signal.signal(each, handler)
     if killed:
@@ -366,8 +366,12 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
 
 
 def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
-    """Whether a node died long enough ago and is still down. `raftwerk start` may have started it again."""
-    return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
+    """Whether a node died long enough ago and is still down. `raftwerk start` may have started it again.
+
+    A node that was stopped cleanly has not died.
+    """
+    is_dead = not child.alive and child.process.returncode != 0
+    return is_dead and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
 
 
 def _report_death(child: Child, options: _UpOptions, where: str, print_it: bool) -> None:
@@ -376,7 +380,7 @@ def _report_death(child: Child, options: _UpOptions, where: str, print_it: bool)
     how = how if code else "was stopped cleanly"
     why = f": {last_line(child.plan.log_file, child.log_start)}" if code > 0 else ""
     start = f"raftwerk start {child.plan.node_id}{where}"
-    next_step = "starting it again" if options.restart else f"{start} starts it again"
+    next_step = "starting it again" if options.restart and code else f"{start} starts it again"
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()

@@ -60,6 +60,16 @@ class ClusterAddress:
         return None if self.directory is None else options_of(self.directory)
 
     @property
+    def paused(self) -> str | None:
+        """What to do where all brokers of a local cluster that run are paused; otherwise None."""
+        if self.directory is None:
+            return None
+        from ..local.layout import load_plan
+        from ..local.supervisor import why_no_broker_can_answer
+
+        return why_no_broker_can_answer(load_plan(self.directory), self.local_options or "")
+
+    @property
     def advice(self) -> str:
         """Where the address came from, and what to do when nobody answers there."""
         return f"the address is from {self.origin}: {self.way_out}"

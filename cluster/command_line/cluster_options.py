@@ -44,6 +44,8 @@ def bootstrap_option(function: F) -> F:
     def with_bootstrap(*args: Any, bootstrap_server: str | None, **rest: Any) -> Any:
         name, directory = rest.pop("cluster_name"), rest.pop("cluster_dir")
         address = choose_address(bootstrap_server, name, directory)
+        if address.paused is not None:  # it would be waited for until all time limits are over
+            raise click.ClickException(f"no broker answers: {address.paused}")
         return function(*args, bootstrap=address.bootstrap, **rest)
 
     return cluster_options(with_bootstrap)  # type: ignore[return-value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -19,6 +20,13 @@ def is_paused(pid: int) -> bool:
 def is_running(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
     return _stat(pid)[:1] not in ([], [_ZOMBIE], [_DEAD])
+
+
+def process_ids() -> list[int]:
+    """The ids of all processes; none where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    return []
 
 
 def memory_bytes(pid: int) -> int | None:

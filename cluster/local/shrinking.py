@@ -9,10 +9,11 @@ found by the new name of its settings.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...wire.errors import ErrorCode
@@ -20,7 +21,8 @@ from ..client.admin_client import AdminClient
 from ..client.client_errors import RefusedError
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
-from ..client.reassignment import Move, reassign, wait_for_moves
+from ..client.reassignment import Move, ProgressMeter, reassign, wait_for_moves
+from ..command_line.cluster_address import options_of
 from ..command_line.plural import counted
 from .layout import (
     AUTO_JOIN_KEY,
@@ -37,9 +39,10 @@ from .layout import (
 )
 from .progress import NO_PROGRESS_LIMIT_S, Tell
 from .secured import remove_certificate
-from .supervisor import Supervisor, node_pid, stop_nodes
+from .supervisor import Supervisor, node_pid, paused_nodes, paused_sentence, stop_nodes
 
 _MOVE_TIMEOUT_S = 3600.0
+_TELL_EVERY_S = 5.0
 
 
 class CannotShrinkError(Exception):
@@ -76,6 +79,9 @@ async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
     for node in smaller.nodes:
         if node_pid(node) is None:
             raise CannotShrinkError(f"node {node.node_id} is down, and is to stay: raftwerk start {node.node_id}")
+    paused = paused_nodes(smaller.nodes)
+    if paused:
+        raise CannotShrinkError(paused_sentence(paused, options_of(former.directory)))
     async with ClusterClient(former.bootstrap) as client:
         view = await client.metadata()
     for topic in view.topics:
@@ -133,7 +139,7 @@ async def shrink(planned: Shrink, tell: Tell) -> None:
         if planned.moves:
             tell(f"moving {counted(len(planned.moves), 'partition')} to the nodes that stay")
             await reassign(client, planned.moves)
-            await wait_for_moves(client, planned.moves, _MOVE_TIMEOUT_S)
+            await _wait_for_moves(client, planned.moves, tell)
         for node in reversed(leaving):
             if node.controller_port is not None:
                 await _leave_quorum(client, former, node, tell)
@@ -143,6 +149,20 @@ async def shrink(planned: Shrink, tell: Tell) -> None:
         for node in planned.remains:
             await _forget(client, node, tell)
     write_properties(planned.smaller)
+
+
+async def _wait_for_moves(client: ClusterClient, moves: Sequence[Move], tell: Tell) -> None:
+    """Wait, and tell now and then how far it is."""
+    meter, loop = ProgressMeter(moves), asyncio.get_running_loop()
+    told_at = loop.time()
+
+    async def tell_progress() -> None:
+        nonlocal told_at
+        if loop.time() - told_at >= _TELL_EVERY_S:
+            told_at = loop.time()
+            tell(str(await meter.measure(client)))
+
+    await wait_for_moves(client, moves, _MOVE_TIMEOUT_S, tell_progress)
 
 
 async def _forget(client: ClusterClient, node: NodePlan, tell: Tell) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 
 from ...runtime.log_lines import TEXT
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
-from .processes import command_line
+from .processes import command_line, is_paused, process_ids
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
 
@@ -300,23 +300,24 @@ def full_disk(plan: NodePlan) -> str:
     return f"; {found.what}: {found.way_out}" if found is not None and found.level == FAILURE else ""
 
 
-def stop_by_pid_files(directory: str, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
-    """Stop the nodes whose pid files are in `directory`; see `stop_nodes`."""
-    return stop_nodes(_nodes_with_pid_files(directory), limit_s, tell)
+def stop_nodes_in(directory: str, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
+    """Stop the nodes that run in `directory`; see `stop_nodes`."""
+    return stop_nodes(_nodes_in(directory), limit_s, tell)
 
 
 def has_running_nodes(directory: str) -> bool:
-    """Whether a node whose pid file is in `directory` runs."""
-    return any(node_pid(node) is not None for node in _nodes_with_pid_files(directory))
+    """Whether a node in `directory` runs."""
+    return any(node_pid(node) is not None for node in _nodes_in(directory))
 
 
-def _nodes_with_pid_files(directory: str) -> list[NodePlan]:
-    found = []
+def _nodes_in(directory: str) -> list[NodePlan]:
+    """The nodes with a pid file or settings, even if these cannot be read."""
+    found = set()
     for name in os.listdir(directory) if os.path.isdir(directory) else []:
-        stem, dot, suffix = name.partition(".")
-        if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
-            found.append(NodePlan(int(stem[1:]), None, None, directory, {}))
-    return sorted(found, key=lambda node: node.node_id)
+        stem, _, suffix = name.partition(".")
+        if stem[1:].isdigit() and (stem[:1], suffix) in (("n", "pid"), ("s", "properties")):
+            found.add(int(stem[1:]))
+    return [NodePlan(node_id, None, None, directory, {}) for node_id in sorted(found)]
 
 
 def stop_nodes(nodes: Iterable[NodePlan], limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> Stopped:
@@ -346,9 +347,37 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def node_pid(plan: NodePlan) -> int | None:
-    """The process id of a node by its pid file, also if another supervisor started it; None when it does not run."""
+    """The process id of a node, also if another supervisor started it; None when it does not run.
+
+    Its pid file says it, and if that was lost, the command lines of all processes.
+    """
     pid = _read_pid(plan.pid_file)
+    if pid is None and not os.path.exists(plan.pid_file) and os.path.exists(plan.properties_file):
+        return next((one for one in process_ids() if _runs_node(one, plan.properties_file)), None)
     return pid if pid is not None and _is_node(pid, plan.properties_file) else None
+
+
+def paused_nodes(nodes: Iterable[NodePlan]) -> dict[int, int]:
+    """The nodes of which a signal has paused the process, with the number of that process."""
+    pids = {node.node_id: node_pid(node) for node in nodes}
+    return {node_id: pid for node_id, pid in pids.items() if pid is not None and is_paused(pid)}
+
+
+def paused_sentence(paused: Mapping[int, int], options: str) -> str:
+    """That nodes are paused, and how they go on. Commands have these `options` behind them to find the cluster."""
+    ids = [str(node_id) for node_id in paused]
+    processes = ", ".join(map(str, paused.values()))
+    way_out = f"raftwerk kill {' '.join(ids)} --signal CONT{options} lets"
+    if len(ids) == 1:
+        return f"node {ids[0]} is paused (process {processes}): {way_out} it go on"
+    return f"nodes {', '.join(ids)} are paused (processes {processes}): {way_out} them go on"
+
+
+def why_no_broker_can_answer(plan: ClusterPlan, options: str) -> str | None:
+    """The sentence where no broker can answer since those that run are paused; None where one can."""
+    running = [node for node in plan.brokers if node_pid(node) is not None]
+    paused = paused_nodes(running)
+    return paused_sentence(paused, options) if running and len(paused) == len(running) else None
 
 
 def _read_pid(path: str) -> int | None:
@@ -370,6 +399,13 @@ def _is_node(pid: int, properties_file: str) -> bool:
         return False  # there is no such process, or it is another user's
     wanted = os.path.realpath(properties_file)
     return any(os.path.realpath(argument) == wanted for argument in command_line(pid))
+
+
+def _runs_node(pid: int, properties_file: str) -> bool:
+    """Whether the command of this process is `raftwerk node` with this server.properties."""
+    words = command_line(pid)
+    at = words.index("node") if "node" in words else len(words)
+    return words[at + 1 : at + 2] == [properties_file]
 
 
 def last_line(path: str, start: int = 0) -> str:

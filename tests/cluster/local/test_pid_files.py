@@ -13,7 +13,7 @@ import pytest
 
 from raftwerk.cli.local_cluster.live_table import node_state
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.local.supervisor import Child, node_pid, stop_by_pid_files
+from raftwerk.cluster.local.supervisor import Child, node_pid, stop_nodes_in
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
     with process("raftwerk", "node", elsewhere) as stranger:
         Path(node.pid_file).write_text(f"{stranger.pid}\n")
         assert node_pid(node) is None
-        assert not stop_by_pid_files(node.directory, limit_s=0).pids
+        assert not stop_nodes_in(node.directory, limit_s=0).pids
         assert stranger.poll() is None
     with process("raftwerk", "node", node.properties_file) as own:
         Path(node.pid_file).write_text(f"{own.pid}\n")
@@ -43,8 +43,23 @@ def test_another_process_with_the_number_of_a_node_is_left_alone(tmp_path: Path)
         while node_pid(node) is None and time.monotonic() < deadline:
             pass  # the system shows a process's arguments a little after its start
         assert node_pid(node) == own.pid
-        assert list(stop_by_pid_files(node.directory).pids) == [1]
+        assert list(stop_nodes_in(node.directory).pids) == [1]
         assert own.wait() < 0
+
+
+@pytest.mark.process
+def test_a_node_whose_pid_file_was_lost_is_found(tmp_path: Path) -> None:
+    (node,) = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000)).nodes
+    Path(node.directory).mkdir()
+    Path(node.properties_file).touch()
+    with process("raftwerk", "edit", node.properties_file), process("raftwerk", "node", node.properties_file) as own:
+        deadline = time.monotonic() + 20
+        while node_pid(node) is None and time.monotonic() < deadline:
+            pass  # the system shows a process's arguments a little after its start
+        assert node_pid(node) == own.pid
+        assert stop_nodes_in(node.directory).pids == {1: own.pid}
+        assert own.wait() < 0
+    assert node_pid(node) is None
 
 
 @pytest.mark.process

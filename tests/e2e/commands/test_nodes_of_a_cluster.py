@@ -79,6 +79,24 @@ def test_up_says_that_a_node_was_stopped_cleanly(directory: str) -> None:
         assert terminal.wait() == 0
 
 
+def test_who_dies_is_started_again_and_who_was_stopped_is_not(directory: str) -> None:
+    with Terminal("up", "-n", "3", "--port", "0", "--plain", "--restart", "-d", directory) as terminal:
+        terminal.resize(200)
+        terminal.read_until("Ctrl-C stops the cluster.")
+        ok("stop", "2", "-d", directory)
+        terminal.read_until("node 2 was stopped cleanly; raftwerk start 2 -d ")
+        ok("kill", "3", "-d", directory)
+        terminal.read_until("node 3 was killed by signal 9; starting it again")
+        plan = load_plan(directory)
+        deadline = time.monotonic() + 30
+        while node_pid(plan.node(3)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert node_pid(plan.node(2)) is None
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0
+
+
 def make_cluster(directory: str, nodes: int) -> str:
     """A cluster that is down; returns its bootstrap servers."""
     ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")
@@ -190,7 +208,15 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
             assert re.search(
                 r"node 2 is paused \(process \d+\): raftwerk kill 2 --signal CONT -d \S+ lets it go on$", told
             )
-        ok("kill", "2", "--signal", "CONT", "-d", directory)
+        ok("kill", "1", "--signal", "STOP", "-d", directory)
+        for words in (("topics", "list"), ("doctor",)):
+            done = raftwerk(*words, "-d", directory)
+            told = " ".join((done.stdout + done.stderr).split())
+            assert done.returncode == 1 and "no broker answers: nodes 1, 2 are paused (processes " in told
+            assert f"raftwerk kill 1 2 --signal CONT -d {directory} lets them go on" in told
+        told = fails(1, "shrink", "-n", "1", "--yes", "-d", directory)
+        assert "node 1 is paused" in told and f"raftwerk kill 1 --signal CONT -d {directory} lets it go on" in told
+        ok("kill", "1", "2", "--signal", "CONT", "-d", directory)
         terminal.press(CTRL_C)
         assert terminal.wait() == 0
 
