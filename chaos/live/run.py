@@ -27,11 +27,13 @@ from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_c
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
+from .load.child_process import tied
 from .load.cluster_observer import look, silences
 from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, PlannedFault, no_such_fault, start_all
+from .nemesis.leftovers import RunRecord, recorded, remove_of_killed_runs
 from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
@@ -40,6 +42,7 @@ from .nemesis.watched_nodes import WatchedNodes
 
 _PACKAGES = ("confluent_kafka", "jinja2")
 """Packages that a run needs besides the base install; the extra `chaos` installs them."""
+_NODES = "nodes"
 _HEAL_LIMIT_S = 60.0
 _CALM_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 90.0
@@ -137,6 +140,14 @@ class ChaosRun:
         missing = missing_modules(*_PACKAGES)
         if missing:
             raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
+        for sentence in remove_of_killed_runs():
+            self.say(sentence)
+        options = self.options
+        nodes = None if options.bootstrap is not None else os.path.join(options.directory, _NODES)
+        with recorded(RunRecord(os.getpid(), options.directory, nodes, options.bootstrap, self.topic)):
+            return self._run()
+
+    def _run(self) -> RunResult:
         faults = self._choose()
         os.makedirs(os.path.join(self.options.directory, "history"))
         with self._cluster(faults) as cluster, self._left_healed():
@@ -199,7 +210,7 @@ class ChaosRun:
             yield ClusterUnderTest(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
             return
         plan = plan_cluster(
-            os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0, secure=options.secure)
+            os.path.join(options.directory, _NODES), ClusterShape(brokers=options.nodes, port=0, secure=options.secure)
         )
         setups = [setup for fault in faults for setup in fault.setups]
         with ExitStack() as stack:
@@ -303,9 +314,10 @@ class ChaosRun:
 
     @contextmanager
     def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-        command = [sys.executable, "-P", "-m", f"raftwerk.chaos.live.load.{module}", task.to_argument()]
+        command = tied([sys.executable, "-P", "-m", f"raftwerk.chaos.live.load.{module}", task.to_argument()])
         with open(os.path.join(self.options.directory, f"{task.process}.log"), "wb") as log:
-            # In a session of its own, so that Ctrl-C does not reach it; it ends when its standard input does.
+            # In a session of its own, so that Ctrl-C does not reach it; it ends when its standard input does,
+            # and at once when this process is killed.
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
         try:
             yield task.process, process

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...chaos.live.run import RunResult
 
 _REPORT, _VERDICT = "report.html", "verdict.json"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SHOWN = 5
 """Anomalies of each kind that are named on the terminal."""
 
@@ -43,6 +44,7 @@ def chaos() -> None:
       raftwerk chaos run --name orders --nemesis kill          the same on a local cluster that is running
       raftwerk chaos check chaos-run/                          judge a history again
       raftwerk chaos check --to-edn h.edn chaos-run/           the same history for Jepsen's checkers
+      raftwerk chaos clean                                     remove what runs that were killed have left
     """
 
 
@@ -179,7 +181,7 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
         if address.directory is not None:
             options["nodes"] = len(load_plan(address.directory).brokers)
     chosen = _chosen_faults(nemesis)
-    signal.signal(signal.SIGTERM, _end_at_once)
+    _clean_up_on_signals()
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
 
@@ -238,9 +240,36 @@ def _what_is_recorded(where: str) -> str:
     return f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
 
 
-def _end_at_once(_number: int, _frame: FrameType | None) -> None:
-    """End by an exception, so that nodes, network namespaces and mounts are removed."""
-    raise SystemExit(128 + signal.SIGTERM)
+def _clean_up_on_signals() -> None:
+    """Let SIGTERM, and SIGHUP of a terminal that closes, end the run by an exception, which removes what it has made.
+
+    nohup ignores SIGHUP, and so it stays then.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for other in _ENDING:
+            signal.signal(other, lambda *_: None)  # it may come twice, and must not interrupt the removal
+        raise SystemExit(128 + number)
+
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+
+
+@chaos.command()
+def clean() -> None:
+    """Remove what runs that were killed (SIGKILL) have left: paused nodes, mounts, network namespaces.
+
+    Each raftwerk chaos run does so when it begins, for the runs of the same user. Their histories stay.
+
+    \b
+    Example:
+      raftwerk chaos clean
+    """
+    from ...chaos.live.nemesis.leftovers import remove_of_killed_runs
+
+    sentences = remove_of_killed_runs()
+    click.echo("\n".join(sentences) if sentences else "nothing is left of runs that were killed")
 
 
 @chaos.command()

@@ -17,6 +17,7 @@ from typing import Any
 
 from ....cluster.client.client_errors import ClientError
 from ....cluster.command_line.commands import suggestion
+from ..load.child_process import tied
 from ..load.cluster_observer import look
 from .network_namespaces import NetworkNamespaces
 from .node_filesystems import NodeFilesystems
@@ -259,7 +260,8 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
     tracers: list[subprocess.Popen[bytes]] = []
 
     def begin() -> None:
-        tracers.append(subprocess.Popen([*command, "-p", str(field.nodes.pid(node_id))], stderr=subprocess.DEVNULL))
+        attach = tied([*command, "-p", str(field.nodes.pid(node_id))])
+        tracers.append(subprocess.Popen(attach, stderr=subprocess.DEVNULL))
 
     def heal() -> None:
         for tracer in tracers:

@@ -18,14 +18,24 @@ class CommandFailed(Exception):
 
 
 def run_tool(command: Sequence[str], *, check: bool = True) -> str:
-    """Run a command and return its output. `CommandFailed` if it fails."""
+    """Run a command and return its output. `CommandFailed` if it fails.
+
+    It has a session of its own, so that what a terminal sends to the run does not end it half-way.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, start_new_session=True
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(command)}: {error}") from None
     if check and done.returncode:
         raise CommandFailed(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def probe_namespace(pid: int) -> str:
+    """The network namespace in which a process tries what the machine can do."""
+    return f"rwprobe{pid}"
 
 
 def unmet_needs(needs: Iterable[str]) -> list[str]:
@@ -48,7 +58,7 @@ def _root() -> str | None:
 def _network() -> str | None:
     """Network namespaces joined by a bridge."""
     reason = _root()
-    name = f"rwprobe{os.getpid()}"
+    name = probe_namespace(os.getpid())
     return reason or _tries(
         [["ip", "netns", "add", name], ["ip", "-n", name, "link", "add", "b0", "type", "bridge"]],
         [["ip", "netns", "del", name]],
@@ -56,7 +66,7 @@ def _network() -> str | None:
 
 
 def _in_probe(*command: str) -> str | None:
-    name = f"rwprobe{os.getpid()}"
+    name = probe_namespace(os.getpid())
     inside = ["ip", "netns", "exec", name, *command]
     return _network() or _tries([["ip", "netns", "add", name], inside], [["ip", "netns", "del", name]])
 

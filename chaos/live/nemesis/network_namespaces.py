@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,11 +20,13 @@ class NetworkNamespaces:
     The bridge is in a namespace too, so that packet filters of the machine (Docker's, for example) do not affect it.
     """
 
-    def __init__(self, node_ids: Sequence[int]) -> None:
+    def __init__(self, node_ids: Sequence[int], pid: int | None = None) -> None:
+        """The namespaces of the process `pid`, by default of this one."""
+        pid = os.getpid() if pid is None else pid
         self._node_ids = list(node_ids)
-        self._tag = f"rw{os.getpid() % 100_000}"
+        self._tag = f"rw{pid}"
         self._hub = f"{self._tag}hub"
-        self._subnet = f"10.{64 + os.getpid() // 250 % 64}.{os.getpid() % 250}"
+        self._subnet = f"10.{64 + pid // 250 % 64}.{pid % 250}"
         self.client_address = f"{self._subnet}.254"
 
     def open(self) -> None:
@@ -57,6 +60,10 @@ class NetworkNamespaces:
     def namespace(self, node_id: int) -> str:
         """The name of a node's namespace."""
         return f"{self._tag}n{node_id}"
+
+    def owns(self, name: str) -> bool:
+        """Whether a namespace of this name is one of them, whatever nodes there are."""
+        return name == self._hub or re.fullmatch(rf"{self._tag}n\d+", name) is not None
 
     def address(self, node_id: int) -> str:
         """The IP address of a node."""

@@ -16,6 +16,7 @@ from .machine_capabilities import CommandFailed, run_tool
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _SHUTDOWN_NO_FLUSH = 2
 _BALLAST = "ballast"
+IMAGE_SUFFIX = ".ext4"
 
 
 class NodeFilesystems:
@@ -88,4 +89,4 @@ class NodeFilesystems:
             os.unlink(os.path.join(self._directories[node_id], _BALLAST))
 
     def _image(self, node_id: int) -> str:
-        return self._directories[node_id] + ".ext4"
+        return self._directories[node_id] + IMAGE_SUFFIX

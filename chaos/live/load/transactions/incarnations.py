@@ -20,6 +20,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+from ..child_process import tied
 from ..load_task import Task, asked_to_stop
 from .transactional_client import READY, STALLED, TRANSACTION_TIMEOUT_MS
 
@@ -122,7 +123,7 @@ class Incarnations:
         task = replace(self.task, incarnation=self._count)
         path = os.path.join(os.path.dirname(self.task.history), f"{task.process}.jsonl")
         module = f"{__package__}.{self.task.role}"
-        command = [sys.executable, "-P", "-m", module, replace(task, history=path).to_argument()]
+        command = tied([sys.executable, "-P", "-m", module, replace(task, history=path).to_argument()])
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return Incarnation(task.process, process, path)
 

@@ -16,7 +16,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ...checker.transactions.read_table import COMMITTED
-from ..child_process import die_with_parent
 from ..load_task import Task, asked_to_stop, client_config
 from .transactional_client import IncarnationOver, Mishap, TransactionalClient, TransactionPlan
 from .transactional_topics import PARTITIONS, TransactionalTopics
@@ -143,5 +142,4 @@ class Processor:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     sys.exit(Processor(Task.from_argument(sys.argv[1])).run())

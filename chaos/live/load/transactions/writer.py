@@ -9,7 +9,6 @@ import random
 import sys
 import time
 
-from ..child_process import die_with_parent
 from ..load_task import Task, asked_to_stop
 from .transactional_client import IncarnationOver, Mishap, TransactionalClient, TransactionPlan
 from .transactional_topics import PARTITIONS, TransactionalTopics
@@ -63,5 +62,4 @@ def run(task: Task) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     sys.exit(run(Task.from_argument(sys.argv[1])))
