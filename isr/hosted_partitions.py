@@ -47,12 +47,16 @@ class HostedPartitions:
         self.replicas: dict[TopicPartition, Replica] = {}
         self.unusable: dict[TopicPartition, None] = {}
         """Partitions that are assigned to this broker, but whose log could not be created or opened."""
+        self.without_space: dict[TopicPartition, None] = {}
+        """Those whose log could not be created since the disk was full; it is tried again when there is space."""
 
     def find(self, topic_partition: TopicPartition) -> Replica:
         """The replica. Raises `ProtocolError` with the reason why there is none here."""
         replica = self.replicas.get(topic_partition)
         if replica is not None:
             return replica
+        if topic_partition in self.without_space:
+            raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} waits for space")
         if topic_partition in self.unusable:
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} cannot be used")
         if self.registration(topic_partition) is None:

@@ -348,6 +348,8 @@ class ReplicaManager:
         """Name the log directories that have no space for more records; replicas in all others take them."""
         for replica in self._hosted.replicas.values():
             replica.has_space = replica.log.directory.rpartition("/")[0] not in paths
+        if self._hosted.without_space and not paths:
+            self._roles.create_again()
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """Take all replicas in a log directory offline. To be called while no operation on a replica is under way."""

@@ -30,7 +30,7 @@ from .append_info import AppendInfo
 from .availability import LogAvailability
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
-from .errors import StorageError
+from .errors import StorageError, refused_write
 from .local_log import LocalLog
 from .record_validation import LoopBudget
 from .recovery import log_recovery
@@ -148,7 +148,7 @@ class PartitionLog:
             if log.recovery_point < recovery_point:
                 hooks.on_recovery_point_lowered(log, log.recovery_point)
         except OSError as error:
-            raise StorageError(f"{directory} cannot be opened: {error}") from error
+            raise refused_write(f"{directory} cannot be opened: {error}", error) from error
         return log
 
     @property

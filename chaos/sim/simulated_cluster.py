@@ -127,6 +127,7 @@ class SimulatedCluster:
             "process.roles": ",".join(role for role, listener in roles.items() if listener),
             "listeners": ",".join(listener for listener in roles.values() if listener),
             "controller.listener.names": "CONTROLLER",
+            "metadata.log.spare.bytes": "0",
             "log.dirs": ",".join((LOG_DIR, *self.extra_log_dirs)),
             "default.replication.factor": str(min(3, len(self.brokers))),
             "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),

@@ -491,8 +491,8 @@ def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iter
                 adding += 1
     if behind:
         way_out = (
-            "start the missing brokers; if they run, they are too slow or cut off, or their logs are damaged on the "
-            "disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
+            "start the missing brokers; if they run, they are too slow or cut off, their disks are full, or their logs "
+            "are damaged on the disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
         if missing.issubset(silence.why):
             way_out = silence.way_out

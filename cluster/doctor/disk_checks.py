@@ -35,7 +35,10 @@ def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | 
     """What is to be said of a log directory with so much free space; None if that is enough."""
     free, enough = size_text(free_bytes), size_text(2 * reserve_bytes)
     by_itself = f"writing goes on by itself when {enough} are free"
-    way_out = f"free space: shorten retention, add space, or remove files that are not Raftwerk's; {by_itself}"
+    way_out = (
+        "free space: shorten retention (what it deletes is freed file.delete.delay.ms later, a minute), add space, or "
+        f"remove files that are not Raftwerk's; {by_itself}"
+    )
     if not free_bytes or free_bytes < reserve_bytes:
         reserved = f", and {RESERVE} keeps {size_text(reserve_bytes)}" if reserve_bytes else ""
         return Finding(FAILURE, f"{where}: the disk is full: {free} free{reserved}; no records are taken", way_out)

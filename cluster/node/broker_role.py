@@ -152,8 +152,9 @@ class BrokerRole:
 
     def _on_no_space(self, tp: TopicPartition) -> None:
         log = self.log_manager.get(tp)
-        if log is not None:
-            self._space.on_no_space(log.directory.rpartition("/")[0])
+        paths = list(self.log_manager.directories.ids) if log is None else [log.directory.rpartition("/")[0]]
+        for path in paths:
+            self._space.on_no_space(path)
 
     def on_dir_failed(self, path: str, error: OSError) -> None:
         """A log directory has failed; the node goes on without it."""

@@ -1,6 +1,6 @@
 """Stops appends to a log directory before its disk is full (`log.dirs.reserve.bytes`).
 
-On a full disk the next write fails, and that write may be one to the metadata log, which a node cannot do without. So
+On a full disk the next write fails, and that write may be one to the metadata log, which has little spare space. So
 while less than the reserve is free in a directory, its replicas take no more records. They still serve what they have,
 and they take records again when there is space, without a restart. Meanwhile the broker asks to be fenced, so that
 other brokers lead; it does not ask when one of its partitions has no other replica that could lead. (Apache Kafka fails

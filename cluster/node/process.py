@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
 EXIT_BAD_CONFIG = 2
+
+_LOOK_FOR_SPACE_S = 0.5
+_SPACE_MIN_BYTES = 8 << 20
+"""A node that found no space starts again when so much is free at least."""
 
 _logger = logging.getLogger("raftwerk.node")
 
@@ -151,15 +156,28 @@ def formatted_controller(file: str) -> tuple[Voter, Sequence[tuple[str, int]]]:
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+    asked_to_stop = stop_event_on_signals()
+    if options.stop_at_eof:
+        _watch_stdin(asked_to_stop, NetworkCuts() if options.is_cuttable else None)
+    ready_fd, has_served = options.ready_fd, False
+    while (code := await _serve_once(config, options, ready_fd, asked_to_stop, has_served=has_served)) is None:
+        ready_fd, has_served = None, True  # who waits for it was told of the first start
+        await _until_space(config, asked_to_stop)
+        if asked_to_stop.is_set():
+            return EXIT_STOPPED
+    return code
+
+
+async def _serve_once(
+    config: NodeConfig, options: NodeOptions, ready_fd: int | None, asked_to_stop: asyncio.Event, *, has_served: bool
+) -> int | None:
+    """Run the node until it is to stop or fails. None: it has served, and can again when its disk is no longer full."""
     from ..settings.listener_checks import security_problems
     from .errors import NodeFailedError
     from .formatting import FirstVoters, FormatChoiceError, FormatError, format_node
     from .node import Node
 
     runtime = real_runtime()
-    asked_to_stop = stop_event_on_signals()
-    if options.stop_at_eof:
-        _watch_stdin(asked_to_stop, NetworkCuts() if options.is_cuttable else None)
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
     on_progress = _progress_writer(options.progress_file)
@@ -182,10 +200,14 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         await node.start()
         if exporter is not None:
             exporter.subscribe(node)
-        await _until_ready(node, asked_to_stop, options.ready_fd)
+        await _until_ready(node, asked_to_stop, ready_fd)
+        has_served = True
         await _first(node.wait_failed(), asked_to_stop.wait())
     except (NodeFailedError, FormatError) as error:
         reason = str(error)
+        if has_served and _is_full_disk(error):
+            _logger.error("%s; the node starts again when there is space", reason)
+            return None
         code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
     except ConfigError as error:
         others, _ = security_problems(config, runtime)
@@ -197,6 +219,29 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         if stalls is not None:
             stalls.stop()
     return EXIT_STOPPED if reason is None else _fail(reason, code)  # it is the last line of the log
+
+
+async def _until_space(config: NodeConfig, asked_to_stop: asyncio.Event) -> None:
+    """Wait until every directory has as much space as a broker needs to take records, or the node is to stop."""
+    disk = real_runtime().disk
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asked_to_stop.wait(), _LOOK_FOR_SPACE_S)
+        if asked_to_stop.is_set():
+            return
+        with contextlib.suppress(OSError):
+            free = [disk.free_bytes(path) for path in config.all_dirs]
+            if min(free) >= max(2 * config["log.dirs.reserve.bytes"], _SPACE_MIN_BYTES):
+                return
+
+
+def _is_full_disk(error: BaseException | None) -> bool:
+    """Whether what began this chain of errors is a write that found no space."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _progress_writer(path: str | None) -> Callable[[str], None]:

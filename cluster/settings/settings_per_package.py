@@ -158,6 +158,7 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> Raft
         snapshot_retention=SnapshotRetention(
             config["metadata.max.retention.bytes"], config["metadata.max.retention.ms"]
         ),
+        spare_bytes=config["metadata.log.spare.bytes"],
     )
 
 

@@ -238,6 +238,13 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey("log.dir", STRING, "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     ConfigKey("metadata.log.dir", STRING, "", "The directory of the metadata log; default: the first of log.dirs."),
     ConfigKey(
+        "metadata.log.spare.bytes",
+        LONG,
+        "1048576",
+        "Space that a file beside the metadata log keeps for it, and that it takes when the disk is full.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey(
         "log.dirs.reserve.bytes",
         LONG,
         "16777216",

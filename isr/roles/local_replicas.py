@@ -8,6 +8,7 @@ from uuid import UUID
 from ...controller.configs.effective_configs import dynamic_overrides
 from ...controller.metadata.metadata_records import LOST
 from ...log.config import LogConfig
+from ...log.errors import NoSpaceError
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
 from ...wire.errors import ErrorCode, ProtocolError
@@ -86,6 +87,7 @@ class LocalReplicas:
     def remove(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Delete the replica and its log: the topic is deleted, or the replica has moved to another broker."""
         self._hosted.unusable.pop(topic_partition, None)
+        self._hosted.without_space.pop(topic_partition, None)
         self._assignments.forget((topic_id, topic_partition.partition))
         replica = self._hosted.replicas.get(topic_partition)
         if replica is None or replica.topic_id != topic_id:
@@ -115,12 +117,19 @@ class LocalReplicas:
             if log is None:
                 hosted.unusable[topic_partition] = None
                 return None
+        except NoSpaceError as error:
+            if topic_partition not in hosted.without_space:
+                _logger.error("%s waits for space on the disk: %s", topic_partition, error)
+            hosted.without_space[topic_partition] = None
+            self._errors.on_no_space(topic_partition, error)
+            return None
         except (ProtocolError, OSError) as error:
             _logger.error("%s cannot be used: %s", topic_partition, error)
             hosted.unusable[topic_partition] = None
             self._errors.report(topic_partition, error)
             return None
         hosted.unusable.pop(topic_partition, None)
+        hosted.without_space.pop(topic_partition, None)
         checkpoint = self._logs.high_watermark_checkpoint.get(topic_partition, 0)
         high_watermark = max(min(checkpoint, log.log_end_offset), log.log_start_offset)
         partition = Partition(

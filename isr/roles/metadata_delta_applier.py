@@ -122,6 +122,12 @@ class MetadataDeltaApplier:
         for broker_id in delta.changed_brokers:
             self._on_broker_changed(broker_id)
 
+    def create_again(self) -> None:
+        """Try again to create the logs for which there was no space."""
+        topics = self._hosted.image.topics_by_name
+        waiting = [(topics[one.topic], one.partition) for one in self._hosted.without_space if one.topic in topics]
+        self._take_up([], [(topic.topic_id, index) for topic, index in waiting if index in topic.partitions])
+
     def _add_pending(
         self, image: MetadataImage, deleted: Iterable[tuple[TopicPartition, UUID]], changed: Iterable[PartitionKey]
     ) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..directory_names import retired_name
-from ..errors import DirFailedError, LogDirError, StorageError
+from ..errors import DirFailedError, LogDirError, StorageError, is_no_space
 from ..partition_log import PartitionLog
 from ..state.checkpoints import encode_uuid
 from .log_directory import LogDirDescription, LogDirectory
@@ -193,13 +193,16 @@ class LogDirectories:
     # Checkpoints
 
     def write_each(self, write: Callable[[LogDirectory], None]) -> None:
-        """Call `write` for every usable directory; a disk that refuses fails its directory."""
+        """Call `write` for every usable directory; a disk that refuses fails its directory, unless it is only full."""
         for log_dir in self._dirs:
             if log_dir.is_usable:
                 try:
                     write(log_dir)
                 except OSError as error:
-                    log_dir.fail(error)
+                    if is_no_space(error):
+                        _logger.warning("a checkpoint in %s stays as it is: %s", log_dir.path, error)
+                    else:
+                        log_dir.fail(error)
 
     def clean_offset(self, tp: TopicPartition) -> int:
         """Up to which offset the log is compacted, 0 when it never was."""

@@ -21,7 +21,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
 from ..directory_names import DELETED_SUFFIX, STRAY_SUFFIX
-from ..errors import StorageError
+from ..errors import StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
 from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
@@ -181,8 +181,9 @@ class LogManager:
         try:
             log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
         except OSError as error:
-            log_dir.fail(error)
-            raise StorageError(f"{log_dir.path} cannot be written: {error}") from error
+            if not is_no_space(error):
+                log_dir.fail(error)
+            raise refused_write(f"{log_dir.path} cannot be written: {error}", error) from error
         log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
         self.directories.add(log_dir, tp, log)
         return log

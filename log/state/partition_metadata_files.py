@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ...runtime.ports import Disk
-from ..errors import StorageError, is_no_space, refused_write
+from ..errors import is_no_space, refused_write
 from .checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, render_epochs, render_topic_id, write_topic_id
 from .leader_epoch_cache import LeaderEpochCache
 
@@ -34,7 +34,7 @@ class PartitionMetadataFiles:
         try:
             write_topic_id(self._disk, self._directory, topic_id, durably=durably)
         except OSError as error:
-            raise StorageError(f"{self._id_path} cannot be written: {error}") from error
+            raise refused_write(f"{self._id_path} cannot be written: {error}", error) from error
         self.unsaved_topic_id = None if durably else topic_id
 
     def save(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...log.config import MAX_INT32, MAX_INT64, LogConfig
-from ...log.errors import StorageError
+from ...log.errors import NoSpaceError, StorageError
 from ...log.partition_log import PartitionLog
 from ...runtime.invariants import InvariantViolation
 from ...runtime.log_lines import log_event
@@ -51,6 +51,7 @@ from ..quorum.effects import Effects, FailureKind
 from ..quorum.quorum import Quorum
 from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
+from ..replication.spare_space import SpareSpace
 from ..snapshots.snapshot_writer import SnapshotContents, write_snapshot
 from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
 from ..voters.voter_set import VoterEndpoint, VoterSet
@@ -63,6 +64,8 @@ T = TypeVar("T")
 
 _DELETION_WAIT_MAX_S = 24 * 60 * 60.0
 """The longest time between two searches for old snapshots, as the wall clock may jump."""
+_SPARE_AGAIN_S = 10.0
+"""How often it is tried to have spare space again."""
 
 _logger = logging.getLogger(__name__)
 _state_changes = logging.getLogger(STATE_CHANGE)
@@ -119,7 +122,10 @@ class RaftDriver:
         self._loop = asyncio.get_running_loop()
         self._clock = runtime.clock
         self._store = QuorumStateStore(runtime.disk, state_dir)
-        self._log = PartitionRaftLog(log, runtime)
+        self._spare = SpareSpace(runtime.disk, state_dir.rpartition("/")[0], config.spare_bytes)
+        self._spare.hold()
+        self._spare_timer: asyncio.TimerHandle | None = None
+        self._log = PartitionRaftLog(log, runtime, self._spare)
         election_state = self._store.read()
         self._log_end = LogEndCheckpoint(runtime.disk, state_dir) if config.can_vote else None
         if self._log_end is not None:
@@ -174,6 +180,9 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._spare_timer is not None:
+            self._spare_timer.cancel()
+            self._spare_timer = None
         self._cancel_deletion()
         fetches, self._fetches = self._fetches, {}
         for fetch in fetches.values():
@@ -447,18 +456,26 @@ class RaftDriver:
                 pass
 
     def _carry_out(self, effects: Effects) -> None:
-        if effects.election_state is not None:
-            self._store.write(effects.election_state)
+        state = effects.election_state
+        if state is not None:
+            self._spare.retried(lambda: self._store.write(state))
         for outgoing in effects.requests:
             self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
         self._answer(effects)
         self._log_role()
         self._log.flush_if_behind(self._on_flushed)
         self._arm_timer()
+        if not self._spare.is_held and self._spare_timer is None and self.config.spare_bytes:
+            self._spare_timer = self._loop.call_later(_SPARE_AGAIN_S, self._hold_spare)
         if self._publisher.has_news and not self._publish_is_due:
             self._publish_is_due = True
             self._loop.call_soon(self._publish)
         self._check_resignation()
+
+    def _hold_spare(self) -> None:
+        self._spare_timer = None
+        if self._is_running and not self._spare.hold():
+            self._spare_timer = self._loop.call_later(_SPARE_AGAIN_S, self._hold_spare)
 
     def _log_role(self) -> None:
         role = self._quorum.state.role.kind.value
@@ -496,6 +513,9 @@ class RaftDriver:
 
     def _on_flushed(self, error: BaseException | None) -> None:
         if not self._is_running:
+            return
+        if isinstance(error, NoSpaceError) and self._spare.release():
+            self._log.flush_if_behind(self._on_flushed)
             return
         if error is not None:
             self._fail(error)

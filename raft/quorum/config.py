@@ -54,6 +54,8 @@ class RaftConfig:
     listener_name: str = "CONTROLLER"
     snapshot_retention: SnapshotRetention = field(default_factory=SnapshotRetention)
     """How long older snapshots, and the log after them, are kept."""
+    spare_bytes: int = 0
+    """`metadata.log.spare.bytes`: space that the log keeps for the time when the disk is full."""
 
     def __post_init__(self) -> None:
         timing = self.timing

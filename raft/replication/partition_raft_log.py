@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ...log.errors import StorageError
 from ...log.partition_log import PartitionLog
@@ -17,9 +18,17 @@ from ..messages.control_records import encode_control, voter_records
 from ..snapshots.snapshot_store import SnapshotRetention, SnapshotStore, snapshot_batches
 from ..types import LOG_BEGIN, CommittedBatch
 from ..voters.voter_set import ControlRecord, VoterHistory
+from .spare_space import SpareSpace
 
 _READ_BYTES = 1024 * 1024
+
+T = TypeVar("T")
+
 _logger = logging.getLogger(__name__)
+
+
+def _once(write: Callable[[], T]) -> T:
+    return write()
 
 
 class PartitionRaftLog:
@@ -29,8 +38,10 @@ class PartitionRaftLog:
     after it at the same offsets.
     """
 
-    def __init__(self, log: PartitionLog, runtime: Runtime) -> None:
+    def __init__(self, log: PartitionLog, runtime: Runtime, spare: SpareSpace | None = None) -> None:
+        """`spare` is used when the disk is full."""
         self._log = log
+        self._retried = _once if spare is None else spare.retried
         self._clock = runtime.clock
         self.snapshots = SnapshotStore(runtime.disk, log.directory)
         self._partial_file: File | None = None
@@ -87,14 +98,17 @@ class PartitionRaftLog:
         """Append one batch of data records; returns the last offset."""
         now_ms = self._clock.wall_ms()
         batch = encode_batch([NewRecord(None, record, (), now_ms) for record in records])
-        self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
+        self._append_as_leader(batch, epoch, now_ms)
         return self.end_offset - 1
+
+    def _append_as_leader(self, batch: bytes | bytearray, epoch: int, now_ms: int) -> None:
+        self._retried(lambda: self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True))
 
     def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
         """Append one batch of control records; returns the last offset."""
         now_ms, base_offset = self._clock.wall_ms(), self.end_offset
         batch = encode_batch([encode_control(record, now_ms) for record in records], is_control=True)
-        self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
+        self._append_as_leader(batch, epoch, now_ms)
         for index, record in enumerate(records):
             self.voters.add(base_offset + index, record)
         return self.end_offset - 1
@@ -103,7 +117,7 @@ class PartitionRaftLog:
         """As `RaftLog.append_fetched`; what is refused is logged once."""
         try:
             found = list(voter_records(records, allow_partial_tail=True))
-            self._log.append_as_follower(memoryview(records), leader_epoch)
+            self._retried(lambda: self._log.append_as_follower(memoryview(records), leader_epoch))
         except StorageError:
             raise
         except ProtocolError as error:
@@ -119,7 +133,7 @@ class PartitionRaftLog:
     def truncate_to(self, offset: int) -> None:
         """Remove all records at and above `offset`."""
         self._truncations += 1
-        self._log.truncate_to(offset)
+        self._retried(lambda: self._log.truncate_to(offset))
         self._durable_offset = min(self._durable_offset, self.end_offset)
         self.voters.truncate_to(self.end_offset)
 
@@ -211,7 +225,7 @@ class PartitionRaftLog:
         """Write a part of the leader's snapshot; position 0 begins it anew."""
         if position == 0 or self._partial_file is None:
             self._drop_partial_file()
-            self._partial_file = self.snapshots.begin(snapshot_id)
+            self._partial_file = self._retried(lambda: self.snapshots.begin(snapshot_id))
         self._partial_file.append([data])
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.chaos.sim.simulated_cluster import LOG_DIR, ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.admin_client import BROKER, AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.cluster.client.cluster_client import ClusterClient
@@ -18,6 +18,7 @@ from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.doctor.disk_checks import RESERVE, examine_disks
 from raftwerk.cluster.doctor.findings import FAILURE, OK
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
+from raftwerk.raft.replication.spare_space import SPARE_FILE
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -25,6 +26,7 @@ from raftwerk.wire.records import encode_batch
 
 TOPIC = "t"
 MB = 1 << 20
+SPARE_BYTES = 65536
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def cluster() -> Iterator[tuple[SimulatedCluster, ProcessLoop]]:
     """Three simulated nodes that keep 16 MB free, and the process of a client."""
     world = World(1)
     with world:
-        cluster = SimulatedCluster(world, ClusterConfig(3))
+        cluster = SimulatedCluster(world, ClusterConfig(3, properties={"metadata.log.spare.bytes": str(SPARE_BYTES)}))
         cluster.start_all()
         world.network.add_host("client")
         process = ProcessLoop(world.scheduler, "client", world.network)
@@ -148,6 +150,39 @@ def test_no_broker_is_fenced_when_all_disks_are_full(cluster: tuple[SimulatedClu
             await append_until(client, ErrorCode.NONE)
 
     process.run_until_complete(scenario(), 90.0)
+    assert starts(sim) == [1, 1, 1]
+    assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
+
+
+def test_disks_without_any_space_end_no_node(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
+    """The metadata log takes its spare space; logs that cannot be created are created when there is space."""
+    sim, process = cluster
+    disks = [sim.world.hosts[name].disk for name in sim.names]
+    spare = f"{LOG_DIR}/{SPARE_FILE}"
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
+            admin = AdminClient(client)
+            assert all(disk.exists(spare) for disk in disks)
+            for disk in disks:
+                disk.fill(0)
+            for number in range(5):
+                await admin.create_topic(NewTopic(f"later-{number}", 2, 3))
+            await admin.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            assert not any(disk.exists(spare) for disk in disks)
+            await append_until(client, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert starts(sim) == [1, 1, 1]
+            for disk in disks:
+                disk.set_capacity()
+            began = loop.time()
+            await append_until(client, ErrorCode.NONE)
+            await until_isr(client, [1, 2, 3], 5.0)
+            assert loop.time() - began < 5.0
+            await asyncio.sleep(11.0)
+            assert all(disk.exists(spare) for disk in disks), "there is spare space for the next time"
+
+    process.run_until_complete(scenario(), 60.0)
     assert starts(sim) == [1, 1, 1]
     assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 

@@ -1,0 +1,70 @@
+"""Spare space of the metadata log, on a simulated disk."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.errors import NoSpaceError
+from raftwerk.raft.replication.spare_space import SPARE_FILE, SpareSpace
+
+SIZE = 4096
+PATH = f"/data/{SPARE_FILE}"
+
+
+def make(size_bytes: int = SIZE) -> tuple[SimDisk, SpareSpace]:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs("/data")
+    return disk, SpareSpace(disk, "/data", size_bytes)
+
+
+def test_the_first_write_that_finds_no_space_takes_it() -> None:
+    disk, spare = make()
+    assert spare.hold() and disk.read_bytes(PATH) == bytes(SIZE)
+    disk.fill(0)
+    assert spare.retried(lambda: disk.write_atomic("/data/small", b"x")) is None
+    assert disk.read_bytes("/data/small") == b"x" and not disk.exists(PATH) and not spare.is_held
+    disk.fill(0)
+    with pytest.raises(OSError) as raised:
+        spare.retried(lambda: disk.write_atomic("/data/more", b"x"))
+    assert raised.value.errno == errno.ENOSPC, "it is used once"
+
+
+def test_what_is_refused_for_another_reason_is_not_tried_again() -> None:
+    _, spare = make()
+    spare.hold()
+    tries = []
+
+    def write() -> None:
+        tries.append(1)
+        raise OSError(errno.EIO, "input/output error")
+
+    with pytest.raises(OSError):
+        spare.retried(write)
+    assert len(tries) == 1 and spare.is_held
+
+    def refuse() -> None:
+        tries.append(1)
+        raise NoSpaceError("full")
+
+    with pytest.raises(NoSpaceError):
+        spare.retried(refuse)
+    assert len(tries) == 3 and not spare.is_held
+
+
+def test_it_is_held_again_when_several_times_as_much_is_free() -> None:
+    disk, spare = make()
+    disk.fill(4 * SIZE - 1)
+    assert not spare.hold() and not disk.exists(PATH)
+    disk.fill(4 * SIZE)
+    assert spare.hold()
+
+
+def test_a_file_of_another_size_is_replaced_and_one_that_is_not_wanted_removed() -> None:
+    disk, spare = make()
+    disk.write_atomic(PATH, b"torn")
+    assert spare.hold() and len(disk.read_bytes(PATH)) == SIZE
+    assert not SpareSpace(disk, "/data", 0).hold() and not disk.exists(PATH)
