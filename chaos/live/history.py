@@ -12,9 +12,12 @@ import gzip
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
+
+from ...runtime.os_errors import os_words
 
 VERSION = 1
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -116,7 +119,10 @@ def _send_fields(send: Send) -> str:
 
 
 def history_files(paths: Iterable[str]) -> list[str]:
-    """The history files in these files and directories, sorted. The directory of a run holds them in `history/`."""
+    """The history files in these files and directories, sorted, each once.
+
+    The directory of a run holds them in `history/`.
+    """
     found: list[str] = []
     for path in paths:
         if not os.path.isdir(path):
@@ -127,22 +133,43 @@ def history_files(paths: Iterable[str]) -> list[str]:
         found += sorted(os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(SUFFIXES))
     if not found:
         raise HistoryError(f"no history in {', '.join(paths)}: there are no files that end in .jsonl or .jsonl.gz")
-    return found
+    return list({os.path.realpath(path): path for path in reversed(found)}.values())[::-1]
 
 
 def read_lines(path: str) -> Iterator[Line]:
-    """The lines of a file, in order, without an incomplete last line. `HistoryError` for a line that is no object."""
-    with _open(path) as file:
-        for number, text in enumerate(file, 1):
-            try:
-                line = json.loads(text)
-                if line.__class__ is not dict:
-                    raise ValueError("not an object")
-            except ValueError as error:
-                if not text.endswith("\n"):
+    """The lines of a file, in order, without an incomplete last line.
+
+    `HistoryError` for a line that is no object, and for a file that cannot be read.
+    """
+    try:
+        with _open(path) as file:
+            for number, text in enumerate(file, 1):
+                line = _object(text, f"{path}:{number}")
+                if line is None:
                     return
-                raise HistoryError(f"{path}:{number}: {error}") from None
-            yield line
+                yield line
+    except EOFError:
+        raise HistoryError(f"{path} is cut off: its compressed data ends too early") from None
+    except (gzip.BadGzipFile, zlib.error):
+        raise HistoryError(f"{path} is not compressed by gzip, as its name says, or is damaged") from None
+    except UnicodeDecodeError:
+        raise HistoryError(f"{path} is not text in UTF-8, as a history is") from None
+    except OSError as error:
+        raise HistoryError(f"cannot read {path}: {os_words(error)}") from None
+
+
+def _object(text: str, where: str) -> Line | None:
+    """The object of a line; None if the line is incomplete."""
+    try:
+        line = json.loads(text)
+        if line.__class__ is not dict:
+            raise ValueError("not an object")
+    except ValueError as error:
+        if not text.endswith("\n"):
+            return None
+        raise HistoryError(f"{where}: {error}") from None
+    found: Line = line
+    return found
 
 
 def event_ns(line: Mapping[str, Any]) -> int:
@@ -152,9 +179,4 @@ def event_ns(line: Mapping[str, Any]) -> int:
 
 
 def _open(path: str) -> TextIO:
-    try:
-        if path.endswith(".gz"):
-            return gzip.open(path, "rt", encoding="utf-8")
-        return open(path, encoding="utf-8")
-    except OSError as error:
-        raise HistoryError(f"cannot read {path}: {error.strerror}") from None
+    return gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")

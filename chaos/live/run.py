@@ -18,13 +18,15 @@ from typing import Any
 from raftwerk import __version__
 
 from ...cluster.client.admin_client import AdminClient, NewTopic
-from ...cluster.client.client_errors import ClientError
+from ...cluster.client.client_errors import ClientError, RefusedError
 from ...cluster.client.cluster_client import ClusterClient
+from ...cluster.client.group_client import GroupClient
 from ...cluster.command_line.extras import how_to_install, missing_modules
 from ...cluster.command_line.plural import counted
 from ...cluster.local.client_files import ADMIN_PROPERTIES
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
+from ...wire.errors import ErrorCode
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
 from .load.child_process import tied
@@ -52,6 +54,7 @@ _LOOK_EVERY_S = 0.2
 _JAVA_KEYS = 60
 _WRITERS, _PROCESSORS = 2, 2
 _TRANSACTIONS_PER_S = 10
+_GROUP_LIMIT_S, _GROUP_PAUSE_S = 20.0, 0.5
 _OPEN_LIMIT_S = 45.0
 """How long after the load a transaction may still be open. The coordinators' clocks are up to 20 s late."""
 _DRAIN_ORDER = (("producer", "java-producer", "writer"), ("processor", "java-copier"))
@@ -115,10 +118,14 @@ class RunResult:
 
 
 class ChaosRun:
-    """Carries out one run. `say` is called with lines about its progress."""
+    """Carries out one run. `say` is called with lines about its progress.
 
-    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
+    `began_ns` is the monotonic time from which all times that people see are counted; by default it is now.
+    """
+
+    def __init__(self, options: RunOptions, say: Callable[[str], None], began_ns: int | None = None) -> None:
         self.options = options
+        self._began_ns = time.monotonic_ns() if began_ns is None else began_ns
         self.say = say
         self.topic = f"chaos-{os.getpid()}"
         self.rng = random.Random(options.seed)
@@ -251,21 +258,31 @@ class ChaosRun:
         others = TransactionalTopics.of(self.topic).all if self.options.transactions else ()
         return {self.topic: self.options.partitions} | dict.fromkeys(others, PARTITIONS)
 
+    def _groups(self) -> tuple[str, ...]:
+        """The groups of the run."""
+        topics = TransactionalTopics.of(self.topic)
+        return (topics.group, topics.copiers) if self.options.transactions else ()
+
     def _leave(self, bootstrap: str, *, is_valid: bool) -> None:
-        """Delete the topics from a cluster that goes on, unless they are evidence."""
+        """Delete the groups and topics from a cluster that goes on, unless they are evidence."""
 
         async def delete() -> None:
             async with ClusterClient(bootstrap) as client:
+                for group in self._groups():
+                    await _delete_group(client, group)
                 for topic in self._topics():
                     await AdminClient(client).delete_topic(topic)
 
+        names = f"the topics {', '.join(self._topics())}"
+        if self._groups():
+            names += f" and the groups {', '.join(self._groups())}"
         if not is_valid:
-            self.say(f"the topics {', '.join(self._topics())} stay, for a closer look")
+            self.say(f"{names} stay, for a closer look")
             return
         try:
             asyncio.run(delete())
         except (ClientError, OSError) as error:
-            self._error(f"the topics {', '.join(self._topics())} could not be deleted: {error}")
+            self._error(f"{names} could not be deleted: {error}")
 
     # -- the load
 
@@ -491,12 +508,27 @@ class ChaosRun:
         times = {name: getattr(options, name) for name in ("minutes", "interval_s", "hold_s")}
         faults = {"faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
         facts = {"raftwerk": __version__, "topic": self.topic, "transactions": options.transactions}
+        facts["began"] = self._began_ns
         facts["secured"] = self._client_properties is not None
         return {**facts, **faults, **load, **times}
 
     def _error(self, text: str) -> None:
         self.errors.append(text)
         self.say(f"Error: {text}")
+
+
+async def _delete_group(client: ClusterClient, group: str) -> None:
+    """Delete the group, if there is one. A member that died belongs to it until its session ends."""
+    deadline = time.monotonic() + _GROUP_LIMIT_S
+    while True:
+        try:
+            return await GroupClient(client).delete(group)
+        except RefusedError as error:
+            if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return None
+            if error.code != ErrorCode.NON_EMPTY_GROUP or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_GROUP_PAUSE_S)
 
 
 def _role(process: str) -> str:

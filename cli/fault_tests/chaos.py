@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
 
     With --name, --dir or -b it uses a cluster that is already running, and leaves it running: a local one, or another,
     such as Apache Kafka; where that is secured, all clients log in as --command-config says. The environment and the
-    profile in use are ignored. The topics of the run are deleted at its end if nothing was wrong.
+    profile in use are ignored. The topics and groups of the run are deleted at its end if nothing was
+    wrong; its transactional ids expire.
 
     The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
     Exit code 0 if nothing is wrong, 1 otherwise. It is wrong, too, when a node ended that no fault of the run ended
@@ -183,18 +185,18 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     chosen = _chosen_faults(nemesis)
     _clean_up_on_signals()
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
-    began = time.monotonic()
+    began_ns = time.monotonic_ns()
 
     def say(text: str) -> None:
         if not as_json:
-            click.echo(f"{time.monotonic() - began:7.1f} s  {text}")
+            click.echo(f"{(time.monotonic_ns() - began_ns) / 1e9:7.1f} s  {text}")
             sys.stdout.flush()
 
     if os.path.exists(os.path.join(where, "history")):
         raise WrongConfiguration(f"{where} holds a run already: name another directory with --output")
     interrupt = Interrupt()
     try:
-        outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
+        outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say, began_ns).execute()
     except KeyboardInterrupt:
         click.echo(f"Interrupted; {_what_is_recorded(where)}.", err=True)
         ctx.exit(130)
@@ -295,6 +297,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_ell
     from ...chaos.live.history import HistoryError
 
     try:
+        _check_outputs([path for path in (to_edn, to_elle) if path is not None], paths)
         if to_edn is not None:
             click.echo(f"{counted(write_edn(paths, to_edn), 'operation')} in {to_edn}")
         if to_elle is not None:
@@ -308,6 +311,19 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_ell
         raise click.ClickException(os_reason(error)) from None
     _print_verdict(verdict, as_json)
     ctx.exit(0 if verdict.valid else 1)
+
+
+def _check_outputs(outputs: Sequence[str], paths: Sequence[str]) -> None:
+    """Let no file that is to be written replace another one, or a history."""
+    from ...chaos.live.history import history_files
+
+    places = [os.path.realpath(path) for path in outputs]
+    if len({*places}) < len(places):
+        raise click.UsageError(f"--to-edn and --to-elle name the same file, {outputs[0]}")
+    histories = {os.path.realpath(path) for path in history_files(paths)} if outputs else set()
+    for path, place in zip(outputs, places):
+        if place in histories:
+            raise click.UsageError(f"{path} is one of the histories to read: name another file to write")
 
 
 @chaos.command()

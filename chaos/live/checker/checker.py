@@ -46,8 +46,9 @@ class HistoryCheck:
 
     def finish(self) -> Verdict:
         """Judge the whole history."""
+        self.ledger.origin_ns = self.series.origin_ns = self._origin_ns()
         self.ledger.judge(self.totals)
-        self.transactions.finish()
+        self.transactions.finish(self.series.origin_ns)
         self.totals["sends"] = sum(self.totals[name] for name in ("acked", "failed", "unknown", "unanswered"))
         figures = self.transactions.figures
         says_enough = self.totals["acked"] and self.totals["reads"]
@@ -55,6 +56,14 @@ class HistoryCheck:
         is_judged = (says_enough or says_enough_of_transactions) and not self._lacks_faults
         valid = self.findings.total == 0 if is_judged else None
         return Verdict(False if self.findings.total else valid, self.findings, self.totals, self._notes(), figures)
+
+    def _origin_ns(self) -> int:
+        """The time from which others are counted: the begin of the run, or of what is known first."""
+        if "began" in self.series.facts:
+            return int(self.series.facts["began"])
+        known = [self.ledger.origin_ns, self.series.first_ns, self.transactions.table.first_ns]
+        known += [span.start_ns for span in self.series.faults.values()]
+        return min((one for one in known if one is not None), default=0)
 
     @property
     def _lacks_faults(self) -> bool:

@@ -242,7 +242,7 @@ class Ledger:
                 return
 
     def _seconds(self, ns: int) -> str:
-        """A time in seconds since the first send."""
+        """A time in seconds since the begin of the run."""
         return f"{(ns - (self.origin_ns or 0)) / 1e9:.3f} s"
 
     def _about(self, kind: str, producer: int, number: int, said: str) -> None:

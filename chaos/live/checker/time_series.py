@@ -100,6 +100,8 @@ class TimeSeries:
     """Reported commits of transactions, by the bucket of their latency."""
     first_ns: int | None = None
     last_ns: int = 0
+    origin_ns: int = 0
+    """The time from which others are counted, once everything is judged."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the run says of itself: version, seed, faults to choose from, load. Empty where there was no nemesis."""
     _last_ack: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -123,7 +123,7 @@ def _faults(series: TimeSeries) -> list[dict[str, Any]]:
 def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is known of the run, as label and text."""
     if "wall_ms" in facts:
-        yield "begun", _wall_time(facts["wall_ms"])
+        yield "begun", _wall_time(facts["wall_ms"] - (facts["start"] - facts.get("began", facts["start"])) // 10**6)
     for label, name in (("version", "raftwerk"), ("seed", "seed"), ("nodes", "nodes"), ("topic", "topic")):
         if name in facts:
             yield label, str(facts[name])
@@ -144,8 +144,6 @@ def _command(facts: Mapping[str, Any]) -> str:
 def _spans(series: TimeSeries) -> Iterator[dict[str, Any]]:
     """A row for each fault that was injected, in the order of time."""
     facts = series.facts
-    starts = [series.first_ns, *(span.start_ns for span in series.faults.values())]
-    first_ns = min((one for one in starts if one is not None), default=0)
     for number, span in sorted(series.faults.items(), key=lambda item: item[1].start_ns):
         wall_ms = facts["wall_ms"] + (span.start_ns - facts["start"]) // 10**6 if "wall_ms" in facts else None
         yield {
@@ -153,7 +151,7 @@ def _spans(series: TimeSeries) -> Iterator[dict[str, Any]]:
             "name": span.fault,
             "color": fault_color(span.fault),
             "target": span.target,
-            "at_s": (span.start_ns - first_ns) / 1e9,
+            "at_s": (span.start_ns - series.origin_ns) / 1e9,
             "wall": "" if wall_ms is None else _wall_time(wall_ms).partition(" ")[2],
             "seconds": None if span.end_ns is None else (span.end_ns - span.start_ns) / 1e9,
         }

@@ -50,8 +50,7 @@ class Timeline:
 
     def __init__(self, series: TimeSeries) -> None:
         self.series = series
-        starts = [series.first_ns or 0, *(span.start_ns for span in series.faults.values())]
-        self.start_ns = min(starts)
+        self.start_ns = series.origin_ns
         self.end_ns = max(self.start_ns + SECOND_NS, series.last_ns)
         self.parts: list[str] = []
         self.y = 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -69,3 +70,35 @@ def test_a_report_that_is_written_again_tells_what_only_the_run_knew(recorded: P
     assert chaos("report", recorded).exit_code == 0
     page = (recorded / "report.html").read_text()
     assert "needs root" in page and "processor-0 ended with exit code 1" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.jsonl.gz", b"{}\n", "is not compressed by gzip, as its name says, or is damaged"),
+        ("a.jsonl.gz", gzip.compress(b'{"f":"x"}\n' * 9)[:-12], "is cut off: its compressed data ends too early"),
+        ("a.jsonl", b"\xff\xfe\n", "is not text in UTF-8, as a history is"),
+    ],
+)
+def test_a_file_that_is_no_history_is_named(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    for command in (("check", path), ("check", path, "--to-edn", tmp_path / "r.edn")):
+        result = chaos(*command)
+        assert result.exit_code == 1 and result.output == f"Error: {path} {reason}\n"
+
+
+def test_a_history_that_is_named_twice_is_read_once(recorded: Path) -> None:
+    once = chaos("check", recorded).output
+    assert chaos("check", recorded, recorded, recorded / "history" / ".." / "history" / "all.jsonl").output == once
+
+
+def test_no_output_replaces_another_file_of_the_command(recorded: Path, tmp_path: Path) -> None:
+    edn, history = tmp_path / "r.edn", recorded / "history" / "all.jsonl"
+    result = chaos("check", recorded, "--to-edn", edn, "--to-elle", f"{tmp_path}/./r.edn")
+    assert result.exit_code == 2 and f"--to-edn and --to-elle name the same file, {edn}" in result.output
+    assert not edn.exists()
+    before = history.read_text()
+    result = chaos("check", recorded, "--to-edn", history)
+    assert result.exit_code == 2 and f"{history} is one of the histories to read" in result.output
+    assert history.read_text() == before

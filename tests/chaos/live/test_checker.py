@@ -25,6 +25,7 @@ from support.chaos.histories import (
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import RECORD_KINDS
 from raftwerk.chaos.live.history import HistoryError
+from raftwerk.chaos.live.report.report_page import _spans
 
 Line = dict[str, Any]
 
@@ -189,6 +190,16 @@ def test_a_run_that_was_to_inject_faults_and_injected_none_says_nothing(faults: 
     assert verdict.word == word
     assert verdict.notes == () if word == "VALID" else "no fault was injected" in verdict.notes[0]
     assert check_lines([begun, *clean(), fault | {"type": "invoke"}]).verdict.word == "VALID"
+
+
+@pytest.mark.parametrize(("facts", "at_s"), [({}, 0.0), ({"began": -5 * SECOND}, 5.0)])
+def test_all_times_are_counted_from_the_begin_of_the_run(facts: Line, at_s: float) -> None:
+    begun = {"process": "nemesis", "type": "info", "f": "history", "version": 1, "start": -SECOND, **facts}
+    fault = {"process": "nemesis", "type": "invoke", "f": "fault", "fault": "kill", "id": 1, "target": "node 1"}
+    lines = [begun, invoke(0), invoke(1), ack(1, 0), fault | {"start": 0}, final((0, 1)), final_end(1)]
+    result = check_lines(lines)
+    assert f"sent at {at_s:.3f} s" in result.verdict.findings.evidence["unanswered"][0].text
+    assert [row["at_s"] for row in _spans(result.series)] == [at_s]
 
 
 def test_every_kind_has_a_test_here() -> None:

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.chaos.live.history import HistoryWriter
+from raftwerk.chaos.live.load.transactions.transactional_topics import TransactionalTopics
 from raftwerk.chaos.live.nemesis import faults, machine_capabilities
 from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
 from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces
@@ -357,6 +358,23 @@ def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
         assert [row["state"] for row in rows] == ["up"] * 3
     finally:
         assert "Stopped 3 nodes" in run(cli, ["down", "-d", cluster]).output
+
+
+@pytest.mark.process
+def test_a_run_with_transactions_leaves_neither_topics_nor_groups(tmp_path: Path) -> None:
+    where, cluster = tmp_path / "run", str(tmp_path / "cluster")
+    options = ["--minutes", "0.05", "--nemesis", "none", "--rate", "10", "-p", "1"]
+    run = CliRunner().invoke
+    assert run(cli, ["up", "-n", "1", "--port", "0", "--detach", "-d", cluster]).exit_code == 0
+    try:
+        result = run(cli, ["chaos", "run", "-d", cluster, "-o", str(where), *options])
+        assert result.exit_code == 0, result.output
+        group = TransactionalTopics.of(json.loads((where / "verdict.json").read_text())["run"]["topic"]).group
+        assert f'"group":"{group}"' in (where / "history" / "end-state-0.jsonl").read_text()
+        assert run(cli, ["topics", "list", "-d", cluster]).stdout == ""
+        assert run(cli, ["groups", "list", "-d", cluster, "--json"]).stdout == ""
+    finally:
+        run(cli, ["down", "-d", cluster])
 
 
 def test_a_cut_node_is_cut_and_heals(tmp_path: Path) -> None:

@@ -20,8 +20,13 @@ Spot = tuple[Place, int]
 class IsolationJudge:
     """Walks over all transactions and all reads, and adds what is wrong to the findings."""
 
-    def __init__(self, table: TransactionTable, reads: ReadTable, findings: Findings, copies: Iterable[str]) -> None:
-        """`copies` are topics that hold copies of other topics' records, which are judged elsewhere."""
+    def __init__(
+        self, table: TransactionTable, reads: ReadTable, findings: Findings, copies: Iterable[str], origin_ns: int
+    ) -> None:
+        """`copies` are topics that hold copies of other topics' records, which are judged elsewhere.
+
+        Times in evidence are counted from `origin_ns`.
+        """
         self._table = table
         self._reads = reads
         self._findings = findings
@@ -30,7 +35,7 @@ class IsolationJudge:
         self._last_read: dict[Place, int] = {}
         """The highest offset that was read at read_committed."""
         self._places = [place for place in sorted(reads.records) if place.topic not in tuple(copies)]
-        self.origin_ns = min((one.start_ns for one in table.transactions.values()), default=0)
+        self._origin_ns = origin_ns
 
     def judge(self) -> None:
         """Judge everything."""
@@ -163,5 +168,5 @@ class IsolationJudge:
         self._findings.add(kind, f"transaction {transaction.name} {said}", transaction=transaction.name)
 
     def _seconds(self, ns: int | None) -> str:
-        """A time in seconds since the first transaction began."""
-        return "an unknown time" if ns is None else f"{(ns - self.origin_ns) / 1e9:.3f} s"
+        """A time in seconds since the begin of the run."""
+        return "an unknown time" if ns is None else f"{(ns - self._origin_ns) / 1e9:.3f} s"

@@ -55,12 +55,12 @@ class TransactionCheck:
         said += f", {seconds:.0f} s after the last one should have ended"
         self._findings.add("hanging-transaction", said, place=str(place), offset=line["offset"])
 
-    def finish(self) -> None:
-        """Judge everything."""
+    def finish(self, origin_ns: int) -> None:
+        """Judge everything; times in evidence are counted from `origin_ns`."""
         if not self.table.transactions and not self.reads.read_count:
             return
         self.table.complete()
-        isolation = IsolationJudge(self.table, self.reads, self._findings, self._copies)
+        isolation = IsolationJudge(self.table, self.reads, self._findings, self._copies, origin_ns)
         isolation.judge()
         self.reads.judge_skips()
         exactly_once = ExactlyOnceJudge(self.table, self.reads, self._findings, isolation)

@@ -102,6 +102,11 @@ class TransactionTable:
     _places: dict[tuple[str, int], Place] = field(default_factory=dict)
     _commits: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def first_ns(self) -> int | None:
+        """When the first transaction began; None if there is none."""
+        return min((one.start_ns for one in self.transactions.values()), default=None)
+
     def number(self, name: str) -> int:
         """The number of a name."""
         number = self._numbers.setdefault(name, len(self._names))
