@@ -67,13 +67,13 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
-    view, leader, why = _ask(plan)
+    view, leader, fenced, why = _ask(plan)
     if view is None:
         leader = _leader_among_controllers(plan)
     if isinstance(leader, _Leader) and _missing_majority(plan):
         leader = replace(leader, is_confirmed=False)
     controller = leader.node_id if isinstance(leader, _Leader) and leader.is_confirmed else None
-    rows = [_row(node, view, controller) for node in plan.nodes]
+    rows = [_row(node, view, controller, fenced) for node in plan.nodes]
     for row in rows:
         if as_json:
             print_json(row)
@@ -434,16 +434,19 @@ def find_node(directory: str, node_id: int) -> NodePlan:
         raise WrongConfiguration(f"there is no node {node_id}; the cluster in {plan.directory} has {known}") from None
 
 
-def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | None, str]:
-    """The cluster as clients see it, the leader of its quorum, and why there is no answer if there is none."""
+def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | None, set[int], str]:
+    """The cluster as clients see it, the leader of its quorum, the fenced brokers, and why there is no answer."""
     import asyncio
 
+    from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
 
-    async def ask() -> tuple[ClusterView, _Leader | _Unseen | None]:
+    async def ask() -> tuple[ClusterView, _Leader | _Unseen | None, set[int]]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
-            return await _view_of(client)
+            view, leader = await _view_of(client)
+            brokers = await AdminClient(client).registered_brokers()
+            return view, leader, {one.node_id for one in brokers if one.is_fenced}
 
     try:
         return (*asyncio.run(ask()), "")
@@ -451,7 +454,8 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | Non
         told, explained = sentence_of(error)
         is_login = isinstance(explained, NotLoggedInError)
         is_clear = is_login or (isinstance(explained, UnreachableError) and explained.is_explained)
-        return None, None, told.removeprefix("no broker answers: ") if is_clear else "raftwerk logs shows what they do"
+        why = told.removeprefix("no broker answers: ") if is_clear else "raftwerk logs shows what they do"
+        return None, None, set(), why
 
 
 def _leader_among_controllers(plan: ClusterPlan) -> _Leader | None:
@@ -511,12 +515,12 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | _Unsee
         return view, None
 
 
-def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> dict[str, Any]:
+def _row(node: NodePlan, view: ClusterView | None, controller: int | None, fenced: set[int]) -> dict[str, Any]:
     from ...cluster.local.processes import is_paused, memory_bytes
     from ...cluster.local.supervisor import node_pid
 
     pid = node_pid(node)
-    state = "down" if pid is None else "paused" if is_paused(pid) else "up"
+    state = "down" if pid is None else "paused" if is_paused(pid) else "fenced" if node.node_id in fenced else "up"
     return {
         "node": node.node_id,
         "roles": node.roles,
@@ -545,8 +549,9 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     )
     for row in rows:
         memory = f"{row['memory_bytes'] / 2**20:.0f} MiB" if row["memory_bytes"] else "-"
-        state = "active controller" if row["controller"] and row["state"] == "up" else row["state"]
-        colour = {"down": "red", "paused": "yellow"}.get(row["state"], "green" if row["controller"] else None)
+        up = {"up": "active controller", "fenced": "active controller, fenced"}
+        state = up.get(row["state"], row["state"]) if row["controller"] else row["state"]
+        colour = {"down": "red", "paused": "yellow", "fenced": "yellow"}.get(row["state"], "green" if row["controller"] else None)
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(
             f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>5}  {memory:>6}  "

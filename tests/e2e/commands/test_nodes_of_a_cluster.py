@@ -221,6 +221,21 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
         assert terminal.wait() == 0
 
 
+def test_a_broker_that_is_fenced_is_shown_as_fenced(directory: str) -> None:
+    make_cluster(directory, 2)
+    try:
+        ok("start", "1", "2", "-d", directory)
+        ok("stop", "2", "-d", directory)
+        with open(load_plan(directory).node(2).properties_file, "a", encoding="utf-8") as file:
+            file.write(f"log.dirs.reserve.bytes={1 << 60}\n")
+        assert "the disk is full" in fails(1, "start", "2", "--timeout", "2", "-d", directory)
+        shown = raftwerk("status", "-d", directory)
+        assert shown.returncode == 1
+        assert re.search(r"^ +2 +broker,controller .* fenced$", shown.stdout, re.MULTILINE), shown.stdout
+    finally:
+        ok("down", "-d", directory)
+
+
 @pytest.mark.parametrize("words", [("settings",), ("--help",), ("topics", "--help"), ("sim", "--seeds", "1")])
 def test_an_output_on_a_full_disk_is_one_sentence_and_a_failure(words: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
