@@ -171,6 +171,8 @@ def _advertised(reached: Mapping[tuple[int, Address], Reached], local_options: s
         if why in (REFUSES, TIMES_OUT):
             found = bring_back("broker", {one: why for one, _ in brokers}, local_options)
             way_out = f"{found}{_IF_RUNNING if why == REFUSES and local_options is None else ''}"
+        elif way_out in (WAYS_OUT["HTTP"], WAYS_OUT["SSH"]):
+            way_out = "another program has the port: stop it, or give the broker another port or advertised.listeners"
         yield Finding(level, f"{who}: {told}", way_out)
 
 

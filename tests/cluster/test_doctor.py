@@ -16,6 +16,7 @@ import pytest
 from support.security.certificates import Authority
 
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.peer_protocol import WAYS_OUT
 from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
 from raftwerk.cluster.doctor import cluster_checks, node_checks, transaction_checks
 from raftwerk.cluster.doctor.cluster_checks import LeaderlessPartition, examine_cluster
@@ -34,6 +35,13 @@ def view(*partitions: PartitionView) -> ClusterView:
 
 def partition(isr: tuple[int, ...], *, leader: int = 1, number: int = 0) -> PartitionView:
     return PartitionView(number, leader, 0, (1, 2, 3), isr)
+
+
+def test_a_stranger_at_the_port_of_a_broker_is_told_as_that() -> None:
+    stranger = cluster_checks.Reached("speaks HTTP instead of Kafka's protocol", way_out=WAYS_OUT["HTTP"])
+    (found,) = cluster_checks._advertised({(1, ("localhost", 9092)): stranger}, "")
+    assert found.what == "broker 1 advertises itself as localhost:9092: speaks HTTP instead of Kafka's protocol"
+    assert found.way_out.startswith("another program has the port: stop it, or give the broker another port")
 
 
 def test_partitions_in_order_are_one_good_finding() -> None:
