@@ -551,7 +551,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         memory = f"{row['memory_bytes'] / 2**20:.0f} MiB" if row["memory_bytes"] else "-"
         up = {"up": "active controller", "fenced": "active controller, fenced"}
         state = up.get(row["state"], row["state"]) if row["controller"] else row["state"]
-        colour = {"down": "red", "paused": "yellow", "fenced": "yellow"}.get(row["state"], "green" if row["controller"] else None)
+        usual = "green" if row["controller"] else None
+        colour = {"down": "red", "paused": "yellow", "fenced": "yellow"}.get(row["state"], usual)
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(
             f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>5}  {memory:>6}  "
