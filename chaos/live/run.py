@@ -261,7 +261,8 @@ class ChaosRun:
     def _groups(self) -> tuple[str, ...]:
         """The groups of the run."""
         topics = TransactionalTopics.of(self.topic)
-        return (topics.group, topics.copiers) if self.options.transactions else ()
+        copiers = (topics.copiers,) if self.options.java else ()
+        return (topics.group, *copiers) if self.options.transactions else ()
 
     def _leave(self, bootstrap: str, *, is_valid: bool) -> None:
         """Delete the groups and topics from a cluster that goes on, unless they are evidence."""
@@ -275,7 +276,7 @@ class ChaosRun:
 
         names = f"the topics {', '.join(self._topics())}"
         if self._groups():
-            names += f" and the groups {', '.join(self._groups())}"
+            names += f" and {'the groups' if self.options.java else 'the group'} {', '.join(self._groups())}"
         if not is_valid:
             self.say(f"{names} stay, for a closer look")
             return

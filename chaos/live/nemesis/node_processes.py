@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from ....cluster.local.processes import command_line, environment, is_running, w
 from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line, node_pid
 
 _POLL_S = 0.02
+_TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+Z? +")
 
 
 class Nodes(Protocol):
@@ -36,7 +38,7 @@ class Nodes(Protocol):
         """Send a signal; wait for the end of the process if the signal ends it."""
 
     def last_log_line(self, node_id: int) -> str:
-        """The last line of the node's log; empty if it is not known."""
+        """The last line of the node's log without its time; empty if it is not known."""
 
     def start(self, node_id: int) -> None:
         """Start a dead node and wait until it is ready. Raises `LocalNodeError` if it ends, or is not ready in time."""
@@ -84,7 +86,7 @@ class SupervisedNodes:
 
     def last_log_line(self, node_id: int) -> str:
         """See `Nodes`."""
-        return last_line(self._supervisor.plan.node(node_id).log_file)
+        return _last_line(self._supervisor.plan.node(node_id).log_file)
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
         """See `Nodes`."""
@@ -133,7 +135,7 @@ class LocalNodes:
 
     def last_log_line(self, node_id: int) -> str:
         """See `Nodes`."""
-        return last_line(self._plan.node(node_id).log_file)
+        return _last_line(self._plan.node(node_id).log_file)
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
         """See `Nodes`. `raftwerk up --restart` may have started it already."""
@@ -193,7 +195,7 @@ class AdoptedNodes:
 
     def last_log_line(self, node_id: int) -> str:
         """See `Nodes`."""
-        return last_line(self._pid_files % node_id + ".log")
+        return _last_line(self._pid_files % node_id + ".log")
 
     def start(self, node_id: int) -> None:
         """See `Nodes`."""
@@ -208,6 +210,11 @@ class AdoptedNodes:
         self._pids[node_id] = child.pid
         with open(self._pid_files % node_id, "w", encoding="ascii") as file:
             file.write(f"{child.pid}\n")
+
+
+def _last_line(log_file: str) -> str:
+    """Without the time of day: what a run says counts from its own begin."""
+    return _TIME.sub("", last_line(log_file))
 
 
 def _origin_of(pid: int) -> _Origin:

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from raftwerk.chaos.live.nemesis.node_processes import LocalNodes
 from raftwerk.chaos.live.nemesis.watched_nodes import WatchedNodes
 from raftwerk.cli.main import cli
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import LocalNodeError
 
 
@@ -157,6 +159,12 @@ def test_a_node_that_cannot_be_started_again_is_told_once(
     assert told == ["node 1 could not be started again: it ended"]
     watched.start(1)
     assert nodes.alive(1) and len(told) == 1
+
+
+def test_the_last_line_of_a_log_is_told_without_its_time(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
+    Path(plan.nodes[0].log_file).write_text("2026-11-24T02:25:10.740Z ERROR node=1 raftwerk: stops\n")
+    assert LocalNodes(plan).last_log_line(1) == "ERROR node=1 raftwerk: stops"
 
 
 @pytest.mark.process
