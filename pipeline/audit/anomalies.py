@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KINDS = (
     "lost", "vanished", "duplicate", "reordered", "inconsistent-offset", "seen-before-send", "nonmonotonic-poll",
     "skipped-poll", "phantom", "failed-seen", "corrupt", "unseen", "unanswered", "not-healed",
+    "node-ended",
 )  # fmt: skip
 _TOTALS = {"acked": "ok", "failed": "fail", "unknown": "info", "unanswered": "invoke"}
 _SKIPS_MAX = 10_000
@@ -31,12 +32,16 @@ class AuditVerdict:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     evidence: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     totals: dict[str, int] = field(default_factory=dict)
+    lacks_faults: bool = False
+    """Whether the run was to inject faults, and injected none."""
 
     @property
     def word(self) -> str:
-        """VALID, INVALID, or UNKNOWN when nothing was acked or nothing read."""
+        """VALID, INVALID, or UNKNOWN when nothing was acked, nothing read, or no fault injected that was to be."""
         if any(self.counts.values()):
             return "INVALID"
+        if self.lacks_faults:
+            return "UNKNOWN"
         return "VALID" if self.totals.get("acked") and self.totals.get("reads") else "UNKNOWN"
 
     def to_text(self) -> str:
@@ -79,7 +84,15 @@ class Audit:
         for line in history.lines:
             if line["f"] == "heal" and line["type"] != "ok":
                 self._add("not-healed", 1, [line["error"] or "the replicas did not get in sync"])
+            elif line["f"] == "node-end":
+                self._add("node-ended", 1, [line["error"] or "no fault of the run ended it"])
+        self.verdict.lacks_faults = self._lacks_faults()
         return self.verdict
+
+    def _lacks_faults(self) -> bool:
+        lines = self.history.lines
+        chosen = [line["faults"] or "[]" for line in lines if line["f"] == "history" and line["process"] == "nemesis"]
+        return chosen[-1:] not in ([], ["[]"]) and not any(line["f"] == "fault" for line in lines)
 
     # -- anomalies
 

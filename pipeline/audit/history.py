@@ -96,7 +96,7 @@ class History:
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines about producers, faults and healing, in order."""
+        """The lines about producers, faults, healing and nodes that ended, in order."""
         rows = self.notes("line").select("file", "position", "n", "text").collect()
         return [json.loads(text) for _, _, _, text in sorted(tuple(row) for row in rows)]
 

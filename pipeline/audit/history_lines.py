@@ -27,7 +27,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 SPLIT_BYTES = 128 * 1024 * 1024
 """A longer file without compression is read by several tasks."""
 
-KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal")
+KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal", "node-end")
 _PRODUCER_LIMIT = 1 << 20
 _PARTITION_LIMIT = 1 << 31
 SCHEMA = pa.schema(
@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("partition", pa.int64()), ("number", pa.int64()), ("key", pa.int64()), ("start", pa.int64()),
         ("end", pa.int64()), ("offset", pa.int64()), ("error", pa.string()),
         ("records", pa.list_(pa.list_(pa.int64()))), ("final", pa.bool_()), ("fault", pa.string()),
+        ("faults", pa.string()),
     ]
 )  # fmt: skip
 

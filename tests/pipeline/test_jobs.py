@@ -257,6 +257,7 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(spark: Any, tmp_path
     lines += [_apart(line, 150) for line in histories.clean(700)]
     lines += over_the_edge(1000)
     lines.append({"process": "nemesis", "f": "heal", "start": 1, "end": 2, "type": "fail", "error": "2 of 3"})
+    lines.append({"process": "nemesis", "f": "node-end", "start": 1, "type": "info", "node": 2, "error": "it ended"})
     half = len(lines) // 2
     write_history(tmp_path / "a.jsonl", lines[:half])
     write_history(tmp_path / "b.jsonl", lines[half:])
@@ -271,6 +272,18 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(spark: Any, tmp_path
     assert len(found) >= 11, f"the histories are too tame: {found}"
     assert all(1 <= len(verdict.evidence[kind]) <= 5 for kind in found)
     assert "INVALID" in page and "Latency of acks" in page
+
+
+@pytest.mark.parametrize(("faults", "word"), [('["kill"]', "UNKNOWN"), ("[]", "VALID")])
+def test_the_audit_of_a_run_without_the_faults_that_were_chosen_is_unknown(
+    spark: Any, tmp_path: Path, faults: str, word: str
+) -> None:
+    begun = {"process": "nemesis", "type": "info", "f": "history", "version": 1, "start": 0, "faults": faults}
+    lines = [begun, *histories.clean(5)]
+    write_history(tmp_path / "a.jsonl", lines)
+    with History.of_paths(spark, [str(tmp_path)]) as history:
+        verdict = Audit(history, 5, ProgressLog(quiet=True)).judge()
+    assert verdict.word == check_lines(lines).verdict.word == word
 
 
 def test_a_clean_history_is_valid_and_a_last_line_cut_short_is_left_out(spark: Any, tmp_path: Path) -> None:

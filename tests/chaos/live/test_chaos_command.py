@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 from support.chaos.histories import clean
 
+from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.nemesis import machine_capabilities
+from raftwerk.chaos.live.run import RunResult
+from raftwerk.cli.fault_tests.chaos import _conclude
 from raftwerk.cli.main import cli
 
 
@@ -102,3 +105,12 @@ def test_no_output_replaces_another_file_of_the_command(recorded: Path, tmp_path
     result = chaos("check", recorded, "--to-edn", history)
     assert result.exit_code == 2 and f"{history} is one of the histories to read" in result.output
     assert history.read_text() == before
+
+
+def test_a_verdict_is_printed_also_where_the_report_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _conclude(str(tmp_path / "none"), RunResult(check_lines(clean()), {"kill": 2}, {}), False) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("faults: kill 2\n") and out.endswith("VALID\n")
+    assert err == f"Error: the report could not be written: {tmp_path}/none/report.html: no such file or directory\n"
