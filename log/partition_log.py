@@ -98,6 +98,8 @@ class PartitionLog:
         on_deleted = None if hooks.on_files_deleted is None else partial(hooks.on_files_deleted, self)
         self._local = LocalLog(files, self.durability, self._availability, on_deleted)
         self._has_gaps = False
+        self.may_have_gaps = True
+        """Whether offsets may be missing, as after compaction; if not, a missing one is damage."""
         self._config = config
         self._roll_policy = RollPolicy(runtime.rng, config)
         self._use(config)
@@ -139,6 +141,7 @@ class PartitionLog:
                 has_gaps=has_gaps,
             )
             log = cls(runtime, directory, config, hooks, loaded)
+            log.may_have_gaps = has_gaps or config.is_compacted
             if not (loaded.is_settled or recovery_point):
                 log.durability.metadata_files.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log.log_end_offset)
@@ -211,6 +214,7 @@ class PartitionLog:
         """Offsets will be missing from this log, now (`at_once`) or when it is compacted; recovery has to know that."""
         if at_once or not self._has_gaps:
             self._hooks.on_gaps(self, at_once)
+        self.may_have_gaps = True
         self._has_gaps = self._has_gaps or at_once
 
     def fail(self, what: str, error: OSError) -> None:

@@ -83,8 +83,9 @@ class _SegmentCheck:
 
     def run(self) -> Work[None]:
         """Check up to where the segment ends now. A segment that compaction replaces meanwhile is passed over."""
-        segment = self._segment
+        segment, has_gaps = self._segment, self._log.may_have_gaps
         position, size, next_offset, epoch = 0, segment.size_bytes, segment.base_offset, -1
+        end_offset = segment.next_offset
         window, at = memoryview(b""), 0
         while position < size:
             left = len(window) - at
@@ -106,7 +107,8 @@ class _SegmentCheck:
                 continue
             header = read_header(window, at)
             what = complaint_about(window, at, size - position)
-            if what is None and not next_offset <= header.base_offset <= self._offset_max(header.last_offset):
+            begins_at_most = self._offset_max(header.last_offset) if has_gaps else next_offset
+            if what is None and not next_offset <= header.base_offset <= begins_at_most:
                 what = f"offset {header.base_offset} where {next_offset} was to come"
             if what is None and header.partition_leader_epoch != epoch:
                 epoch = header.partition_leader_epoch
@@ -118,6 +120,8 @@ class _SegmentCheck:
             next_offset = header.next_offset
             at += header.size_bytes
             position += header.size_bytes
+        if next_offset != end_offset and not has_gaps:
+            self._found(next_offset, f"{self._path} ends before offset {next_offset}, and {end_offset} comes next")
         yield Step(at)
 
     def _offset_max(self, last_offset: int) -> int:

@@ -6,7 +6,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from support.log.logs import SMALL, append, make_runtime, open_log
+from support.log.logs import SMALL, append, headers_of, make_runtime, open_log
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.manager.log_loading import METADATA_LOG
@@ -54,6 +54,32 @@ def test_every_flipped_byte_is_found(at: int) -> None:
         assert segment.base_offset <= found.offset < segment.next_offset
         disk.flip_bit(segment.file.path, position, position % 8)
     assert run_at_once(find_damage(log)) is None
+
+
+@pytest.mark.parametrize("lost_batches", [1, 3])
+def test_batches_that_are_missing_whole_are_found(lost_batches: int) -> None:
+    """As on a disk that lied about an fsync: below the recovery point nothing is checked when the log is opened."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for number in range(40):
+        append(log, 3, epoch=number // 10)
+    segment = log.segments[1]
+    ends = [header.next_offset for header in headers_of(segment.file.pread(0, segment.size_bytes))]
+    sizes = [header.size_bytes for header in headers_of(segment.file.pread(0, segment.size_bytes))]
+    path, end_offset = segment.file.path, log.log_end_offset
+    log.close()
+    file = disk.open(path)
+    file.truncate(sum(sizes[:-lost_batches]))
+    file.close()
+
+    def reopened(*, has_gaps: bool) -> PartitionLog:
+        return open_log(runtime, recovery_point=end_offset, clean_shutdown=True, has_gaps=has_gaps)
+
+    log = reopened(has_gaps=False)
+    found = run_at_once(find_damage(log))
+    assert found is not None and found.offset == ends[-lost_batches - 1], found
+    log.close()
+    assert run_at_once(find_damage(reopened(has_gaps=True))) is None, "they may have been compacted away"
 
 
 def test_damage_below_the_start_of_the_log_does_not_count() -> None:
