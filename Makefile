@@ -7,10 +7,12 @@ SEEDS ?= 2000
 RESUME ?= 0
 MINUTES ?= 60
 SEED ?= 1
+PACKAGE ?= raft
+SAMPLE ?= 50
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 FLINK_LIBS ?= $(HOME)/.cache/flink-2.1.0
 
-.PHONY: demo demo-spark test properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz bench setup lock clean help
+.PHONY: demo demo-spark test properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz mutation bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -87,6 +89,9 @@ soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000 RESUME=0
 
 fuzz: $(STAMP)   ## attacks on three nodes beside a working client: make fuzz MINUTES=60 SEED=1
 	$(BIN)/python -m raftwerk.chaos.fuzz run --minutes $(MINUTES) --seed $(SEED)
+
+mutation: $(STAMP) ## which changes of the code do the tests not notice: make mutation PACKAGE=raft MODULE=leader.py SAMPLE=50
+	PYTHONPATH=tests $(BIN)/python -m support.mutation --package $(PACKAGE) $(if $(MODULE),--module $(MODULE)) --sample $(SAMPLE) --seed $(SEED) $(RETRY)
 
 bench: $(STAMP)  ## throughput and latency of a local three-node cluster
 	$(BIN)/python -m raftwerk.bench

@@ -1,0 +1,171 @@
+"""The tool that mutates code: what it changes, and that it finds out which changes a test notices."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from support.mutation.ledger import Ledger, equivalent_mutants
+from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
+from support.mutation.mutants import CodeMutant, mutants_of
+from support.mutation.source_edits import edits_of, mutated_tree, names_of
+
+
+def changes(source: str) -> list[str]:
+    return [f"{edit.before} => {edit.after}" for edit in edits_of(ast.parse(source))]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("return a < b", ["a < b => a <= b", "a < b => a >= b"]),
+        ("return a == b", ["a == b => a != b"]),
+        ("return a in b", ["a in b => a not in b"]),
+        ("return not a", ["not a => a"]),
+        ("x = a and b", ["a and b => a or b"]),
+        ("x = a + b", ["a + b => a - b"]),
+        ("x = a + 1", ["a + 1 => a - 1", "a + 1 => a + 2"]),
+        ("x = min(a, b)", ["min(a, b) => max(a, b)"]),
+        ("return False", ["return False => return True"]),
+        ("return a", ["return a => return None"]),
+        ("self.a = b", ["self.a = b => nothing"]),
+        ("a += b", ["a += b => nothing", "a += b => a -= b"]),
+        ("self.clear()", ["self.clear() => nothing"]),
+        ("raise KeyError(1 + 2)", ["raise KeyError(1 + 2) => nothing"]),
+        ("if a:\n  x = b", ["a => not a"]),
+    ],
+)
+def test_each_kind_of_change(statement: str, expected: list[str]) -> None:
+    body = "\n".join(f"  {line}" for line in statement.splitlines())
+    assert changes(f"def f(self, a, b):\n{body}") == expected
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "'''A docstring.'''",
+        "invariant(a < b, 'in order')",
+        "sometimes(a < b, 'a rare branch')",
+        "_log.info('%d', a + 1)",
+        "import os",
+        "x: Literal[1] = a",
+        "x = f'{a + 1}'",
+    ],
+)
+def test_what_observes_or_describes_is_left_as_it_is(statement: str) -> None:
+    assert changes(f"def f(a, b):\n  {statement}") == []
+
+
+def test_names_do_not_depend_on_lines_and_are_unique() -> None:
+    source = "def f(a):\n  g(a < 1)\n  h(a < 1)"
+    names = names_of(edits_of(ast.parse(source)))
+    assert names == names_of(edits_of(ast.parse(f"\n\n{source}")))
+    assert len(set(names)) == len(names)
+    assert "f: a < 1 => a <= 1 #2" in names
+
+
+def test_one_edit_is_applied() -> None:
+    names: dict[str, object] = {}
+    exec(compile(mutated_tree("def f(a):\n  return a < 1", 0), "example", "exec"), names)
+    function = names["f"]
+    assert callable(function)
+    assert function(1)
+
+
+MODULE = """
+LIMIT = 3
+
+class Counter:
+    def __init__(self):
+        self.value = 0
+
+    @property
+    def is_full(self):
+        return self.value >= LIMIT
+
+    def add(self):
+        while True:
+            if self.is_full:
+                return False
+            self.value += 1
+            return True
+
+    def never_called(self):
+        return self.value
+
+    def hardly_tested(self):
+        return self.value > 0
+"""
+TESTS = '''
+from mutated_example.counter import Counter
+
+def test_three_are_added():
+    counter = Counter()
+    assert [counter.add() for _ in range(5)] == [True, True, True, False, False]
+
+def test_nothing():
+    Counter().hardly_tested()
+
+def test_fails_by_itself():
+    assert False
+'''  # fmt: skip
+
+
+def example(root: Path) -> Path:
+    """A package with tests. The tests notice some changes of it and not others."""
+    (root / "mutated_example").mkdir()
+    (root / "mutated_example" / "__init__.py").touch()
+    (root / "mutated_example" / "counter.py").write_text(MODULE)
+    (root / "test_counter.py").write_text(TESTS)
+    (root / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {str(root)!r})\n")
+    return root
+
+
+def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
+    root = example(tmp_path)
+    coverage = measured_coverage(root, "mutated_example", ["test_counter.py"])
+    assert {test.node_id.split("::")[1]: test.passed for test in coverage} == {
+        "test_three_are_added": True,
+        "test_nothing": True,
+        "test_fails_by_itself": False,
+    }
+    mutants = {mutant.name: mutant for mutant in mutants_of(root, "mutated_example/counter.py")}
+    expected = {
+        "on import: LIMIT = 3 => LIMIT = 4": "killed",
+        "Counter.is_full: self.value >= LIMIT => self.value > LIMIT": "killed",
+        "Counter.add: self.value += 1 => nothing": "killed",
+        "Counter.add: return True => nothing": None,
+        "Counter.hardly_tested: self.value > 0 => self.value >= 0": "survived",
+    }
+    work = [(mutants[name], covering(mutants[name], coverage)) for name in expected if name in mutants]
+    results: dict[str, MutantResult] = {}
+    run_mutants(root, "mutated_example", ["test_counter.py"], work, lambda result: results.update({result.key: result}))
+    tried = {mutant.name: results[mutant.key].status for mutant, _ in work}
+    assert tried == {name: status for name, status in expected.items() if status is not None}
+    never = mutants["Counter.never_called: return self.value => return None"]
+    assert covering(never, coverage) == []
+
+
+def test_a_result_counts_until_the_function_changes(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("def f(a):\n  return not a\n\ndef g(a):\n  return not a\n")
+    first, other = mutants_of(tmp_path, "module.py")
+    for mutant in (first, other):
+        Ledger(tmp_path / "ledger").add(MutantResult(mutant.key, mutant.digest, "killed", "test_f", 0.1))
+    (tmp_path / "module.py").write_text("\ndef f(a):\n  b = 0\n  return not a\n\ndef g(a):\n  return not a\n")
+    statuses: dict[str, MutantResult | None] = {}
+    for mutant in mutants_of(tmp_path, "module.py"):
+        statuses[mutant.function] = Ledger(tmp_path / "ledger").result_of(mutant)
+    assert statuses["f"] is None
+    assert statuses["g"] is not None and statuses["g"].status == "killed"
+
+
+def test_each_equivalent_mutant_exists_and_has_a_reason() -> None:
+    root = Path(__file__).resolve().parents[2]
+    reasons = equivalent_mutants()
+    known: dict[str, list[CodeMutant]] = {}
+    for key, reason in reasons.items():
+        module = key.split(" ")[0]
+        mutants = known.setdefault(module, mutants_of(root, module))
+        assert key in {mutant.key for mutant in mutants}, "the code has changed: remove it, or name the new mutant"
+        assert reason

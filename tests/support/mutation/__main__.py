@@ -1,0 +1,146 @@
+"""Which changes of the code do the tests not notice? `PYTHONPATH=tests python -m support.mutation --package raft`.
+
+The mutants of a package, or of one module of it, are put into an order that follows from `--seed`, and the first
+`--sample` of them are tried: by the unit tests of the package that run the mutated lines, then, with `--seeds`, by
+fixed seeds of the simulator. The results are kept in a directory, so that a later run goes on where this one ends.
+`--retry` tries the survivors again, once there are tests for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.mutation.ledger import Ledger, coverage_of, equivalent_mutants
+from support.mutation.mutant_runs import KILLED, MutantResult, TestCoverage, covering, run_mutants
+from support.mutation.mutants import CodeMutant, mutants_of
+
+ROOT = Path(__file__).resolve().parents[3]
+SEEDS = "tests/support/mutation/simulator_seeds.py"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try mutants, and print what became of them. Returns 1 if some survived that are not known to be equivalent."""
+    options = _options(arguments)
+    directory = Path(options.directory)
+    ledger, equivalent = Ledger(directory), equivalent_mutants()
+    chosen = sample_of(modules_of(ROOT, options.package, options.module), options.sample, options.seed)
+    to_try = [
+        mutant
+        for mutant in chosen
+        if mutant.key not in equivalent and _is_to_be_tried(ledger.result_of(mutant), options.retry)
+    ]
+    if to_try:
+        tests = options.tests or [f"tests/{options.package}"]
+        _try(to_try, tests, options.package, directory, ledger)
+    if options.seeds:
+        left = [mutant for mutant in chosen if mutant.key not in equivalent and _needs_seeds(ledger.result_of(mutant))]
+        _try(left, [SEEDS], options.package, directory, ledger)
+    results = {mutant.key: ledger.result_of(mutant) for mutant in chosen}
+    summary = summary_of(chosen, results, equivalent)
+    if options.json:
+        print(json.dumps(summary, indent=1))
+    else:
+        _print(summary)
+    return 1 if summary["survivors"] else 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m support.mutation", description=__doc__)
+    parser.add_argument("--package", required=True, help="a folder, such as raft or broker/groups")
+    parser.add_argument("--module", help="only modules whose path ends with this")
+    parser.add_argument("--tests", nargs="+", help="files or folders of tests; else tests/PACKAGE")
+    parser.add_argument("--sample", type=int, help="how many mutants to try; else all")
+    parser.add_argument("--seed", type=int, default=1, help="what the order of the mutants follows from")
+    parser.add_argument("--seeds", action="store_true", help="run seeds of the simulator for what the tests let live")
+    parser.add_argument("--retry", action="store_true", help="try survivors of earlier runs again")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--directory", default=".mutation", help="where results and coverage are kept")
+    return parser.parse_args(arguments)
+
+
+def modules_of(root: Path, package: str, module: str | None) -> list[str]:
+    """The paths of the package's modules."""
+    paths = [str(path.relative_to(root)) for path in sorted((root / package).rglob("*.py"))]
+    return [path for path in paths if module is None or path.endswith(module)]
+
+
+def sample_of(modules: Sequence[str], count: int | None, seed: int) -> list[CodeMutant]:
+    """The first mutants in the order of the seed. A larger sample contains the smaller one."""
+    mutants = [mutant for module in modules for mutant in mutants_of(ROOT, module)]
+    random.Random(seed).shuffle(mutants)
+    return mutants[:count]
+
+
+def _is_to_be_tried(result: MutantResult | None, retry: bool) -> bool:
+    return result is None or (retry and result.status not in KILLED)
+
+
+def _needs_seeds(result: MutantResult | None) -> bool:
+    return result is not None and result.status in ("survived", "not covered") and not result.by
+
+
+def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, directory: Path, ledger: Ledger) -> None:
+    coverage = coverage_of(ROOT, package, tests, directory)
+    for test in coverage:
+        if not test.passed:
+            print(f"left out, since it fails without any mutant: {test.node_id}", flush=True)
+    by_seeds = list(tests) == [SEEDS]
+    work: list[tuple[CodeMutant, Sequence[TestCoverage]]] = []
+    for mutant in mutants:
+        found = covering(mutant, coverage)
+        if found:
+            work.append((mutant, found))
+        elif not by_seeds:
+            ledger.add(MutantResult(mutant.key, mutant.digest, "not covered", "", 0.0))
+    progress = Counter[str]()
+
+    def on_result(result: MutantResult) -> None:
+        if by_seeds and result.status == "survived":
+            result = MutantResult(result.key, result.digest, "survived", "seeds, too", result.duration_s)
+        ledger.add(result)
+        progress[result.status] += 1
+        done = sum(progress.values())
+        print(f"{done}/{len(work)} {result.status} {result.duration_s:.1f} s: {result.key}", flush=True)
+
+    files = list(dict.fromkeys(test.node_id.split("::")[0] for test in coverage))
+    if work:
+        run_mutants(ROOT, package, files, work, on_result)
+
+
+def summary_of(
+    mutants: Sequence[CodeMutant], results: dict[str, MutantResult | None], equivalent: dict[str, str]
+) -> dict[str, object]:
+    """Numbers, and the survivors with their places."""
+    counts = Counter[str]()
+    survivors = []
+    for mutant in mutants:
+        result = results[mutant.key]
+        if mutant.key in equivalent:
+            counts["equivalent"] += 1
+        elif result is not None:
+            counts[result.status] += 1
+            if result.status in KILLED and "simulator_seeds" in result.by:
+                counts["killed by seeds"] += 1
+            if result.status not in KILLED:
+                survivors.append(f"{mutant.module}:{mutant.lines[0]} [{result.status}] {mutant.name}")
+    killed = sum(counts[status] for status in KILLED)
+    tried = killed + counts["survived"] + counts["not covered"]
+    share = round(100 * killed / tried, 1) if tried else None
+    return {"mutants": len(mutants), "killed_percent": share, **counts, "survivors": sorted(survivors)}
+
+
+def _print(summary: dict[str, object]) -> None:
+    survivors = summary["survivors"]
+    if isinstance(survivors, list):
+        print("\n".join(["", "survivors:", *survivors] if survivors else ["", "no survivors"]))
+    print(", ".join(f"{name} {value}" for name, value in summary.items() if name != "survivors"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
