@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from ..options import (
     size_text,
     tell_none,
 )
+
+if TYPE_CHECKING:
+    from ...cluster.client.admin_client import AdminClient
 
 _SOURCES = {
     1: "topic",
@@ -216,7 +219,7 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
-    """Show the log directories of brokers (default: all): their space and replicas, and which have failed.
+    """Show the log directories of brokers (default: all): their space and replicas, and which have failed or are full.
 
     \b
     Example:
@@ -230,8 +233,23 @@ def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            found = await AdminClient(client).describe_log_dirs(wanted)
-        return [asdict(one) for one in found.rows], found.missing
+            admin = AdminClient(client)
+            found = await admin.describe_log_dirs(wanted)
+            reserved = {one: await reserve_of(admin, one) for one in {row.broker for row in found.rows}}
+        rows = [asdict(one) | {"full": 0 <= one.usable_bytes < max(1, reserved[one.broker])} for one in found.rows]
+        return rows, found.missing
+
+    async def reserve_of(admin: AdminClient, broker: int) -> int:
+        """The space that the broker keeps free; 0 where that cannot be known, as of Apache Kafka."""
+        from ...cluster.client.admin_client import BROKER
+        from ...cluster.client.client_errors import ClientError
+        from ...cluster.doctor.disk_checks import RESERVE
+
+        try:
+            settings = await admin.describe_configs(BROKER, str(broker), everything=True)
+        except ClientError:
+            return 0
+        return next((int(one.value or 0) for one in settings if one.name == RESERVE), 0)
 
     rows, missing = run_client(run())
     for row in rows:
@@ -252,9 +270,10 @@ def _print_log_dir(row: dict[str, Any]) -> None:
     held_bytes = sum(one["size_bytes"] for one in replicas)
     moving = sum(one["moving_here"] for one in replicas)
     note = f", {moving} being moved here" if moving else ""
+    full = "; FULL: it takes no records, see raftwerk doctor" if row["full"] else ""
     free, total = (size_text(row[key]) for key in ("usable_bytes", "total_bytes"))
     told = f"{where}  {counted(len(replicas) - moving, 'replica')}, {size_text(held_bytes)}{note}; "
-    click.echo(folded(f"{told}{free} of {total} free", 6))
+    click.echo(folded(f"{told}{free} of {total} free{full}", 6))
 
 
 @brokers.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -232,6 +233,9 @@ def test_a_broker_that_is_fenced_is_shown_as_fenced(directory: str) -> None:
         shown = raftwerk("status", "-d", directory)
         assert shown.returncode == 1
         assert re.search(r"^ +2 +broker,controller .* fenced$", shown.stdout, re.MULTILINE), shown.stdout
+        rows = [json.loads(line) for line in ok("brokers", "log-dirs", "-d", directory, "--json").splitlines()]
+        assert {row["broker"]: row["full"] for row in rows} == {1: False, 2: True}
+        assert ok("brokers", "log-dirs", "-d", directory).count("FULL: it takes no records") == 1
     finally:
         ok("down", "-d", directory)
 
