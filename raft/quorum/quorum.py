@@ -195,8 +195,8 @@ class Quorum:
         if error is not ErrorCode.NONE:
             return error
         if epoch < self.state.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
             sometimes(True, "a voter refused a request of a former epoch")
+            return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.INVALID_REQUEST if epoch > min(self.state.epoch + EPOCH_JUMP_MAX, EPOCH_MAX) else error
 
     def _has_other_leader(self, epoch: int, leader_id: int) -> bool:

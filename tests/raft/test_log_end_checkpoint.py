@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from pathlib import Path
 
 import pytest
 
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, LogEndCheckpoint, parse_log_end
 from raftwerk.runtime.files.real_disk import RealDisk
@@ -45,3 +49,33 @@ def test_after_an_unclean_stop_only_committed_records_count(tmp_path: Path) -> N
     checkpoint(tmp_path).check(3, 45)
     with pytest.raises(StorageError, match=r"ends at offset 39, and it held committed records up to 40\."):
         checkpoint(tmp_path).check(3, 39)
+
+
+def test_what_is_committed_is_noted_from_time_to_time() -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+
+    def noted() -> LogEnd:
+        return parse_log_end(disk.read_bytes(f"/data/{LOG_END_FILE}"))
+
+    async def notes() -> None:
+        checkpoint = LogEndCheckpoint(disk, "/data/__cluster_metadata-0")
+        checkpoint.note_committed(1, 0)
+        await asyncio.sleep(1)
+        assert not disk.exists(f"/data/{LOG_END_FILE}"), "nothing is committed yet"
+        checkpoint.note_committed(1, 10)
+        await asyncio.sleep(8)
+        checkpoint.note_committed(1, 20)
+        await asyncio.sleep(1)
+        assert noted() == LogEnd(1, 10), "not at each commit"
+        await asyncio.sleep(1)
+        checkpoint.note_committed(2, 10)
+        await asyncio.sleep(1)
+        assert noted() == LogEnd(1, 10), "nothing more is committed"
+        checkpoint.note_committed(2, 21)
+        await asyncio.sleep(1)
+        assert noted() == LogEnd(2, 21)
+        checkpoint.note_stop(2, 15, 40)
+        assert noted() == LogEnd(2, 21, 40), "what was committed stays committed"
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(notes())

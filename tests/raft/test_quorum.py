@@ -8,15 +8,25 @@ from dataclasses import replace
 import pytest
 from support.raft.memory_log import MemoryLog
 
-from raftwerk.raft.messages.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchReply, Vote
+from raftwerk.raft.messages.messages import (
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    EpochReply,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    SnapshotReply,
+    Vote,
+)
 from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
+from raftwerk.raft.quorum.effects import FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.roles.role_transitions import TRANSITIONS
 from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
-from raftwerk.wire.types import EpochEndOffset
+from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
 VOTERS = {i: VoterEndpoint(f"n{i}", 9093) for i in (1, 2, 3)}
 
@@ -225,6 +235,79 @@ def test_begin_and_end_of_an_epoch_refused() -> None:
     assert quorum.state.role.kind is RoleKind.FOLLOWER
     assert quorum.on_end_quorum_epoch(replace(end, epoch=6), 10).error is ErrorCode.NONE
     assert quorum.next_deadline_ms() == 10, "the first successor stands at once"
+
+
+def test_a_vote_for_node_0_is_for_node_0() -> None:
+    assert make().on_vote(vote(6, voter=ReplicaKey(0)), 10).error is ErrorCode.INVALID_VOTER_KEY
+
+
+def test_fetches_of_snapshots_are_refused_with_the_leader_named() -> None:
+    quorum = make()
+    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6), 10)
+    for epoch, error in [(5, ErrorCode.FENCED_LEADER_EPOCH), (7, ErrorCode.UNKNOWN_LEADER_EPOCH)]:
+        request = FetchSnapshot(
+            cluster_id="c", replica=ReplicaKey(2), epoch=epoch, snapshot_id=SnapshotId(1, 1), position=0, max_bytes=10
+        )
+        reply = quorum.on_fetch_snapshot(request, 20)
+        assert (reply.error, reply.leader_id, reply.epoch) == (error, 3, 6)
+
+
+@pytest.mark.parametrize("node_id", [0, 2])
+def test_a_replica_has_given_up_the_older_of_its_fetches(node_id: int) -> None:
+    quorum = make()
+    at_end = {"fetch_offset": 1, "last_epoch": lead(quorum), "high_watermark": 99}
+    older = fetch(quorum.state.epoch, replica=ReplicaKey(node_id), **at_end)
+    quorum.on_fetch(1, older, 1000)
+    quorum.on_fetch(2, older, 1000)
+    replies = [(token, reply.error) for token, reply in quorum.take_effects().fetch_replies]
+    assert replies == [(1, ErrorCode.REQUEST_TIMED_OUT)]
+
+
+def test_tools_without_an_id_may_all_wait() -> None:
+    quorum = make()
+    at_end = {"fetch_offset": 1, "last_epoch": lead(quorum), "high_watermark": 99}
+    for token in (1, 2):
+        quorum.on_fetch(token, fetch(quorum.state.epoch, replica=ReplicaKey(-1), **at_end), 1000)
+    assert quorum.take_effects().fetch_replies == []
+
+
+def test_a_follower_begins_a_refused_snapshot_anew() -> None:
+    """The leader may have deleted it, and names another one in its next answer."""
+    quorum = make()
+    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6), 10)
+    (sent,) = quorum.take_effects().requests
+    behind = FetchReply(error=ErrorCode.NONE, leader_id=3, epoch=6, high_watermark=9, snapshot_id=SnapshotId(8, 5))
+    quorum.on_reply(sent, behind, 20)
+    (sent,) = quorum.take_effects().requests
+    assert isinstance(sent.request, FetchSnapshot)
+    quorum.on_reply(sent, SnapshotReply(error=ErrorCode.SNAPSHOT_NOT_FOUND, leader_id=3, epoch=6), 30)
+    requests = [sent.request for sent in quorum.take_effects().requests]
+    deadline_ms = quorum.next_deadline_ms()
+    if not requests and deadline_ms is not None:
+        quorum.on_timer(deadline_ms)
+        requests = [sent.request for sent in quorum.take_effects().requests]
+    assert [type(request) for request in requests] == [Fetch]
+
+
+def test_a_resigned_leader_waits_while_a_voter_may_still_hear_of_it() -> None:
+    quorum = make()
+    lead(quorum)
+    quorum.resign(1000)
+    first, second = quorum.take_effects().requests
+    assert quorum.state.role.awaits_successor, "two voters may hear of it"
+    quorum.on_failure(first, FailureKind.LOST, 1001)
+    assert quorum.state.role.awaits_successor, "one still may"
+    quorum.on_failure(second, FailureKind.LOST, 1002)
+    assert not quorum.state.role.awaits_successor
+
+
+def test_a_resigned_leader_waits_for_whom_a_voter_that_heard_of_it_will_elect() -> None:
+    quorum = make()
+    epoch = lead(quorum)
+    quorum.resign(1000)
+    for sent in quorum.take_effects().requests:
+        quorum.on_reply(sent, EpochReply(error=ErrorCode.NONE, leader_id=1, epoch=epoch), 1001)
+    assert quorum.state.role.awaits_successor
 
 
 def test_two_leaders_in_an_epoch_stop_the_node() -> None:

@@ -25,6 +25,7 @@ from raftwerk.raft.snapshots.snapshot_store import (
     snapshot_name,
 )
 from raftwerk.raft.types import ElectionState, ReplicaKey
+from raftwerk.raft.voters.voter_set import Voter, VoterListener, VoterSet
 from raftwerk.runtime.ports import File, Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import SnapshotId
@@ -148,6 +149,68 @@ def test_names() -> None:
     assert parse_snapshot_name(name) == SnapshotId(123, 7)
     for other in (name + ".part", "leader-epoch-checkpoint", "123-7.checkpoint", "00000000000000000123.log"):
         assert parse_snapshot_name(other) is None
+
+
+def test_snapshots_are_known_in_order_however_they_came() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 4))
+    later, earlier = SnapshotId(16, 2), SnapshotId(8, 1)
+    for snapshot_id in (later, earlier, later):
+        begin_own(log, snapshot_id)
+        log.snapshots.publish(snapshot_id)
+    assert log.snapshots.ids == [earlier, later]
+    assert log.snapshots.latest == later
+    assert SnapshotStore(disk, DIRECTORY).ids == [earlier, later]
+
+
+def test_a_snapshot_that_was_begun_can_be_given_up() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    snapshot_id = SnapshotId(8, 1)
+    begin_own(log, snapshot_id)
+    log.snapshots.discard(snapshot_id)
+    assert not [name for name in disk.listdir(DIRECTORY) if "checkpoint.part" in name]
+    log.snapshots.discard(snapshot_id)
+    assert log.snapshots.ids == []
+
+
+def test_the_size_of_a_snapshot_is_that_of_its_file() -> None:
+    log = reopen(new_disk())
+    begin_own(log, SnapshotId(8, 1))
+    log.snapshots.publish(SnapshotId(8, 1))
+    assert log.snapshots.size_bytes(SnapshotId(8, 1)) == len(snapshot_bytes(SnapshotId(8, 1)))
+    assert log.snapshots.size_bytes(SnapshotId(9, 1)) == 0
+    assert log.snapshots.timestamp_ms(SnapshotId(8, 1)) == 5
+    assert log.snapshots.timestamp_ms(SnapshotId(9, 1)) == 0
+
+
+def test_metadata_is_kept_as_long_as_in_apache_kafka() -> None:
+    retention = SnapshotRetention()
+    assert not retention.exceeds_size(104_857_600)
+    assert retention.exceeds_size(104_857_601)
+    assert retention.expiry_ms(0) == 604_800_001, "a snapshot of exactly seven days stays"
+    assert not SnapshotRetention(max_bytes=-1).exceeds_size(1 << 62)
+    assert SnapshotRetention(max_ms=-1).expiry_ms(0) is None
+
+
+def test_voters_that_are_cut_off_the_log_count_no_more() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 2))
+    before = log.end_offset
+    at = (VoterListener("CONTROLLER", "h", 9093),)
+    first, second = (VoterSet.of([Voter(ReplicaKey(node_id, UUID(int=1)), at)]) for node_id in (1, 2))
+    for voters in (first, second):
+        log.append_controls([voters], 2)
+    assert log.voters.last == second
+    log.truncate_to(before + 1)
+    assert log.voters.last == first
+    log.truncate_to(before)
+    assert log.voters.last is None
+    log.append_controls([second], 3)
+    log._log.flush()
+    assert reopen(disk).voters.last == second
 
 
 def test_records_come_back_and_damage_is_seen() -> None:

@@ -265,7 +265,7 @@ def _result_of_import(root: Path, mutant: CodeMutant, tests: Sequence[TestCovera
         plugin = _OneMutant(mutant, tests, report)
         _run_pytest(root, files, plugin, tempfile.gettempdir())
         if not plugin.ran:
-            report("killed the tests could not be imported")
+            report("killed as the tests cannot be imported")
 
     return _result(mutant, run)
 
@@ -314,7 +314,9 @@ def _result(mutant: CodeMutant, run: Callable[[Callable[[str], None]], None]) ->
     with os.fdopen(reader) as lines:
         reports = lines.read().splitlines()
     shutil.rmtree(directory, ignore_errors=True)
-    what, _, by = (reports[-1] if reports else "crashed before any test").partition(" ")
+    if not reports:
+        raise RuntimeError(f"no test was run for {mutant.key}: has its source changed meanwhile?")
+    what, _, by = reports[-1].partition(" ")
     if what == "running":
         what = "time limit" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crashed"
     return MutantResult(mutant.key, mutant.digest, what, by, round(time.monotonic() - start, 2))

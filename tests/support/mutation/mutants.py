@@ -97,7 +97,9 @@ def put_in_place(root: Path, mutant: CodeMutant, functions: Mapping[FunctionKey,
     if not mutant.function or not imported:
         return False
     source = (root / mutant.module).read_text()
-    compiled = compile(mutated_tree(source, mutant.number), imported[0].__code__.co_filename, "exec", dont_inherit=True)
+    compiled = compile(
+        mutated_tree(source, mutant.number, mutant.name), imported[0].__code__.co_filename, "exec", dont_inherit=True
+    )
     for code in _codes(compiled):
         if code.co_qualname == mutant.function and code.co_firstlineno == mutant.function_line:
             if any(code.co_freevars != function.__code__.co_freevars for function in imported):
@@ -123,7 +125,7 @@ class MutatingFinder(MetaPathFinder):
 
     def __init__(self, root: Path, mutant: CodeMutant) -> None:
         self._path = str(root / mutant.module)
-        self._tree = mutated_tree((root / mutant.module).read_text(), mutant.number)
+        self._tree = mutated_tree((root / mutant.module).read_text(), mutant.number, mutant.name)
         path = Path(mutant.module)
         self._last_name = path.parent.name if path.stem == "__init__" else path.stem
 

@@ -102,10 +102,13 @@ def names_of(edits: list[Edit]) -> list[str]:
     return names
 
 
-def mutated_tree(source: str, number: int) -> ast.Module:
-    """The tree of `source` with its edit `number` applied."""
+def mutated_tree(source: str, number: int, name: str | None = None) -> ast.Module:
+    """The tree of `source` with its edit `number` applied. Raises ValueError if that edit has another name."""
     tree = ast.parse(source)
-    edits_of(tree)[number].apply()
+    edits = edits_of(tree)
+    if name is not None and (number >= len(edits) or names_of(edits)[number] != name):
+        raise ValueError(f"the source has changed: it has no mutant {number} named {name}")
+    edits[number].apply()
     return ast.fix_missing_locations(tree)
 
 

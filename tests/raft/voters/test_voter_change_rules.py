@@ -1,0 +1,135 @@
+"""Who may become a voter, stay one, or be removed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raftwerk.raft.messages.messages import AddVoter, RemoveVoter, UpdateVoter
+from raftwerk.raft.replication.replica_progress import ProgressTracker
+from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
+from raftwerk.raft.voters.voter_changes import (
+    LeaderStanding,
+    check_add,
+    check_probed,
+    check_ready,
+    check_update,
+    remaining_voters,
+    upgraded_voters,
+)
+from raftwerk.raft.voters.voter_set import VersionRange, Voter, VoterHistory, VoterListener, VoterSet
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+
+BOTH = (VoterListener("CONTROLLER", "h", 9093), VoterListener("OTHER", "h", 9094))
+
+
+def key(node_id: int, directory: int | None = None) -> ReplicaKey:
+    return ReplicaKey(node_id, UUID(int=directory or node_id))
+
+
+def voter(key: ReplicaKey, listeners: tuple[VoterListener, ...] = BOTH) -> Voter:
+    return Voter(key, listeners, VersionRange(0, 1))
+
+
+THREE = VoterSet.of(voter(key(node_id)) for node_id in (1, 2, 3))
+
+
+def add(new: Voter) -> AddVoter:
+    return AddVoter(cluster_id=None, voter=new, timeout_ms=1)
+
+
+def test_one_listener_of_a_voter_must_be_the_quorums() -> None:
+    check_add(add(voter(key(4))), THREE, "CONTROLLER")
+    with pytest.raises(ProtocolError, match="names no endpoint for the listener CONTROLLER"):
+        check_add(add(voter(key(4), BOTH[1:])), THREE, "CONTROLLER")
+    with pytest.raises(ProtocolError) as refused:
+        check_add(add(voter(key(3, 30))), THREE, "CONTROLLER")
+    assert refused.value.code is ErrorCode.DUPLICATE_VOTER
+
+
+def test_a_voter_is_updated_by_itself_and_knows_the_finalized_version() -> None:
+    def update(of: Voter, level: int) -> None:
+        check_update(UpdateVoter(cluster_id=None, epoch=1, voter=of), THREE, level, "CONTROLLER")
+
+    for level in (0, 1):
+        update(voter(key(3)), level)
+    with pytest.raises(ProtocolError, match=r"kraft\.version 2 is finalized"):
+        update(voter(key(3)), 2)
+    newer = Voter(key(3), BOTH, VersionRange(1, 2))
+    with pytest.raises(ProtocolError, match=r"kraft\.version 0 is finalized"):
+        update(newer, 0)
+    for stranger in (key(4), key(3, 30)):
+        with pytest.raises(ProtocolError) as refused:
+            update(voter(stranger), 1)
+        assert refused.value.code is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_the_last_voter_stays() -> None:
+    two = remaining_voters(RemoveVoter(cluster_id=None, voter=key(3)), THREE)
+    one = remaining_voters(RemoveVoter(cluster_id=None, voter=key(2)), two)
+    assert (two.ids, one.ids) == ([1, 2], [1])
+    with pytest.raises(ProtocolError, match="the last voter"):
+        remaining_voters(RemoveVoter(cluster_id=None, voter=key(1)), one)
+    with pytest.raises(ProtocolError) as refused:
+        remaining_voters(RemoveVoter(cluster_id=None, voter=key(3, 30)), THREE)
+    assert refused.value.code is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_a_change_waits_for_a_commit_of_the_epoch_and_for_the_change_before() -> None:
+    history = VoterHistory()
+    history.add(20, THREE)
+
+    def ready(high_watermark: int | None, pending: bool = False) -> bool:
+        try:
+            check_ready(LeaderStanding(10, high_watermark, history, pending))
+        except ProtocolError as refused:
+            assert refused.code is ErrorCode.REQUEST_TIMED_OUT
+            return False
+        return True
+
+    assert [ready(at) for at in (None, 10, 11, 20, 21)] == [False, False, False, False, True]
+    assert not ready(21, pending=True)
+    history.truncate_to(20)
+    assert [ready(at) for at in (10, 11)] == [False, True]
+
+
+def probed(replicas: ProgressTracker, replica: ReplicaKey, now_ms: int, versions: VersionRange) -> str:
+    try:
+        check_probed(replicas, replica, versions, now_ms, lag_max_ms=2000)
+    except ProtocolError as refused:
+        return refused.message or ""
+    return "may vote"
+
+
+def test_a_new_voter_has_caught_up_lately_with_its_present_disk() -> None:
+    replicas = ProgressTracker(key(1), THREE)
+    versions = VersionRange(0, 1)
+    assert "does not fetch with this directory id" in probed(replicas, key(4), 5000, versions)
+    replicas.progress_of(key(4)).on_fetch(5, 10, now_ms=4000)
+    assert "has not caught up" in probed(replicas, key(4), 5000, versions)
+    replicas.progress_of(key(4)).on_fetch(10, 10, now_ms=5000)
+    assert probed(replicas, key(4), 5000, versions) == "may vote"
+    assert probed(replicas, key(4), 7000, versions) == "may vote"
+    assert "has not caught up" in probed(replicas, key(4), 7001, versions)
+    replicas.progress_of(key(4, 40)).on_fetch(0, 10, now_ms=5001)
+    assert "does not fetch with this directory id" in probed(replicas, key(4), 5002, versions)
+
+
+@pytest.mark.parametrize(
+    ("versions", "may_vote"),
+    [(VersionRange(0, 0), False), (VersionRange(0, 1), True), (VersionRange(1, 1), True), (VersionRange(2, 3), False)],
+)
+def test_a_new_voter_knows_dynamic_voters(versions: VersionRange, may_vote: bool) -> None:
+    replicas = ProgressTracker(key(1), THREE)
+    replicas.progress_of(key(4)).on_fetch(10, 10, now_ms=5000)
+    assert (probed(replicas, key(4), 5000, versions) == "may vote") is may_vote
+
+
+def test_static_voters_are_recorded_with_the_directories_that_they_told() -> None:
+    static = VoterSet.of(voter(ReplicaKey(node_id, NO_DIRECTORY)) for node_id in (1, 2))
+    replicas = ProgressTracker(key(1), static)
+    with pytest.raises(ProtocolError, match="Voter 2 has not told its directory id"):
+        upgraded_voters(replicas, voter(key(1)))
+    replicas.progress_of(key(2)).on_fetch(0, 0, now_ms=1)
+    assert [voter.key for voter in upgraded_voters(replicas, voter(key(1))).voters] == [key(1), key(2)]
