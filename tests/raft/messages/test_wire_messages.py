@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -86,20 +87,29 @@ def test_successors_of_the_first_version_are_ids() -> None:
     assert parsed.preferred_successors == (ReplicaKey(1), ReplicaKey(2))
 
 
+FETCH = Fetch(cluster_id="c", replica=KEYS[1], epoch=5, fetch_offset=9, last_epoch=4, max_wait_ms=500, max_bytes=1000)
+
+
 @pytest.mark.parametrize("high_watermark", [7, 0, -1, None])
 def test_fetches(high_watermark: int | None) -> None:
-    fetch = Fetch(
-        cluster_id="c", replica=KEYS[1], epoch=5, fetch_offset=9, last_epoch=4, max_wait_ms=500, max_bytes=1000,
-        high_watermark=high_watermark,
-    )  # fmt: skip
+    fetch = replace(FETCH, high_watermark=high_watermark)
     _, version = api_of(fetch)
     assert parse_fetch(decode_fetch_request(version, encode_fetch_request(version, fetch_request(fetch)))) == fetch
 
 
 def test_what_a_fetch_allows_is_never_negative() -> None:
-    fetch = Fetch(cluster_id="c", replica=KEYS[1], epoch=5, fetch_offset=9, last_epoch=4, max_wait_ms=-1, max_bytes=-1)
+    fetch = replace(FETCH, max_wait_ms=-1, max_bytes=-1)
     parsed = parse_fetch(fetch_request(fetch))
     assert (parsed.max_wait_ms, parsed.max_bytes) == (0, 0)
+
+
+def test_a_fetch_of_another_topic_by_its_id_is_refused() -> None:
+    for topic_id, error in [(UUID(int=9), ErrorCode.UNKNOWN_TOPIC_ID), (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]:
+        request = fetch_request(FETCH)
+        request.topics = [request.topics[0]._replace(name="t", topic_id=topic_id)]
+        with pytest.raises(ProtocolError) as refused:
+            parse_fetch(request)
+        assert refused.value.code is error
 
 
 def test_fetches_of_snapshots() -> None:

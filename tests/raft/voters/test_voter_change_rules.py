@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from uuid import UUID
 
 import pytest
+from support.raft.memory_log import MemoryLog
 
-from raftwerk.raft.messages.messages import AddVoter, RemoveVoter, UpdateVoter
+from raftwerk.raft.messages.messages import AddVoter, ProbeVoter, RemoveVoter, UpdateVoter
+from raftwerk.raft.quorum.config import RaftConfig
+from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.replication.replica_progress import ProgressTracker
-from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
+from raftwerk.raft.types import NO_DIRECTORY, ElectionState, ReplicaKey
 from raftwerk.raft.voters.voter_changes import (
     LeaderStanding,
     check_add,
@@ -18,7 +22,15 @@ from raftwerk.raft.voters.voter_changes import (
     remaining_voters,
     upgraded_voters,
 )
-from raftwerk.raft.voters.voter_set import VersionRange, Voter, VoterHistory, VoterListener, VoterSet
+from raftwerk.raft.voters.voter_set import (
+    KRaftVersion,
+    VersionRange,
+    Voter,
+    VoterEndpoint,
+    VoterHistory,
+    VoterListener,
+    VoterSet,
+)
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 BOTH = (VoterListener("CONTROLLER", "h", 9093), VoterListener("OTHER", "h", 9094))
@@ -63,6 +75,30 @@ def test_a_voter_is_updated_by_itself_and_knows_the_finalized_version() -> None:
         with pytest.raises(ProtocolError) as refused:
             update(voter(stranger), 1)
         assert refused.value.code is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_a_new_voter_that_does_not_answer_is_given_up_in_time() -> None:
+    """Its request times out, and the next change may begin."""
+    log = MemoryLog(formatted=[KRaftVersion(1), VoterSet.of([voter(key(1))])])
+    seeds = (VoterEndpoint("h", 9093),)
+    directory = key(1).directory_id
+    config = RaftConfig(node_id=1, cluster_id="c", bootstrap=seeds, directory_id=directory, listeners=BOTH)
+    quorum = Quorum(config, log, ElectionState(), random.Random(0))
+    quorum.start(0)
+    log.flush()
+    quorum.on_flushed(0)
+    quorum.take_effects()
+    quorum.on_voter_change(7, AddVoter(cluster_id="c", voter=voter(key(4)), timeout_ms=700), 1000)
+    (sent,) = quorum.take_effects().requests
+    assert isinstance(sent.request, ProbeVoter)
+    assert quorum.next_deadline_ms() == 1700
+    quorum.on_timer(1699)
+    assert quorum.take_effects().change_replies == []
+    quorum.on_timer(1700)
+    ((token, reply),) = quorum.take_effects().change_replies
+    assert (token, reply.error) == (7, ErrorCode.REQUEST_TIMED_OUT)
+    quorum.on_voter_change(8, AddVoter(cluster_id="c", voter=voter(key(5)), timeout_ms=700), 1700)
+    assert len(quorum.take_effects().requests) == 1
 
 
 def test_the_last_voter_stays() -> None:
