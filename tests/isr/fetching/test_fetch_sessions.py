@@ -147,3 +147,36 @@ def test_a_truncated_follower_gets_the_high_watermark_again() -> None:
     assert partition.has_news(diverging)
     assert partition.has_news(at_the_end)
     assert not partition.has_news(at_the_end)
+
+
+class KnownBounds(FixedIds):
+    """Session ids 1, 2, 3 ..., with the bounds that were asked for."""
+
+    bounds: tuple[int, int] | None = None
+
+    def randint(self, low: int, high: int) -> int:
+        self.bounds = (low, high)
+        return super().randint(low, high)
+
+
+def test_session_ids_are_positive_and_fit_into_four_bytes() -> None:
+    ids = KnownBounds()
+    open_session(FetchSessionCache(2, ids, DirtyPartitionTracker()), 0)
+    assert ids.bounds == (1, 2_147_483_647)
+
+
+def test_a_session_makes_no_room_for_one_of_the_same_worth() -> None:
+    """Else two clients would take the slot from each other with every fetch."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker(), min_eviction_ms=1000)
+    first = open_session(cache, 0, partitions=2, follower=True)
+    cache.context(FetchRequest(replica_id=1, session_id=first, session_epoch=1), False, 1500)
+    assert open_session(cache, 1500, partitions=2, follower=True) == 0
+    assert open_session(cache, 1500, partitions=3, follower=True) != 0
+
+
+def test_node_0_is_a_follower() -> None:
+    tracker = DirtyPartitionTracker()
+    cache = FetchSessionCache(1, FixedIds(), tracker)
+    session = cache.open(0, 1, True, 0)
+    assert session is not None
+    assert session.is_follower and session.dirty is not None

@@ -91,3 +91,19 @@ def test_unlimited_and_zero_quota() -> None:
     quota.bytes_per_s = 0
     assert quota.available_bytes(10**9) == 0
     assert quota.wait_ms(10**9) > 0
+
+
+def test_nothing_replicated_begins_no_window() -> None:
+    """Else the quota would count from an idle time on, and allow the bytes of that time at once."""
+    quota = ReplicationQuota(11, 1000)
+    quota.bytes_per_s = 100
+    quota.record(0, 1000)
+    assert quota.available_bytes(5000) == 100
+
+
+def test_one_byte_per_second_is_waited_for() -> None:
+    quota = ReplicationQuota(11, 1000)
+    quota.bytes_per_s = 1
+    quota.record(3, 5000)
+    assert quota.available_bytes(5000) == 0
+    assert quota.wait_ms(5000) == 4000, "then four bytes were allowed since the window began"

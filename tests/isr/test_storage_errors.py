@@ -1,0 +1,57 @@
+"""What the broker is told when a log cannot be used."""
+
+from __future__ import annotations
+
+import errno
+
+from support.isr.replicas import TP
+
+from raftwerk.isr.hosted_partitions import HostedPartitions
+from raftwerk.isr.storage_errors import StorageErrors
+from raftwerk.log.errors import NoSpaceError, StorageError
+
+
+class Told:
+    """The broker's side, and the object under test. No replica is hosted, so nobody waits for one."""
+
+    def __init__(self) -> None:
+        self.errors: list[OSError] = []
+        self.without_space = 0
+        self.storage = StorageErrors(
+            HostedPartitions(1, lambda: 1),
+            None,  # type: ignore[arg-type]
+            lambda _, error: self.errors.append(error),
+            lambda _: self.count(),
+        )
+
+    def count(self) -> None:
+        self.without_space += 1
+
+
+def test_the_error_of_the_disk_is_told_as_it_is() -> None:
+    told, broken = Told(), OSError(errno.EIO, "the disk is broken")
+    told.storage.report(TP, broken)
+    told.storage.report(TP, raised(StorageError("the log cannot be read"), broken))
+    assert told.errors == [broken, broken]
+
+
+def test_an_error_without_a_cause_is_told_by_its_text() -> None:
+    told = Told()
+    told.storage.report(TP, StorageError("the log has a gap"))
+    (error,) = told.errors
+    assert "the log has a gap" in str(error)
+
+
+def test_only_a_write_that_found_the_disk_full_is_news() -> None:
+    told = Told()
+    told.storage.on_no_space(TP, NoSpaceError("it takes no records for now"))
+    assert told.without_space == 0
+    full = raised(NoSpaceError("the write failed"), OSError(errno.ENOSPC, "no space left"))
+    assert isinstance(full, NoSpaceError)
+    told.storage.on_no_space(TP, full)
+    assert told.without_space == 1
+
+
+def raised(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
