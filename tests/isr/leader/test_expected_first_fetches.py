@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from raftwerk.isr.leader.expected_first_fetches import EXPECTED_WAIT_MS, ExpectedFetches
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
@@ -53,12 +54,12 @@ def test_a_follower_that_does_not_fetch_is_given_up_after_two_seconds() -> None:
 
 
 def test_a_parked_fetch_is_answered_soon_and_once() -> None:
-    clock, answers = Clock(), []
+    clock = Clock()
+    answers: list[str] = []
     purgatory = Purgatory(clock)
     expected = ExpectedFetches(purgatory)
     for replica_id in (0, 2, 3):
-        name = f"fetch of {replica_id}"
-        operation = DelayedFetch(lambda name=name: answers.append(name), [A], 1, replica_id)
+        operation = DelayedFetch(partial(answers.append, f"fetch of {replica_id}"), [A], 1, replica_id)
         purgatory.park_fetch(operation, 500)
     expected.expect(B, [0, 2], 0)
     clock.advance(EXPECTED_WAIT_MS - 1)

@@ -1,0 +1,176 @@
+"""What a follower does with the rows of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from support.isr.replicas import WALL_MS, FakeBrokers, Reg, make_runtime, open_log
+
+from raftwerk.isr.follower.fetcher_state import FetcherState
+from raftwerk.isr.leader.leader_state import LeaderConfig
+from raftwerk.isr.partition import Partition
+from raftwerk.isr.ports import ReplicaManagerConfig
+from raftwerk.isr.replica import Replica
+from raftwerk.isr.throttling.replication_quota import ReplicationQuota
+from raftwerk.isr.throttling.throttles import FOLLOWER, Throttle
+from raftwerk.log.errors import NoSpaceError
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchResponse, FetchTopicResponse
+from raftwerk.wire.records import NewRecord, encode_batch
+from raftwerk.wire.types import EpochEndOffset, TopicPartition
+
+TOPIC_ID = UUID(int=77)
+EPOCH = 5
+
+
+def records(offset: int, epoch: int = EPOCH) -> bytes:
+    return bytes(encode_batch([NewRecord(None, b"v", (), WALL_MS)], base_offset=offset, leader_epoch=epoch))
+
+
+@dataclass
+class Follower:
+    """Broker 2 follows some partitions of broker 1, whose answers the test writes."""
+
+    replicas: list[Replica] = field(default_factory=list)
+    without_space: list[Replica] = field(default_factory=list)
+    failed: list[Replica] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.runtime, _ = make_runtime()
+        throttle = Throttle(FOLLOWER, 2, ReplicationQuota(11, 1000))
+        self.state = FetcherState(ReplicaManagerConfig(2), self, throttle)
+
+    def follow(self, index: int, own: int = 0) -> Replica:
+        """Follow another partition, whose log has `own` records of epoch 4."""
+        tp = TopicPartition("t", index)
+        partition = Partition(tp, LeaderConfig(2, 1, 1000), FakeBrokers({1: 101, 2: 102}), 0)
+        replica = Replica(TOPIC_ID, partition, open_log(self.runtime, f"t-{index}"), lambda replica: None)
+        replica.make_follower(Reg((1, 2), (1,), 1, EPOCH, 10))
+        for offset in range(own):
+            replica.log.append_as_follower(memoryview(records(offset, 4)), 4)
+        self.replicas.append(replica)
+        self.state.add(replica)
+        return replica
+
+    def asked(self, now_ms: int = 0) -> list[FetchPartition]:
+        """The partitions that the next request names."""
+        request = self.state.next_request(102, now_ms)
+        return [] if request is None else [one for topic in request.topics for one in topic.partitions]
+
+    def answer(self, *rows: FetchPartitionResponse, now_ms: int = 0) -> None:
+        response = FetchResponse(session_id=1, topics=[FetchTopicResponse(None, TOPIC_ID, list(rows))])
+        self.state.on_response(response, now_ms)
+
+    # ---- the listener
+
+    def on_records_fetched(self, replica: Replica, size_bytes: int) -> None: ...
+
+    def on_replica_failed(self, replica: Replica, error: Exception) -> None:
+        self.failed.append(replica)
+
+    def on_no_space(self, replica: Replica, error: NoSpaceError) -> None:
+        self.without_space.append(replica)
+
+
+def row(index: int, data: bytes = b"", high_watermark: int = 0, **fields: object) -> FetchPartitionResponse:
+    return FetchPartitionResponse(index, 0, high_watermark, records=data, **fields)  # type: ignore[arg-type]
+
+
+def test_after_records_the_next_ones_are_asked_for() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    assert [one.fetch_offset for one in follower.asked()] == [0]
+    follower.answer(row(0, records(0), high_watermark=1))
+    assert (replica.log_end_offset, replica.high_watermark) == (1, 1)
+    assert [one.fetch_offset for one in follower.asked()] == [1]
+
+
+def test_it_is_in_sync_once_it_has_what_is_committed() -> None:
+    follower = Follower()
+    follower.follow(0)
+    (fetched,) = follower.state.partitions.values()
+    follower.asked()
+    follower.answer(row(0, records(0), high_watermark=2))
+    assert not fetched.is_in_sync
+    follower.asked()
+    follower.answer(row(0, records(1), high_watermark=2))
+    assert fetched.is_in_sync
+
+
+def test_an_answer_for_a_former_role_is_not_used_and_the_partition_asked_for_again() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    follower.asked()
+    replica.make_follower(Reg((1, 2), (1,), 1, EPOCH + 1, 11))
+    follower.answer(row(0, records(0), high_watermark=1))
+    assert replica.log_end_offset == 0
+    follower.state.add(replica)
+    assert [one.current_leader_epoch for one in follower.asked()] == [EPOCH + 1]
+
+
+def test_an_answer_for_another_offset_is_not_used_and_the_partition_asked_for_again() -> None:
+    follower = Follower()
+    replica = follower.follow(0, own=2)
+    assert [one.fetch_offset for one in follower.asked()] == [2]
+    replica.truncate_to(1)
+    follower.answer(row(0, records(2), high_watermark=1))
+    assert replica.log_end_offset == 1
+    assert [one.fetch_offset for one in follower.asked()] == [1]
+
+
+def test_eight_logs_are_cut_for_one_answer_and_the_others_for_the_next() -> None:
+    follower = Follower()
+    replicas = [follower.follow(index, own=2) for index in range(10)]
+    diverging = [row(index, diverging_epoch=EpochEndOffset(4, 1)) for index in range(10)]
+    follower.asked()
+    follower.answer(*diverging)
+    assert [replica.log_end_offset for replica in replicas] == [1] * 8 + [2] * 2
+    assert sorted(one.partition for one in follower.asked()) == list(range(10)), (
+        "those with new offsets, and the others"
+    )
+    follower.answer(*diverging[8:])
+    assert [replica.log_end_offset for replica in replicas] == [1] * 10
+
+
+def test_a_full_disk_is_told_and_tried_again_after_a_pause() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    follower.asked()
+    replica.has_space = False
+    follower.answer(row(0, records(0)), now_ms=1000)
+    assert follower.without_space == [replica]
+    assert follower.failed == []
+    assert follower.asked(now_ms=1049) == []
+    assert follower.state.next_ready_ms(1000) == 1050
+    replica.has_space = True
+    assert [one.fetch_offset for one in follower.asked(now_ms=1050)] == [0]
+
+
+def test_pauses_double_and_end_with_the_first_success() -> None:
+    follower = Follower()
+    follower.follow(0)
+    now_ms, pauses = 1000, []
+    for _ in range(7):
+        assert follower.state.next_request(102, now_ms) is not None
+        follower.answer(FetchPartitionResponse(0, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), now_ms=now_ms)
+        ready_ms = follower.state.next_ready_ms(now_ms)
+        assert ready_ms is not None
+        pauses.append(ready_ms - now_ms)
+        now_ms = ready_ms
+    assert pauses == [50, 100, 200, 400, 800, 1000, 1000]
+    follower.asked(now_ms)
+    follower.answer(row(0, records(0), high_watermark=1), now_ms=now_ms)
+    follower.asked(now_ms)
+    follower.answer(FetchPartitionResponse(0, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), now_ms=now_ms)
+    assert follower.state.next_ready_ms(now_ms) == now_ms + 50
+
+
+def test_a_replica_that_cannot_be_written_is_fetched_no_more() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    follower.asked()
+    replica.log.close(clean=True)
+    follower.answer(row(0, records(0)))
+    assert follower.failed == [replica]
+    assert follower.state.partitions == {}
