@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from support.mutation.__main__ import in_order
 from support.mutation.ledger import Ledger, equivalent_mutants
 from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
 from support.mutation.mutants import CodeMutant, mutants_of
@@ -63,6 +64,25 @@ def test_names_do_not_depend_on_lines_and_are_unique() -> None:
     assert names == names_of(edits_of(ast.parse(f"\n\n{source}")))
     assert len(set(names)) == len(names)
     assert "f: a < 1 => a <= 1 #2" in names
+
+
+def test_a_change_of_the_code_moves_no_other_mutant_in_the_order(tmp_path: Path) -> None:
+    """So a sample that is tried again after it has mostly the mutants of before."""
+    (tmp_path / "module.py").write_text("def f(a, b):\n  return a < b and b < 9")
+    before = [mutant.name for mutant in in_order(mutants_of(tmp_path, "module.py"), 1)]
+    (tmp_path / "module.py").write_text("def e(a):\n  return a + 1\n\ndef f(a, b):\n  return a < b and b < 9")
+    after = [mutant.name for mutant in in_order(mutants_of(tmp_path, "module.py"), 1)]
+    assert [name for name in after if name in before] == before
+    assert len(after) > len(before)
+    assert before != [mutant.name for mutant in mutants_of(tmp_path, "module.py")]
+
+
+def test_a_mutant_of_a_source_that_has_changed_is_not_run() -> None:
+    source = "def f(a):\n  return a < 1"
+    mutated_tree(source, 0, "f: a < 1 => a <= 1")
+    for other in ("def f(a):\n  return a < 2", "def f(a):\n  return a"):
+        with pytest.raises(ValueError, match="the source has changed"):
+            mutated_tree(other, 0, "f: a < 1 => a <= 1")
 
 
 def test_one_edit_is_applied() -> None:

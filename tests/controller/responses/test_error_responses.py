@@ -103,6 +103,13 @@ REFUSALS: list[tuple[ApiKey, Callable[..., Any], dict[str, Any], int, list[dict[
         3,
         [{}, {}],
     ),
+    (
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        error_responses.client_quotas,
+        {"entries": [{"entity": [{"entity_type": "user", "entity_name": "a"}], "ops": []}], "validate_only": False},
+        1,
+        [{"entity": [{"entity_type": "user", "entity_name": "a"}]}],
+    ),
     (ApiKey.DELETE_ACLS, error_responses.delete_acls, {"filters": [FILTER]}, 3, [{}]),
 ]
 

@@ -139,6 +139,7 @@ def test_a_token_is_made_without_its_secret_in_the_log() -> None:
     [
         (60_000, 60_000, 60_000),
         (1_000_000, 1_000_000, 600_000),
+        (1, 1, 1),
         (0, 3_600_000, 600_000),
         (-5, 3_600_000, 600_000),
         (2**63 - 1, 3_600_000, 600_000),
@@ -321,3 +322,9 @@ async def test_the_active_controller_removes_expired_tokens() -> None:
     assert (await harness.controller.renew_token(again, who))["error_code"] == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     gone = decoded(ApiKey.EXPIRE_DELEGATION_TOKEN, hmac=made["hmac"], expiry_time_period=-1)
     assert (await harness.controller.expire_token(gone, who))["error_code"] == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+def test_tokens_live_as_long_as_in_apache_kafka() -> None:
+    settings = TokenSettings()
+    assert (settings.max_lifetime_ms, settings.expiry_time_ms) == (604_800_000, 86_400_000)
+    assert settings.expiry_check_interval_ms == 3_600_000

@@ -126,3 +126,10 @@ def test_a_snapshot_restores_the_credentials(changes: list[tuple[str, int, bool]
     assert restored == image
     assert list(restored.scram_credentials) == list(image.scram_credentials)
     assert difference(MetadataImage("c"), image).changed_credentials.keys() == image.scram_credentials.keys()
+
+
+@pytest.mark.parametrize("iterations", [4096, 16384])
+def test_the_least_and_the_most_iterations_are_taken(iterations: int) -> None:
+    image = image_of()
+    assert alter(image, [set_to("alice", iterations=iterations)]) == {"alice": (ErrorCode.NONE, None)}
+    assert image.scram_credentials[1, "alice"].iterations == iterations

@@ -3,14 +3,14 @@
 The mutants of a package, or of one module of it, are put into an order that follows from `--seed`, and the first
 `--sample` of them are tried: by the unit tests of the package that run the mutated lines, then, with `--seeds`, by
 fixed seeds of the simulator. The results are kept in a directory, so that a later run goes on where this one ends.
-`--retry` tries the survivors again, once there are tests for them.
+`--retry` tries all survivors of earlier runs again, once there are tests for them. The summary is of all tried so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -29,20 +29,20 @@ def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     directory = Path(options.directory)
     ledger, equivalent = Ledger(directory), equivalent_mutants()
-    chosen = sample_of(modules_of(ROOT, options.package, options.module), options.sample, options.seed)
-    to_try = [
-        mutant
-        for mutant in chosen
-        if mutant.key not in equivalent and _is_to_be_tried(ledger.result_of(mutant), options.retry)
-    ]
+    ordered = in_order(
+        [m for module in modules_of(ROOT, options.package, options.module) for m in mutants_of(ROOT, module)],
+        options.seed,
+    )
+    sample = ordered[: options.sample]
+    to_try = [mutant for mutant in sample if mutant.key not in equivalent and ledger.result_of(mutant) is None]
+    if options.retry:
+        to_try += [mutant for mutant in ordered if mutant.key not in equivalent and _survived(ledger.result_of(mutant))]
     if to_try:
-        tests = options.tests or [f"tests/{options.package}"]
-        _try(to_try, tests, options.package, directory, ledger)
+        _try(to_try, options.tests or [f"tests/{options.package}"], options.package, directory, ledger)
     if options.seeds:
-        left = [mutant for mutant in chosen if mutant.key not in equivalent and _needs_seeds(ledger.result_of(mutant))]
+        left = [mutant for mutant in ordered if mutant.key not in equivalent and _needs_seeds(ledger.result_of(mutant))]
         _try(left, [SEEDS], options.package, directory, ledger)
-    results = {mutant.key: ledger.result_of(mutant) for mutant in chosen}
-    summary = summary_of(chosen, results, equivalent)
+    summary = summary_of(ordered, {mutant.key: ledger.result_of(mutant) for mutant in ordered}, equivalent)
     if options.json:
         print(json.dumps(summary, indent=1))
     else:
@@ -70,19 +70,17 @@ def modules_of(root: Path, package: str, module: str | None) -> list[str]:
     return [path for path in paths if module is None or path.endswith(module)]
 
 
-def sample_of(modules: Sequence[str], count: int | None, seed: int) -> list[CodeMutant]:
-    """The first mutants in the order of the seed. A larger sample contains the smaller one."""
-    mutants = [mutant for module in modules for mutant in mutants_of(ROOT, module)]
-    random.Random(seed).shuffle(mutants)
-    return mutants[:count]
+def in_order(mutants: Sequence[CodeMutant], seed: int) -> list[CodeMutant]:
+    """The order in which they are tried. A change of the code adds mutants and removes some, and moves no others."""
+    return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
 
 
-def _is_to_be_tried(result: MutantResult | None, retry: bool) -> bool:
-    return result is None or (retry and result.status not in KILLED)
+def _survived(result: MutantResult | None) -> bool:
+    return result is not None and result.status not in KILLED
 
 
 def _needs_seeds(result: MutantResult | None) -> bool:
-    return result is not None and result.status in ("survived", "not covered") and not result.by
+    return result is not None and result.status not in KILLED and not result.by
 
 
 def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, directory: Path, ledger: Ledger) -> None:
@@ -116,14 +114,16 @@ def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, dire
 def summary_of(
     mutants: Sequence[CodeMutant], results: dict[str, MutantResult | None], equivalent: dict[str, str]
 ) -> dict[str, object]:
-    """Numbers, and the survivors with their places."""
+    """Of all mutants that were tried: how many, what became of them, and the survivors with their places."""
     counts = Counter[str]()
     survivors = []
     for mutant in mutants:
         result = results[mutant.key]
+        if result is None:
+            continue
         if mutant.key in equivalent:
             counts["equivalent"] += 1
-        elif result is not None:
+        else:
             counts[result.status] += 1
             if result.status in KILLED and "simulator_seeds" in result.by:
                 counts["killed by seeds"] += 1
@@ -132,7 +132,13 @@ def summary_of(
     killed = sum(counts[status] for status in KILLED)
     tried = killed + counts["survived"] + counts["not covered"]
     share = round(100 * killed / tried, 1) if tried else None
-    return {"mutants": len(mutants), "killed_percent": share, **counts, "survivors": sorted(survivors)}
+    return {
+        "mutants": len(mutants),
+        "tried": tried + counts["equivalent"],
+        "killed_percent": share,
+        **counts,
+        "survivors": sorted(survivors),
+    }
 
 
 def _print(summary: dict[str, object]) -> None:
