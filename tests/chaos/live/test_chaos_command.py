@@ -79,7 +79,11 @@ def test_a_report_that_is_written_again_tells_what_only_the_run_knew(recorded: P
     ("name", "data", "reason"),
     [
         ("a.jsonl.gz", b"{}\n", "is not compressed by gzip, as its name says, or is damaged"),
-        ("a.jsonl.gz", gzip.compress(b'{"f":"x"}\n' * 9, mtime=0)[:-12], "is cut off: its compressed data ends too early"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"f":"x"}\n' * 9, mtime=0)[:-12],
+            "is cut off: its compressed data ends too early",
+        ),
         ("a.jsonl", b"\xff\xfe\n", "is not text in UTF-8, as a history is"),
     ],
     ids=["not compressed", "cut off", "not text"],
