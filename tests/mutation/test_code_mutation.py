@@ -95,6 +95,7 @@ def test_one_edit_is_applied() -> None:
 
 MODULE = """
 LIMIT = 3
+DEFAULT = 7
 
 class Counter:
     def __init__(self):
@@ -118,7 +119,7 @@ class Counter:
         return self.value > 0
 """
 TESTS = '''
-from mutated_example.counter import Counter
+from mutated_example.counter import DEFAULT, Counter
 
 def test_three_are_added():
     counter = Counter()
@@ -126,6 +127,9 @@ def test_three_are_added():
 
 def test_nothing():
     Counter().hardly_tested()
+
+def test_the_default():
+    assert DEFAULT == 7
 
 def test_fails_by_itself():
     assert False
@@ -148,11 +152,13 @@ def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
     assert {test.node_id.split("::")[1]: test.passed for test in coverage} == {
         "test_three_are_added": True,
         "test_nothing": True,
+        "test_the_default": True,
         "test_fails_by_itself": False,
     }
     mutants = {mutant.name: mutant for mutant in mutants_of(root, "mutated_example/counter.py")}
     expected = {
         "on import: LIMIT = 3 => LIMIT = 4": "killed",
+        "on import: DEFAULT = 7 => DEFAULT = 8": "killed",
         "Counter.is_full: self.value >= LIMIT => self.value > LIMIT": "killed",
         "Counter.add: self.value += 1 => nothing": "killed",
         "Counter.add: return True => nothing": None,

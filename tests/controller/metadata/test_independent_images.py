@@ -8,7 +8,10 @@ from uuid import UUID
 import pytest
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_loader import SnapshotPolicy
 from raftwerk.controller.metadata.metadata_records import (
+    MIGRATING,
+    UNASSIGNED,
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
@@ -68,6 +71,25 @@ def test_a_copy_and_its_image_change_apart(record: Record) -> None:
     copy = image.copy()
     image.replay(record, image.offset + 1, MetadataDelta())
     assert copy == image_of(*BEFORE), "nor the other way round"
+
+
+def test_a_copy_has_all_that_its_image_has() -> None:
+    image = image_of(*BEFORE, *(record for record in CHANGES if not isinstance(record, RemoveTopicRecord)))
+    assert image.copy() == image
+    assert image.client_quotas and image.acls and image.scram_credentials and image.delegation_tokens
+
+
+def test_the_ids_of_directories_that_are_none() -> None:
+    """As in Apache Kafka's records."""
+    assert (MIGRATING.int, UNASSIGNED.int) == (0, 1)
+
+
+def test_a_snapshot_is_due_after_twenty_mebibytes_or_an_hour() -> None:
+    schedule = SnapshotPolicy()
+    assert not schedule.is_due(20_971_519, 3_599_999)
+    assert schedule.is_due(20_971_520, 0)
+    assert schedule.is_due(0, 3_600_000)
+    assert not SnapshotPolicy(max_interval_ms=0).is_due(0, 3_600_000), "0 is for never"
 
 
 @pytest.mark.parametrize(

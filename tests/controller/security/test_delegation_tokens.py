@@ -328,3 +328,11 @@ def test_tokens_live_as_long_as_in_apache_kafka() -> None:
     settings = TokenSettings()
     assert (settings.max_lifetime_ms, settings.expiry_time_ms) == (604_800_000, 86_400_000)
     assert settings.expiry_check_interval_ms == 3_600_000
+
+
+def test_an_id_can_stand_in_a_command_line() -> None:
+    """It begins with no hyphen. One drawn id in sixty-four would."""
+    tokens = Tokens()
+    ids = [tokens.create()["token_id"] for _ in range(300)]
+    assert not [one for one in ids if one.startswith("-")]
+    assert len(set(ids)) == 300
