@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -306,11 +307,10 @@ def _result(mutant: CodeMutant, run: Callable[[Callable[[str], None]], None]) ->
 
     pid = _forked(limited)
     os.close(writer)
-    _, status = os.waitpid(pid, 0)
-    try:
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, nobody else gets its id
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    _, status = os.waitpid(pid, 0)
     with os.fdopen(reader) as lines:
         reports = lines.read().splitlines()
     shutil.rmtree(directory, ignore_errors=True)
