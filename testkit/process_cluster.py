@@ -48,6 +48,8 @@ class TestCluster:
         self._claim = claim or ExitStack()
         self._supervisor = supervisor
         self._throw_away = throw_away
+        self._sides: list[frozenset[int]] = []
+        """The nodes that reach each other, while the network is cut."""
 
     @classmethod
     def start(
@@ -104,6 +106,15 @@ class TestCluster:
     def bootstrap_servers(self) -> str:
         """`bootstrap.servers` for any client."""
         return self.plan.bootstrap
+
+    def bootstrap_of(self, *node_ids: int) -> str:
+        """`bootstrap.servers` with the brokers among these nodes alone, such as those that are left in a partition.
+
+        Raises `LocalNodeError` for an id that no node has.
+        """
+        __tracebackhide__ = True
+        nodes = [self._child(node_id).plan for node_id in node_ids]
+        return ",".join(node.addresses[0] for node in nodes if node.port is not None)
 
     def client_config(self, user: str = APP) -> dict[str, str]:
         """The settings of a client of librdkafka: the addresses, and how it logs in where the cluster is secured.
@@ -176,7 +187,10 @@ class TestCluster:
         self._ask(lambda client: AdminClient(client).delete_topic(name))
 
     def describe(self) -> ClusterView:
-        """The brokers, topics, and partitions with leader and ISR, as any client sees them."""
+        """The brokers, topics, and partitions with leader and ISR, as a client sees them.
+
+        In a network partition the nodes are asked that reach the majority of the controllers.
+        """
         view: ClusterView = self._ask(lambda client: client.metadata())
         return view
 
@@ -245,7 +259,8 @@ class TestCluster:
         if sum(map(len, named)) > len(frozenset().union(*named)):
             raise ValueError("a node is in two sides")
         rest = frozenset(self.node_ids).difference(*named)
-        for side in (*named, rest):
+        self._sides = [*named, rest]
+        for side in self._sides:
             for node_id in sorted(side):
                 if self.is_alive(node_id):
                     self._supervisor.cut(node_id, [other for other in self.node_ids if other not in side])
@@ -278,6 +293,7 @@ class TestCluster:
                 self._supervisor.cut(node_id, [])
             else:
                 self.start_node(node_id)
+        self._sides = []
 
     def stop(self) -> None:
         """Stop all nodes, and remove a temporary directory."""
@@ -305,12 +321,24 @@ class TestCluster:
             raise LocalNodeError(f"node {node_id} does not run; start_node({node_id}) starts it")
         self._supervisor.kill(node_id, sent)
 
+    def _bootstrap_of_majority(self) -> str:
+        """The brokers that reach a majority of the controllers; all brokers where no side of a partition does.
+
+        The others know of nothing that was decided since the cut, such as new leaders.
+        """
+        controllers = controller_endpoints(self.plan).keys()
+        for side in self._sides:
+            asked = self.bootstrap_of(*sorted(side))
+            if asked and 2 * len(controllers & side) > len(controllers):
+                return asked
+        return self.bootstrap_servers
+
     def _ask(self, question: Any) -> Any:
         __tracebackhide__ = True
 
         async def run() -> Any:
             CURRENT_LOGIN.set(login_of_admin(self.plan))
-            async with ClusterClient(self.bootstrap_servers) as client:
+            async with ClusterClient(self._bootstrap_of_majority()) as client:
                 return await question(client)
 
         try:

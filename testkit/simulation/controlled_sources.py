@@ -2,7 +2,7 @@
 
 `time_machine` replaces the wall clock below Python, so that kept references and `datetime` follow too. It leaves the
 monotonic clocks and `sleep` alone; these are replaced in `time` and in every module that has imported them by name.
-Outside of the application's events all of them are the real ones.
+Outside of the application's events, and in other threads, all of them are the real ones.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -27,8 +28,8 @@ class ControlledSources:
     """The sources while simulations run. `sleep(seconds)` blocks the application's process for a virtual time."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
-        self.is_inside = False
-        """Whether the application's code runs now."""
+        self._is_inside = False
+        self._thread = threading.get_ident()
         self._sleep = sleep
         self._now_s = 0.0
         self._rng = random.Random(0)
@@ -37,12 +38,25 @@ class ControlledSources:
         self._coordinates: Any = None
         self._random_state = random.getstate()
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the application's code runs now, and it is what asks.
+
+        Other threads of this Python, such as a library's own that was started before, stay in the real world.
+        """
+        return self._is_inside and threading.get_ident() == self._thread
+
+    @is_inside.setter
+    def is_inside(self, is_inside: bool) -> None:
+        self._is_inside = is_inside
+
     def install(self) -> None:
-        """Replace the sources. Raises `ImportError` with the way out where `time_machine` is missing."""
+        """Replace the sources for what this thread runs. Raises `ImportError` with the way out where `time_machine` is missing."""
         try:
             import time_machine
         except ImportError as error:
             raise ImportError(_WAY_OUT) from error
+        self._thread = threading.get_ident()
         self._traveller = time_machine.travel(0.0, tick=False)
         self._coordinates = self._traveller.start()
         self._random_state = random.getstate()

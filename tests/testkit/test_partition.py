@@ -61,8 +61,7 @@ def read(bootstrap: str, topic: str) -> list[bytes]:
 
 
 def leader_as_seen_by(cluster: TestCluster, node: int, topic: str) -> int:
-    address = cluster.plan.node(node).addresses[0]
-    view = Producer({"bootstrap.servers": address, "log_level": 0}).list_topics(topic, 10)
+    view = Producer({"bootstrap.servers": cluster.bootstrap_of(node), "log_level": 0}).list_topics(topic, 10)
     return int(view.topics[topic].partitions[0].leader)
 
 
@@ -72,15 +71,13 @@ def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
     before = send(cluster.bootstrap_servers, topic, range(100))
     cluster.partition(old)
     others = [node for node in cluster.node_ids if node != old]
-    wait_for("another leader", lambda: leader_as_seen_by(cluster, others[0], topic) not in (old, -1))
+    for other in others:  # a client that a node tells of the old leader would send there until its time-out
+        wait_for("another leader", lambda node=other: leader_as_seen_by(cluster, node, topic) not in (old, -1))
 
-    lonely = Producer(
-        {"bootstrap.servers": cluster.plan.node(old).addresses[0], "message.timeout.ms": 1500, "log_level": 0}
-    )
+    lonely = Producer({"bootstrap.servers": cluster.bootstrap_of(old), "message.timeout.ms": 1500, "log_level": 0})
     refused: list[object] = []
     lonely.produce(topic, b"lost", on_delivery=lambda error, _: refused.append(error))
-    reachable = ",".join(cluster.plan.node(node).addresses[0] for node in others)
-    after = send(reachable, topic, range(100, 200))
+    after = send(cluster.bootstrap_of(*others), topic, range(100, 200))
     lonely.flush(10)
 
     cluster.heal()
@@ -89,6 +86,17 @@ def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
     assert [value for value in values if value != b"lost"] == [*before, *after]
     assert values.count(b"lost") in ((1,) if refused[0] is None else (0, 1))
     assert cluster.controller() in cluster.node_ids
+
+
+def test_the_nodes_of_the_majority_are_asked(cluster: TestCluster) -> None:
+    topic = cluster.create_topic(replicas=3)
+    first = cluster.node_ids[0]
+    cluster.partition(first)
+    created = cluster.create_topic(partitions=3, replicas=2)
+    assert cluster.describe().topic(created).partitions[2].isr
+    wait_for("a leader of the majority", lambda: cluster.leader_of(topic) not in (first, -1))
+    cluster.partition([first], [2], [3])  # nobody has a majority: all are asked
+    assert cluster.describe().brokers
 
 
 def test_two_on_one_side_go_on(cluster: TestCluster) -> None:

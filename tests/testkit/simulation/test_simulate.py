@@ -91,6 +91,38 @@ async def test_a_sleep_in_another_thread_blocks_nobody(cluster: SimCluster) -> N
         await asyncio.to_thread(lambda: 1 / 0)
 
 
+def test_threads_from_before_stay_in_the_real_world() -> None:
+    ended, failures, slept = threading.Event(), list[BaseException](), list[float]()
+
+    def poll() -> None:
+        try:
+            while not ended.is_set():
+                began = time.monotonic()
+                time.sleep(0.001)
+                slept.append(time.monotonic() - began)
+                os.urandom(8)
+                socket.getaddrinfo("127.0.0.1", 9)
+        except BaseException as error:
+            failures.append(error)
+
+    @simulate(seeds=2, faults="kill")
+    async def test(cluster: SimCluster) -> None:
+        await cluster.create_topic("t")
+        for number in range(20):
+            await cluster.produce("t", f"{number}")
+            sum(range(300_000))  # longer than Python lets a thread run, so that the other one runs within this
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        test()
+    finally:
+        ended.set()
+        thread.join()
+    assert not failures
+    assert slept and min(slept) > 0.0
+
+
 def test_randomness_follows_from_the_seed() -> None:
     drawn: list[tuple[Any, ...]] = []
 
