@@ -51,7 +51,10 @@ class ControlledSources:
         self._is_inside = is_inside
 
     def install(self) -> None:
-        """Replace the sources for what this thread runs. Raises `ImportError` with the way out where `time_machine` is missing."""
+        """Replace the sources for what this thread runs.
+
+        Raises `ImportError` with the way out where `time_machine` is missing.
+        """
         try:
             import time_machine
         except ImportError as error:
