@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..cluster.command_line.plural import counted
@@ -142,7 +142,7 @@ class RunningQuery:
     """A running query of a job.
 
     `ends` returns the ends of the logs, for sources that do not report them to Spark. A query with `until` stops when
-    all records before these offsets are processed, or when no records are left.
+    all records before these offsets are processed.
     """
 
     job: str
@@ -153,7 +153,6 @@ class RunningQuery:
     until: Ends | None = None
     last_batch_id: int = -1
     rows: int = 0
-    _reached: Ends = field(default_factory=dict)
 
     def follow(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Wait for the query's end, or for `stopping` and the end of its batch. `PipelineError` if it failed."""
@@ -191,12 +190,22 @@ class RunningQuery:
             raise explain(error) from error
 
     def _has_reached_end(self) -> bool:
+        """Whether all records before `until` are processed, in this run or an earlier one.
+
+        What Spark says of itself does not tell that: it waits, too, after a batch that an earlier run had planned.
+        """
         if self.until is None:
             return False
-        if all(self._reached.get(place, 0) >= offset for place, offset in self.until.items()):
-            return True
-        status = self.query.status
-        return status["message"].startswith("Waiting") and not status["isDataAvailable"]
+        done = self._committed()
+        if any(done.get(place, 0) < offset for place, offset in self.until.items()):
+            return False
+        return bool(self.query.status["message"].startswith("Waiting"))  # the last batch is reported then
+
+    def _committed(self) -> Ends:
+        """The end of the last batch that Spark has noted in the checkpoint as done; empty before the first."""
+        execution = self.query._jsq.streamingQuery()  # type: ignore[attr-defined]  # PySpark has no name for it
+        ends = execution.committedOffsets().values().iterator()
+        return (_offsets(ends.next().json()) or {}) if ends.hasNext() else {}
 
     def _ends_now(self) -> Ends | None:
         try:
@@ -215,8 +224,6 @@ class RunningQuery:
         for report in reports:
             progress = Progress.of(report, ends)
             self.last_batch_id = progress.batch
-            for source in report["sources"]:
-                self._reached = _offsets(source["endOffset"]) or {}
             self.rows += progress.rows
             self.metrics.batch(progress)
             if progress.rows:

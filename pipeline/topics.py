@@ -127,10 +127,6 @@ class Topics:
 
         return self.format == "raftwerk" and not HAS_ADMISSION_CONTROL
 
-    def is_limited(self) -> bool:
-        """Whether an option limits the records of a batch."""
-        return any(name.lower() == "maxoffsetspertrigger" for name in self.options)
-
     def check(self) -> None:
         """`PipelineError` when no broker answers, or when a topic does not exist."""
         missing = [name for name, partitions in self.partitions().items() if not partitions]

@@ -37,6 +37,7 @@ TOPIC = "flights"
 PARTITIONS = 6
 _POLL_S = 0.005
 _FLUSH_TIMEOUT_S = 60.0
+_FLUSH_POLL_S = 0.2
 _READ_TIMEOUT_S = 60.0
 _KEY_COLUMN = "tailnum"
 
@@ -215,6 +216,7 @@ class _Run:
         self.acks = AckLog()
         self.bootstrap = supervisor.plan.bootstrap
         self._victim: int | None = None
+        self._is_interrupted = False
 
     def execute(self) -> Verdict:
         asyncio.run(self._create_topic())
@@ -226,6 +228,20 @@ class _Run:
         return judge(self.flights, self.acks, read, asyncio.run(self._in_sync()))
 
     def _stream(self) -> None:
+        """Send all flights while nodes are killed.
+
+        `KeyboardInterrupt` is raised here, not in a callback of librdkafka, whose client makes a SystemError of it.
+        """
+        before = signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            self._stream_until_interrupted()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _on_interrupt(self, _number: int, _frame: object) -> None:
+        self._is_interrupted = True
+
+    def _stream_until_interrupted(self) -> None:
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -254,7 +270,7 @@ class _Run:
             if plan and flight.number >= plan[0][0] * len(self.flights):
                 plan.pop(0)[1]()
             self._produce(producer, flight)
-        left = producer.flush(_FLUSH_TIMEOUT_S)
+        left = self._flushed(producer)
         took_s = time.monotonic() - began
         self.say(f"sent {len(self.flights):,} flights in {took_s:.1f} s, {left} unanswered")
         self.supervisor.wait_ready()
@@ -264,7 +280,7 @@ class _Run:
         reported = 0
         for flight in self.flights:
             while flight.number > (time.monotonic() - began) * rate:
-                producer.poll(_POLL_S)
+                self._poll(producer, _POLL_S)
             if flight.number >= reported + len(self.flights) // 10:
                 reported = flight.number
                 self.say(f"{len(self.acks.acked):>9,} acked, longest gap {self.acks.longest_gap_s:.2f} s")
@@ -282,8 +298,20 @@ class _Run:
                 producer.produce(TOPIC, flight.value, flight.key, on_delivery=on_delivery)
                 break
             except BufferError:
-                producer.poll(_POLL_S)
-        producer.poll(0)
+                self._poll(producer, _POLL_S)
+        self._poll(producer, 0)
+
+    def _poll(self, producer: Any, wait_s: float) -> None:
+        producer.poll(wait_s)
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
+    def _flushed(self, producer: Any) -> int:
+        """Wait for the acks that are due; returns how many are missing when the time is over."""
+        deadline = time.monotonic() + _FLUSH_TIMEOUT_S
+        while (left := int(producer.flush(_FLUSH_POLL_S))) and time.monotonic() < deadline:
+            self._poll(producer, 0)
+        return left
 
     def _kill_leader(self) -> None:
         leader = asyncio.run(self._leader_of(0))

@@ -52,7 +52,7 @@ class ReadSettings:
 
     def trigger(self, topics: Topics) -> dict[str, Any]:
         """The arguments for `DataStreamWriter.trigger`."""
-        if self.once and not self._in_batches(topics):
+        if self.once and not topics.ends_unknown_to_spark():
             return {"availableNow": True}
         return {"processingTime": f"{0 if self.once else int(self.interval_s * 1000)} milliseconds"}
 
@@ -60,14 +60,10 @@ class ReadSettings:
         self, job: str, query: StreamingQuery, topics: Topics, log: ProgressLog, metrics: Metrics
     ) -> RunningQuery:
         """The running query of a Spark query that was started with this trigger."""
-        ends = topics.ends if topics.ends_unknown_to_spark() else None
-        return RunningQuery(
-            job, query, log, metrics, ends, topics.ends() if self.once and self._in_batches(topics) else None
-        )
-
-    def _in_batches(self, topics: Topics) -> bool:
-        """Whether we end the query: availableNow would end after one batch, if limited and without known ends."""
-        return topics.ends_unknown_to_spark() and (self.max_offsets is not None or topics.is_limited())
+        if not topics.ends_unknown_to_spark():
+            return RunningQuery(job, query, log, metrics)
+        # We end the query: availableNow would end after one batch, such as one that an earlier run had planned.
+        return RunningQuery(job, query, log, metrics, topics.ends, topics.ends() if self.once else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,30 @@ def test_the_lake_holds_each_flight_once_over_restarts(
     assert plain.count() == 2000
 
 
+@pytest.mark.parametrize("max_offsets", [100, None])
+def test_a_lake_goes_on_to_the_end_after_a_batch_that_was_interrupted(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, max_offsets: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(bootstrap, topic)
+    feed(bootstrap, topic, flights(1000))
+    topics, options = Topics(bootstrap, (topic,)), LakeOptions(str(tmp_path / "lake"))
+    commit, commits = ParquetTable.commit, itertools.count()
+
+    def fails_once(table: ParquetTable, *of_batch: Any) -> None:
+        if next(commits) == 1:
+            raise PipelineError("killed in the second batch")
+        commit(table, *of_batch)
+
+    with monkeypatch.context() as patched, pytest.raises(PipelineError, match="killed in the second batch"):
+        patched.setattr(ParquetTable, "commit", fails_once)
+        run(Lake(spark, topics, options), max_offsets=100)
+    run(Lake(spark, topics, options), max_offsets=max_offsets)
+    assert read_table(spark, options.out).count() == 1000
+    feed(bootstrap, topic, flights(10))
+    assert run(Lake(spark, topics, options), max_offsets=max_offsets).rows == 10
+    assert run(Lake(spark, topics, options), max_offsets=max_offsets).rows == 0
+
+
 def test_a_record_that_does_not_fit_stops_the_lake_or_is_kept_apart(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

