@@ -203,7 +203,7 @@ class RunningQuery:
 
     def _committed(self) -> Ends:
         """The end of the last batch that Spark has noted in the checkpoint as done; empty before the first."""
-        execution = self.query._jsq.streamingQuery()  # type: ignore[attr-defined]  # PySpark has no name for it
+        execution = self.query._jsq.streamingQuery()  # PySpark has no name for it
         ends = execution.committedOffsets().values().iterator()
         return (_offsets(ends.next().json()) or {}) if ends.hasNext() else {}
 
