@@ -144,7 +144,7 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
                 else:
                     if watch:
                         click.clear()
-                    click.echo(f"{group}  lag {sum(row['lag'] or 0 for row in rows)}")
+                    click.echo(f"{group}  {_total_lag(rows)}")
                     _print_lags(rows)
                 if not watch:
                     return
@@ -343,6 +343,13 @@ def _lag_row(one: LagView) -> dict[str, Any]:
         "end": one.end,
         "lag": one.lag,
     }
+
+
+def _total_lag(rows: list[dict[str, Any]]) -> str:
+    """The sum, and how many partitions it leaves out because the group has committed no offset there."""
+    unknown = sum(row["lag"] is None for row in rows)
+    left_out = f" without {counted(unknown, 'partition')} that {'has' if unknown == 1 else 'have'} no committed offset"
+    return f"lag {sum(row['lag'] or 0 for row in rows)}{left_out if unknown else ''}"
 
 
 def _print_lags(rows: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...runtime.loop import TaskSet
+from ...runtime.os_errors import os_reason
 from ...wire.api_keys import ApiKey
 from ...wire.client import Backoff
 from ...wire.errors import ErrorCode, WireFormatError
@@ -126,7 +127,8 @@ class ReplicaFetcher:
             return
         self._disconnect()
         pause_s = self._backoff.next_s()
-        _logger.info("fetching from broker %d: %s; again in %.0f ms", self.broker_id, error, pause_s * 1000)
+        reason = os_reason(error) if isinstance(error, OSError) else error
+        _logger.info("fetching from broker %d: %s; again in %.0f ms", self.broker_id, reason, pause_s * 1000)
         await self._pause(pause_s)
 
     async def _fetch_once(self) -> None:

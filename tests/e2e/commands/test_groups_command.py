@@ -58,6 +58,10 @@ def test_list_describe_lag_reset_delete(
     assert "(1000000000 is beyond the end)" in told and "no group" not in told
     assert f"There is no group {group}-new yet" in ok("groups", "reset", f"{group}-new", "-t", filled, "--to", "0", *at)
     assert lags(group, at)[:3] == [93, 0, 100]
+    plan.write_text(json.dumps({filled: {"0": 7}}))
+    ok("groups", "reset", f"{group}-one", "--file", str(plan), "--execute", *at)
+    told = ok("groups", "lag", f"{group}-one", *at)
+    assert f"lag 93 without {PARTITIONS - 1} partitions that have no committed offset" in told
     assert f"Deleted group {group}" in ok("groups", "delete", group, *at)
     assert "no such group" in fails(1, "groups", "delete", group, *at)
 
