@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def run_under_load(where: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run with clients at work, plain and transactional ones."""
     options = ["--minutes", "5", "--nemesis", "none", "--rate", "20", "-p", "1", "--producers", "1"]
     command = [sys.executable, "-m", "raftwerk", "chaos", "run", "-o", str(where), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    # The tests themselves may run under nohup, whose children ignore SIGHUP.
+    undo_nohup = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=undo_nohup)  # noqa: PLW1509
     try:
         until(lambda: (where / "history" / "writer-0.1.jsonl").exists() or process.poll() is not None)
         assert process.poll() is None
