@@ -1,9 +1,8 @@
-"""The event loop of a real process: uvloop, signals, unhandled errors, the garbage collector."""
+"""The event loop of a real process: uvloop, signals, unhandled errors, background tasks."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -83,27 +82,6 @@ def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
     for each in signals or (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, on_signal, each)
     return event
-
-
-def tune_gc_for_start() -> None:
-    """Make garbage collections rare while the server loads its state. To be called once, before that.
-
-    Nearly all of the state stays, and every collection traverses it again: with thousands of partitions that would take
-    as long as loading them.
-    """
-    gc.set_threshold(200_000, 50, 1_000)
-
-
-def tune_gc_for_server() -> None:
-    """Set the garbage collector for a running server. To be called once, when it is up.
-
-    Objects that exist now stay until the end, so the collector does not traverse them again. Young collections become
-    rare, since the request path makes few reference cycles. But no collection may have too much to do: a hundred
-    thousand objects take some hundredths of a second, and thousands of new partitions are a million objects.
-    """
-    gc.collect(1)  # a full collection would block a node with many partitions for a good part of a second
-    gc.freeze()
-    gc.set_threshold(20_000, 4, 50)
 
 
 class TaskSet:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from ...log.errors import LogDirError
 from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
-from ...runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
+from ...runtime.loop import real_runtime, run, stop_event_on_signals
 from ...runtime.network_cuts import NetworkCuts
 from ...runtime.os_errors import os_reason
-from ...runtime.stall_watch import StallWatch
+from ...runtime.process.garbage_collection import ServerCollections, tune_gc_for_start
+from ...runtime.process.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 
@@ -273,7 +274,7 @@ async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int
     await _first(node.ready(), node.wait_failed(), asked_to_stop.wait())
     if asked_to_stop.is_set():
         return
-    tune_gc_for_server()
+    ServerCollections()
     _logger.info("%s", _where(node.config))
     if ready_fd is not None:
         _report_ready(ready_fd)

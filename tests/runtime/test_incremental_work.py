@@ -21,7 +21,7 @@ from raftwerk.runtime.incremental_work import (
     run_in_steps,
 )
 from raftwerk.runtime.loop import run
-from raftwerk.runtime.stall_watch import StallWatch
+from raftwerk.runtime.process.stall_watch import StallWatch
 
 
 @pytest.mark.parametrize(("count", "iterations"), [(0, 1), (2, 1), (3, 2), (7, 3)])
