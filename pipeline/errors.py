@@ -53,6 +53,11 @@ def explain(error: Exception) -> PipelineError:
             "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
             "with -o failOnDataLoss=false it goes on with what is there."
         )
+    if re.search(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming jobs detected", text):
+        return PipelineError(
+            "another job writes to the same output: end one of the two, the other goes on where it was; or name "
+            "another output for this one."
+        )
     if re.search(r"CorruptRecordException|is corrupt", text):
         return PipelineError(
             f"a record of the topic is damaged ({_innermost(text)}): look at the brokers' files with `raftwerk log "

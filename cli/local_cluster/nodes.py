@@ -377,7 +377,9 @@ def _missing_majority(plan: ClusterPlan) -> str:
     where = options_of(plan.directory)
     ways = [f"raftwerk start{where} starts all nodes"] * bool(down)
     ways += [f"raftwerk kill {' '.join(paused)} --signal CONT{where} ends the pause"] * bool(paused)
-    return f"; without the controllers {', '.join(down + paused)} there is no majority: {', '.join(ways)}"
+    missing = down + paused
+    which = f"controller{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return f"; without {which} there is no majority: {', '.join(ways)}"
 
 
 @click.command(cls=Command)

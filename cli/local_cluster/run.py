@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ...cluster.command_line.cluster_address import BOOTSTRAP_VARIABLE, DIR_VARIABLE
-from ...cluster.local.layout import ClusterShape, plan_cluster
+from ...cluster.local.layout import ClusterShape, has_cluster, plan_cluster, quorum_weakness
 from ...cluster.local.supervisor import LocalNodeError, stop_nodes_in
 from ...cluster.settings.node_config import ConfigError
 from ...runtime.os_errors import os_reason
@@ -79,10 +79,16 @@ def run(
             raise click.UsageError(str(error)) from None
     with _signals() as relay:
         try:
+            is_used = directory is not None and has_cluster(directory)
             with TestCluster.start(
                 nodes, settings=settings, directory=directory, separate=separate, secure=secure
             ) as cluster:
                 click.echo(f"raftwerk run: {counted(nodes, 'node')} ready at {cluster.bootstrap_servers}", err=True)
+                if is_used:
+                    click.echo(f"raftwerk run: note: {directory} has the topics of an earlier run", err=True)
+                weakness = quorum_weakness(cluster.plan)
+                if weakness:
+                    click.echo(f"raftwerk run: note: {weakness}", err=True)
                 try:
                     code = relay.run(command, _environment(cluster))
                 finally:

@@ -31,11 +31,11 @@ from ...cluster.local.free_ports import PortTakenError, check_ports
 from ...cluster.local.layout import (
     ClusterPlan,
     ClusterShape,
-    controllers_of,
     existing_cluster_id,
     lists_static_voters,
     load_plan,
     plan_cluster,
+    quorum_weakness,
     shape_of,
 )
 from ...cluster.local.overrides import check_overrides, warnings_of
@@ -62,7 +62,6 @@ from .nodes import find_plan, no_progress_option, tell
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
 _RESTART_PAUSE_S = 1.0
-_FRAGILE_VOTERS = 2
 _UP_ENDS_S = 10.0
 """How long `raftwerk up` may take to end when its nodes have."""
 
@@ -314,8 +313,9 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     if metrics:
         click.echo(f"metrics: {' '.join(metrics)}")
     click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
-    if len(controllers_of(plan)) == _FRAGILE_VOTERS:
-        click.echo("Note: the quorum has two voters and needs both; with three it survives the loss of one.", err=True)
+    weakness = quorum_weakness(plan)
+    if weakness:
+        click.echo(f"Note: {weakness}.", err=True)
     sys.stdout.flush()
 
 

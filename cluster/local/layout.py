@@ -250,6 +250,11 @@ def lists_static_voters(plan: ClusterPlan) -> bool:
     return STATIC_VOTERS_KEY in plan.nodes[0].properties
 
 
+def has_cluster(directory: str) -> bool:
+    """Whether a cluster was started there before."""
+    return _former(directory) is not None
+
+
 def _former(directory: str) -> ClusterPlan | None:
     try:
         return load_plan(directory)
@@ -288,6 +293,13 @@ def _check_nobody_is_left_out(
         f"{', '.join(map(str, missing))} {lost}: start it with as many nodes as before, and of the same kind; then "
         f"raftwerk shrink -n {brokers} moves what the last nodes hold, and takes them out"
     )
+
+
+def quorum_weakness(plan: ClusterPlan) -> str:
+    """What to say of a quorum of two voters, which is weaker than that of one; otherwise empty."""
+    if len(controllers_of(plan)) != 2:
+        return ""
+    return "the quorum has two voters and needs both; with three it survives the loss of one"
 
 
 def controllers_of(plan: ClusterPlan) -> dict[int, str]:

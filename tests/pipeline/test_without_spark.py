@@ -86,6 +86,11 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
         ("Some data may have been lost ... set failOnDataLoss", "failOnDataLoss=false"),
         ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
         ("An error occurred while calling o44.create.\n: java.io.IOException: no room\n\tat x", "IOException: no room"),
+        (
+            "org.apache.spark.SparkConcurrentModificationException: [CONCURRENT_STREAM_LOG_UPDATE] Concurrent update "
+            "to the log. Multiple streaming jobs detected for 3.\nPlease make sure only one streaming job runs.",
+            "another job writes to the same output: end one of the two",
+        ),
     ],
 )
 def test_what_spark_wraps_is_told_in_a_sentence(text: str, said: str) -> None:

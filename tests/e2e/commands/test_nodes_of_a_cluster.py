@@ -110,7 +110,7 @@ def test_a_node_lives_on_when_its_start_gave_up(directory: str) -> None:
     try:
         told = fails(1, "start", "1", "--timeout", "2", "-d", directory)
         assert "node 1 is not ready after 2 s" in told
-        assert "without the controllers 2, 3 there is no majority: raftwerk start" in told
+        assert "without controllers 2, 3 there is no majority: raftwerk start" in told
         assert ok("start", "2", "-d", directory).startswith("Node 2 ready in ")
         deadline = time.monotonic() + 30
         node = load_plan(directory).node(1)

@@ -141,3 +141,18 @@ def test_the_command_logs_in_to_a_secured_cluster(temporary: dict[str, str]) -> 
     done = run("--secure", "--", "sh", "-c", script, env=temporary)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["admin", "app", "t"]
+
+
+def test_a_quorum_of_two_voters_is_told(temporary: dict[str, str]) -> None:
+    done = run("-n", "2", "--", "true", env=temporary)
+    assert done.returncode == 0, done.stderr
+    assert "note: the quorum has two voters and needs both; with three it survives the loss of one" in done.stderr
+
+
+def test_topics_of_an_earlier_run_are_told(temporary: dict[str, str], tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept")
+    first = run("--output", kept, "--", "true", env=temporary)
+    again = run("--output", kept, "--", "true", env=temporary)
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert "earlier run" not in first.stderr
+    assert f"note: {kept} has the topics of an earlier run" in again.stderr
