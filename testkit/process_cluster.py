@@ -19,10 +19,11 @@ from ..cluster.client.admin_client import TOPIC, AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, no_such_partition
 from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
 from ..cluster.client.quorum_client import followed_leader
+from ..cluster.command_line.cluster_address import options_of
 from ..cluster.local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings
 from ..cluster.local.layout import ClusterPlan, ClusterShape, controller_endpoints, plan_cluster
 from ..cluster.local.overrides import check_overrides, warnings_of
-from ..cluster.local.running_up import TEST_PID, running_up, staying_with
+from ..cluster.local.running_up import TEST_PID, AnotherUpError, running_up, staying_with
 from ..cluster.local.secured import is_secured, login_of_admin, password_in
 from ..cluster.local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..cluster.settings.setting_names import way_out_of_names
@@ -30,6 +31,7 @@ from ..wire.errors import ErrorCode
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
+_LOOK_AGAIN_S = 0.01
 _PREFIX = "raftwerk-test-"
 
 T = TypeVar("T")
@@ -66,8 +68,8 @@ class TestCluster:
         `settings` are server.properties of every node; values may be numbers and booleans. Without a `directory` the
         data is in a temporary one, which is removed with the cluster. With `secure` all links are SASL_SSL, and access
         control lists count, as with `raftwerk up --secure`. Raises `LocalNodeError` with the last line of its
-        log when a node does not start, `ConfigError` for settings that do not exist or cannot have their value, and
-        `ValueError` for an impossible number of nodes.
+        log when a node does not start, and where a cluster runs in `directory`; `ConfigError` for settings that do not
+        exist or cannot have their value; `ValueError` for an impossible number of nodes.
         """
         __tracebackhide__ = True
         if not isinstance(nodes, int):
@@ -80,6 +82,8 @@ class TestCluster:
         try:
             if directory is None:
                 claim.enter_context(staying_with(where, TEST_PID))
+            elif (up_pid := running_up(where)) is not None:
+                raise LocalNodeError(f"{AnotherUpError(where, up_pid)}: raftwerk down{options_of(where)} ends it")
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=overrides, secure=secure)
             supervisor = _started(where, shape)
         except BaseException:
@@ -87,7 +91,13 @@ class TestCluster:
             if directory is None:
                 shutil.rmtree(where, ignore_errors=True)
             raise
-        return cls(supervisor, throw_away=directory is None, claim=claim)
+        cluster = cls(supervisor, throw_away=directory is None, claim=claim)
+        try:
+            cluster._wait_until_brokers_know_each_other()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
 
     def __enter__(self) -> TestCluster:
         return self
@@ -320,6 +330,29 @@ class TestCluster:
         if not self._child(node_id).alive:
             raise LocalNodeError(f"node {node_id} does not run; start_node({node_id}) starts it")
         self._supervisor.kill(node_id, sent)
+
+    def _wait_until_brokers_know_each_other(self) -> None:
+        """Return when each broker's metadata has all brokers: one learns a little after another that a third serves."""
+        brokers = {node.node_id for node in self.plan.brokers}
+
+        async def is_known_by(node_id: int) -> None:
+            async with ClusterClient(self.bootstrap_of(node_id)) as client:
+                while True:
+                    view = await client.metadata(())
+                    if {one.node_id for one in view.brokers} == brokers:
+                        return
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+
+        async def all_know() -> None:
+            CURRENT_LOGIN.set(login_of_admin(self.plan))
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.gather(*map(is_known_by, brokers))
+
+        if len(brokers) > 1:
+            try:
+                _run_apart(all_know())
+            except (ClientError, TimeoutError) as error:
+                raise LocalNodeError(f"not every broker knows all others: {error or 'time is over'}") from None
 
     def _bootstrap_of_majority(self) -> str:
         """The brokers that reach a majority of the controllers; all brokers where no side of a partition does.

@@ -50,6 +50,7 @@ from ...cluster.local.supervisor import (
     ask_to_stop,
     last_line,
     node_pid,
+    refuse_running_nodes,
     stop_nodes_in,
 )
 from ...cluster.local.voters_on_disk import has_dynamic_voters
@@ -237,13 +238,10 @@ def _wait_for_up(directory: str, pid: int) -> None:
 
 
 def _run(plan: ClusterPlan, options: _UpOptions) -> int:
-    running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
-    if running:
-        ids, is_one = ", ".join(map(str, running)), len(running) == 1
-        those = f"node {ids} of {plan.directory} is" if is_one else f"nodes {ids} of {plan.directory} are"
-        raise click.ClickException(
-            f"{those} already running: raftwerk down{options_of(plan.directory)} stops the cluster"
-        )
+    try:
+        refuse_running_nodes(plan.directory)
+    except LocalNodeError as error:
+        raise click.ClickException(str(error)) from None
     check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
     make_directory(plan.directory)
     try:

@@ -18,9 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from ...runtime.files.real_disk import LOCK_FILE
 from ...runtime.log_lines import TEXT
+from ..command_line.cluster_address import options_of
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
-from .processes import command_line, is_paused, process_ids
+from .processes import command_line, is_paused, lock_holders, process_ids
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
 
@@ -98,9 +100,11 @@ class Supervisor:
     def start(self, limit_s: float = NO_PROGRESS_LIMIT_S, tell: Tell = silent) -> float:
         """Write the settings, start every node, wait until all are ready; returns the seconds it took.
 
-        A secured cluster gets its certificates before, and at the first start its users afterwards.
+        A secured cluster gets its certificates before, and at the first start its users afterwards. Raises
+        `LocalNodeError` where a node of the directory runs, before anything is written.
         """
         began = time.monotonic()
+        refuse_running_nodes(self.plan.directory)
         prepare_security(self.plan)
         write_properties(self.plan)
         for node in self.plan.nodes:
@@ -310,6 +314,18 @@ def has_running_nodes(directory: str) -> bool:
     return any(node_pid(node) is not None for node in _nodes_in(directory))
 
 
+def refuse_running_nodes(directory: str) -> None:
+    """Raise `LocalNodeError` where nodes in `directory` run, with the way out."""
+    running = [str(node.node_id) for node in _nodes_in(directory) if node_pid(node) is not None]
+    if running:
+        those = (
+            f"node {running[0]} of {directory} is"
+            if len(running) == 1
+            else f"nodes {', '.join(running)} of {directory} are"
+        )
+        raise LocalNodeError(f"{those} already running: raftwerk down{options_of(directory)} stops the cluster")
+
+
 def _nodes_in(directory: str) -> list[NodePlan]:
     """The nodes with a pid file or settings, even if these cannot be read."""
     found = set()
@@ -349,12 +365,17 @@ def _signal(pid: int, number: signal.Signals) -> None:
 def node_pid(plan: NodePlan) -> int | None:
     """The process id of a node, also if another supervisor started it; None when it does not run.
 
-    Its pid file says it, and if that was lost, the command lines of all processes.
+    Its pid file says it; if that was lost, the command lines of all processes; if it names another process, the lock
+    on the node's data.
     """
     pid = _read_pid(plan.pid_file)
-    if pid is None and not os.path.exists(plan.pid_file) and os.path.exists(plan.properties_file):
-        return next((one for one in process_ids() if _runs_node(one, plan.properties_file)), None)
-    return pid if pid is not None and _is_node(pid, plan.properties_file) else None
+    if pid is not None and _is_node(pid, plan.properties_file):
+        return pid
+    if not os.path.exists(plan.properties_file):
+        return None
+    is_lost = pid is None and not os.path.exists(plan.pid_file)
+    candidates = process_ids() if is_lost else lock_holders(os.path.join(plan.data_dir, LOCK_FILE))
+    return next((one for one in candidates if _runs_node(one, plan.properties_file)), None)
 
 
 def paused_nodes(nodes: Iterable[NodePlan]) -> dict[int, int]:

@@ -27,6 +27,8 @@ _SYNC_THREADS, _READ_THREADS = 4, 4
 _QUEUED_PER_THREAD = 2
 """How many jobs are begun for each thread, so that no thread waits for the next loop iteration."""
 _SHARE_OF_FILES = 0.5
+LOCK_FILE = ".lock"
+"""The file of a directory that is locked while a process uses it."""
 
 
 class RealDirLock:
@@ -283,7 +285,7 @@ class RealDisk:
 
     def lock_dir(self, path: str) -> RealDirLock:
         """Take the exclusive lock `path/.lock`. Raises `BlockingIOError` when another process has it."""
-        fd = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

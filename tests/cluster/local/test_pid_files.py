@@ -14,6 +14,7 @@ import pytest
 from raftwerk.cli.local_cluster.live_table import node_state
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Child, node_pid, stop_nodes_in
+from raftwerk.testkit.process_cluster import TestCluster
 
 
 @contextmanager
@@ -60,6 +61,18 @@ def test_a_node_whose_pid_file_was_lost_is_found(tmp_path: Path) -> None:
         assert stop_nodes_in(node.directory).pids == {1: own.pid}
         assert own.wait() < 0
     assert node_pid(node) is None
+
+
+@pytest.mark.process
+def test_a_node_whose_pid_file_names_another_process_is_found_by_its_lock() -> None:
+    with TestCluster.start(1) as cluster:
+        (node,) = cluster.plan.nodes
+        with process("another") as stranger:
+            Path(node.pid_file).write_text(f"{stranger.pid}\n")
+            pid = node_pid(node)
+            assert pid is not None and pid != stranger.pid
+        assert stop_nodes_in(node.directory).pids == {1: pid}
+        assert node_pid(node) is None
 
 
 @pytest.mark.process

@@ -14,6 +14,10 @@ from typing import IO
 
 import pytest
 
+from raftwerk.cluster.local.running_up import staying_with
+from raftwerk.cluster.local.supervisor import node_pid
+from raftwerk.testkit.process_cluster import TestCluster
+
 RAFTWERK = [sys.executable, "-m", "raftwerk"]
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
 WAIT_FOR_SIGNAL = f"""
@@ -156,3 +160,18 @@ def test_topics_of_an_earlier_run_are_told(temporary: dict[str, str], tmp_path: 
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert "earlier run" not in first.stderr
     assert f"note: {kept} has the topics of an earlier run" in again.stderr
+
+
+def test_a_cluster_that_runs_in_the_directory_is_left_alone(temporary: dict[str, str], tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with TestCluster.start(2, directory=str(kept)) as cluster:
+        files = {one.name: one.read_bytes() for one in kept.iterdir() if one.suffix in (".pid", ".properties")}
+        refused = run("-n", "2", "--output", str(kept), "true", env=temporary)
+        sentence = f"nodes 1, 2 of {kept} are already running: raftwerk down -d {kept} stops the cluster"
+        assert (refused.returncode, refused.stderr) == (125, f"raftwerk run: {sentence}\n")
+        assert files == {one.name: one.read_bytes() for one in kept.iterdir() if one.suffix in (".pid", ".properties")}
+        assert [node_pid(one) is not None for one in cluster.plan.nodes] == [True, True]
+    with staying_with(str(kept)):
+        refused = run("-n", "2", "--output", str(kept), "true", env=temporary)
+        sentence = f"raftwerk up runs with {kept} already (process {os.getpid()}): raftwerk down -d {kept} ends it"
+        assert (refused.returncode, refused.stderr) == (125, f"raftwerk run: {sentence}\n")
