@@ -54,9 +54,11 @@ class ClusterOperations(ABC):
         await self._ask(lambda client: AdminClient(client).delete_topic(name))
 
     async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
-        """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas."""
-        pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
-        records = [(_bytes(key), _bytes(value)) for key, value in pairs]
+        """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas.
+
+        Raises `TypeError` for what is neither.
+        """
+        records = [_record(value) for value in values]
         at_ms = self._wall_ms()
 
         async def send(client: ClusterClient) -> None:
@@ -105,5 +107,9 @@ def _read_record(partition: int, record: Any) -> ReadRecord:
     return ReadRecord(partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _record(value: Value) -> tuple[bytes | None, bytes | None]:
+    pair = value if isinstance(value, tuple) else (None, value)
+    if len(pair) != 2 or not all(one is None or isinstance(one, str | bytes) for one in pair):
+        raise TypeError(f"produce({value!r}): a value is a text or bytes, or a pair of key and value")
+    key, content = (one.encode() if isinstance(one, str) else one for one in pair)
+    return key, content

@@ -15,6 +15,8 @@ T = TypeVar("T")
 _THREAD_S = 0.0001
 _TICK_S = 1e-6
 _TASKS_SHOWN = 8
+_WITHOUT = {"subprocess_exec": "a process", "subprocess_shell": "a process"}
+"""What methods of loops are for which there is nothing in the simulator, in the words of `escapes`."""
 
 
 class _OrderedFuture(asyncio.Future[Any]):
@@ -42,13 +44,22 @@ class ApplicationLoop(ProcessLoop):
     """
 
     def __init__(
-        self, scheduler: Scheduler, name: str, network: SimNetwork, on_uncaught: Callable[[str, str], None]
+        self,
+        scheduler: Scheduler,
+        name: str,
+        network: SimNetwork,
+        on_uncaught: Callable[[str, str], None],
+        refusal: Callable[[str], Exception],
     ) -> None:
-        """`on_uncaught(process, text)` hears of errors that nobody caught, which asyncio would log."""
+        """`on_uncaught(process, text)` hears of errors that nobody caught, which asyncio would log.
+
+        `refusal(what)` makes the error for what would leave the simulation.
+        """
         super().__init__(scheduler, name, network)
         self.slept_s: float | None = None
         """How long a function for another thread has slept; None while none runs."""
         self._on_uncaught = on_uncaught
+        self._refusal = refusal
         self._numbers = 0
 
     # -- asyncio
@@ -141,6 +152,16 @@ class ApplicationLoop(ProcessLoop):
         if options.get("ssl"):
             raise NotImplementedError("a simulated cluster has no TLS: use security_protocol PLAINTEXT")
         return await super().create_connection(protocol_factory, host, port)
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        """Refuse a method of asyncio's loops that this one has not."""
+        if name.startswith("_") or not hasattr(asyncio.AbstractEventLoop, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def refuse(*_: object, **__: object) -> object:
+            raise self._refusal(_WITHOUT.get(name, f"loop.{name}()"))
+
+        return refuse
 
     def add_signal_handler(self, _signal: int, _callback: Callable[..., object], *_args: Any) -> None:
         """See `asyncio.AbstractEventLoop`; the handler is never called."""

@@ -63,7 +63,7 @@ class ControlledSources:
         self._traveller = time_machine.travel(0.0, tick=False)
         self._coordinates = self._traveller.start()
         self._random_state = random.getstate()
-        for module, name, value in _uses_of([*self._clocks(), *_builders_of_aiokafka()]):
+        for module, name, value in uses_of([*self._clocks(), *_builders_of_aiokafka()]):
             self._replace(module, name, value)
         urandom = self._drawn_instead_of(os.urandom)
         self._replace(os, "urandom", urandom)
@@ -139,7 +139,7 @@ def _builders_of_aiokafka() -> list[tuple[Any, Any]]:
     return [(module.DefaultRecordBatchBuilder, in_python)]
 
 
-def _uses_of(replacements: list[tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
+def uses_of(replacements: list[tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
     """Modules, the names by which they know what is replaced, and the replacements.
 
     Python's own modules keep what they have.

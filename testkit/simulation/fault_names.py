@@ -44,6 +44,8 @@ NAMED_FAULTS: Mapping[str, NamedFault] = {
 
 def names_of(text: str) -> tuple[str, ...]:
     """The names in a list with commas. Raises `ValueError` for one that does not exist."""
+    if not isinstance(text, str):
+        raise ValueError(f"faults={text!r}: names in one text, such as 'kill,cut'")
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in NAMED_FAULTS:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Callable
 
 from ...chaos.sim.kernel.world import Host, World
 from .application_loop import ApplicationLoop
@@ -18,7 +18,7 @@ class SimApplication:
         world: World,
         host: Host,
         make_loop: Callable[[str], ApplicationLoop],
-        program: Callable[[], Coroutine[Any, Any, object]],
+        program: Callable[[], Awaitable[object]],
     ) -> None:
         self.name = host.name
         """The name of its host, which stands in the story."""
@@ -57,8 +57,14 @@ class SimApplication:
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: ApplicationLoop) -> None:
-        self._main = loop.create_task(self._program(), name="main")
+        self._main = loop.create_task(self._run(), name="main")
         self._main.add_done_callback(self._on_end)
+
+    async def _run(self) -> object:
+        running: object = self._program()
+        if not inspect.isawaitable(running):
+            raise TypeError(f"start() takes an `async def`; this function has returned {running!r}")
+        return await running
 
     def _on_end(self, main: asyncio.Task[object]) -> None:
         if not main.cancelled():

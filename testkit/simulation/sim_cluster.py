@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ...broker.groups.group_config import OFFSETS_TOPIC
@@ -28,7 +29,7 @@ class SimCluster(ClusterOperations):
         self,
         nodes: SimulatedCluster,
         harness: ProcessLoop,
-        make_application: Callable[[str, Callable[[], Coroutine[Any, Any, object]]], SimApplication],
+        make_application: Callable[[str, Callable[[], Awaitable[object]]], SimApplication],
         targets: SimulatedTargets,
         heal: Callable[[], None],
     ) -> None:
@@ -59,25 +60,34 @@ class SimCluster(ClusterOperations):
 
     # ---- the application
 
-    def start(
-        self, program: Callable[..., Coroutine[Any, Any, object]], *args: object, name: str = ""
-    ) -> SimApplication:
+    def start(self, program: Callable[..., Awaitable[object]], *args: object, name: str = "") -> SimApplication:
         """Run `program(*args)` in a process of its own, which faults of the kinds `...-application` hit.
 
-        The test fails when it ends with an error, unless the test asks for that with `ended()`.
+        The test fails when it ends with an error, unless the test asks for that with `ended()`. Raises `TypeError` for
+        what is no function or does not take these arguments, and `ValueError` for a name that is taken.
         """
+        _check_call(program, args)
         host = name or f"{getattr(program, '__name__', 'application')}-{next(self._names)}"
         application = self._make_application(host, lambda: program(*args))
         application.start()
         return application
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0, what: str = "the condition") -> None:
-        """Wait until the condition holds. Raises `AssertionError` when it does not within so many virtual seconds."""
+    async def until(
+        self, condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 60.0, what: str = "the condition"
+    ) -> None:
+        """Wait until the condition, a function or a coroutine function, holds.
+
+        Raises `AssertionError` when it does not within so many virtual seconds; it names programs that have died.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        while not condition():
+        while True:
+            holds = condition()
+            if await holds if inspect.isawaitable(holds) else holds:
+                return
             if loop.time() >= deadline_s:
-                raise AssertionError(f"{what} did not hold within {timeout_s:g} virtual seconds")
+                told = f"{what} did not hold within {timeout_s:g} virtual seconds"
+                raise AssertionError("; ".join([told, *self._targets.deaths()]))
             await asyncio.sleep(_POLL_S)
 
     # ---- failure
@@ -86,7 +96,7 @@ class SimCluster(ClusterOperations):
         """The node of the active controller; None while there is none."""
         return self._nodes.quorum.leader
 
-    async def kill(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+    async def kill(self, what: int | str, topic: str = "", partition: int = 0) -> int:
         """Kill a node with SIGKILL: `kill(2)`, `kill("leader", "orders", 0)`, `kill("controller")`; returns its id.
 
         It stays down until `restart` or `heal`. Raises `ValueError` where there is no such node.
@@ -100,7 +110,7 @@ class SimCluster(ClusterOperations):
         if not self._world.hosts[self._name(node_id)].running:
             self._nodes.restart(self._name(node_id))
 
-    async def pause(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+    async def pause(self, what: int | str, topic: str = "", partition: int = 0) -> int:
         """Pause a node as SIGSTOP does, until `resume` or `heal`; named as for `kill`."""
         node_id = await self._find(what, topic, partition)
         self._world.hosts[self._name(node_id)].pause()
@@ -110,7 +120,7 @@ class SimCluster(ClusterOperations):
         """Let a paused node go on."""
         self._world.hosts[self._name(node_id)].resume()
 
-    async def cut(self, what: int | str, topic: str = OFFSETS_TOPIC, partition: int = 0) -> int:
+    async def cut(self, what: int | str, topic: str = "", partition: int = 0) -> int:
         """Cut a node off from all other nodes and from the application, until `heal`; named as for `kill`."""
         node_id = await self._find(what, topic, partition)
         here = self._name(node_id)
@@ -146,6 +156,8 @@ class SimCluster(ClusterOperations):
         if isinstance(what, int):
             self._name(what)
             return what
+        if what == "leader" and not topic:
+            raise ValueError("the leader of which topic? For example kill('leader', 'orders', 0)")
         found = await self.controller() if what == "controller" else None
         if what in ("leader", "coordinator"):
             found = await self.leader_of(topic if what == "leader" else OFFSETS_TOPIC, partition)
@@ -172,6 +184,25 @@ class SimCluster(ClusterOperations):
 
         self._harness.call_soon(lambda: self._harness.create_task(run()).add_done_callback(done))
         return await answer
+
+
+def _check_call(program: object, args: tuple[object, ...]) -> None:
+    """Raise `TypeError` where `program(*args)` could not be called."""
+    if inspect.iscoroutine(program):
+        program.close()  # else Python would warn that nobody has awaited it
+        name = program.__name__
+        raise TypeError(f"start() takes the function and its arguments: start({name}, ...), and not start({name}(...))")
+    if not callable(program):
+        raise TypeError(f"start() takes a coroutine function and its arguments, and not {program!r}")
+    try:
+        signature = inspect.signature(program)
+    except ValueError:  # of something in C, which does not tell
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        call = ", ".join([getattr(program, "__name__", repr(program)), *map(repr, args)])
+        raise TypeError(f"start({call}): {error}") from None
 
 
 def _transfer(task: asyncio.Task[T], answer: asyncio.Future[T]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import groupby
-from typing import Any
+from typing import Any, Never
 
 from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.kernel.world import World
@@ -44,7 +45,7 @@ class NotDeterministicError(AssertionError):
 
 
 def simulate(
-    *,
+    *without_parentheses: Never,
     seeds: int | Iterable[int] = 100,
     nodes: int = 3,
     faults: str = DEFAULT_FAULTS,
@@ -58,14 +59,23 @@ def simulate(
     `faults` names what is drawn, as in "kill,cut" (see `fault_names.NAMED_FAULTS`; "" for none), during the first
     `faults_for_s` virtual seconds, on average every `mean_gap_s`. A run fails after `limit_s` virtual seconds. Settings
     are those of server.properties. The first seed runs twice, and must take the same way twice. Raises `ValueError`
-    for a fault that does not exist, and `ConfigError` for a setting.
+    for a fault that does not exist and for numbers that make no run, and `ConfigError` for a setting.
     """
+    if without_parentheses:
+        raise TypeError("write @simulate() with its parentheses; options are named, as in @simulate(seeds=20)")
     texts = texts_of(settings or {})
     if not 1 <= nodes <= 9:
         raise ValueError(f"nodes={nodes}: a simulated cluster has 1 to 9 nodes")
     _check_settings(texts, nodes)
+    for name, value, is_possible in (
+        ("faults_for_s", faults_for_s, faults_for_s >= 0),
+        ("mean_gap_s", mean_gap_s, mean_gap_s > 0),
+        ("limit_s", limit_s, limit_s > 0),
+    ):
+        if not is_possible:
+            raise ValueError(f"{name}={value}: it is a number of virtual seconds{' above 0' if value == 0 else ''}")
     options = SimulationOptions(nodes, {**_LONG_POLLS, **texts}, names_of(faults), faults_for_s, mean_gap_s, limit_s)
-    chosen = range(seeds) if isinstance(seeds, int) else tuple(seeds)
+    chosen = _chosen(seeds)
 
     def decorate(function: Callable[..., Coroutine[Any, Any, object]]) -> Callable[..., None]:
         signature = inspect.signature(function)
@@ -83,6 +93,18 @@ def simulate(
         return test
 
     return decorate
+
+
+def _chosen(seeds: int | Iterable[int]) -> Sequence[int]:
+    """The seeds to run. Raises `ValueError` for none."""
+    chosen: Sequence[Any] = ()
+    if isinstance(seeds, int):
+        chosen = range(seeds)
+    elif isinstance(seeds, Iterable) and not isinstance(seeds, str):
+        chosen = tuple(seeds)
+    if not chosen or isinstance(seeds, bool) or not all(isinstance(seed, int) and seed >= 0 for seed in chosen):
+        raise ValueError(f"seeds={seeds!r}: how many, from 1 on, or a list of their numbers, such as [7, 8]")
+    return chosen
 
 
 def _check_settings(settings: Mapping[str, str], nodes: int) -> None:
@@ -212,8 +234,8 @@ def _fixed_addresses() -> str:
 def _how_to_run(function: Callable[..., object]) -> str:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     if test:
-        return f"pytest '{test}'"
-    return f"python {sys.argv[0]}  # {function.__qualname__}"
+        return f"pytest {shlex.quote(test)}"
+    return f"python {shlex.quote(sys.argv[0])}  # {function.__qualname__}"
 
 
 __all__ = ["DEFAULT_FAULTS", "NotDeterministicError", "SimCluster", "SimulationFailed", "simulate"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import warnings
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ _OF_NODES_ALONE = (
 _RUNS_PER_COLLECTION = 10
 _LINES_KEPT = 5_000
 _START_LIMIT_S = 30.0
+_IGNORED_EXIT = "coroutine ignored GeneratorExit"
 
 Test = Callable[[SimCluster], Coroutine[Any, Any, object]]
 
@@ -74,6 +76,7 @@ class Simulator:
         self._modules = ModuleState()
         self._runs = 0
         self._warnings = warnings.catch_warnings()
+        self._unraisable = sys.unraisablehook
         self._world: World | None = None
         self._loop: ApplicationLoop | None = None
         """The process of the application whose event runs."""
@@ -82,6 +85,7 @@ class Simulator:
         # Clients of processes that were killed are never closed, and would warn of that in some later test.
         self._warnings.__enter__()
         warnings.simplefilter("ignore", ResourceWarning)
+        self._unraisable, sys.unraisablehook = sys.unraisablehook, self._tell_unraisable
         self.sources.install()
         self.escapes.install()
         return self
@@ -90,7 +94,13 @@ class Simulator:
         self.escapes.remove()
         self.sources.remove()
         gc.collect()
+        sys.unraisablehook = self._unraisable
         self._warnings.__exit__(None, None, None)
+
+    def _tell_unraisable(self, unraisable: Any) -> None:
+        """Python closes the coroutines of killed processes, of which some would `await` more in their `finally`."""
+        if str(unraisable.exc_value) != _IGNORED_EXIT:
+            self._unraisable(unraisable)
 
     def run(
         self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None
@@ -243,16 +253,17 @@ class _Run:
         applications = self._targets.applications.values()
         loops = [test_loop, *(each.loop for each in applications if each.loop is not None)]
         waiting = [f"  {loop.name}: {line}" for loop in loops for line in loop.waiting_tasks()]
-        text = f"the test did not end within {self._options.limit_s:g} virtual seconds; these tasks wait:"
-        return SimulationFailed("\n".join([text, *waiting]))
+        text = f"the test did not end within {self._options.limit_s:g} virtual seconds (limit_s)"
+        told = "; ".join([text, *self._targets.deaths(), "these tasks wait:"])
+        return SimulationFailed("\n".join([told, *waiting]))
 
     def _make_loop(self, name: str) -> ApplicationLoop:
         world = self._world
-        return ApplicationLoop(world.scheduler, name, world.network, world.trace.show)
+        return ApplicationLoop(world.scheduler, name, world.network, world.trace.show, self._simulator.escapes.refusal)
 
-    def _make_application(self, name: str, program: Callable[[], Coroutine[Any, Any, object]]) -> SimApplication:
+    def _make_application(self, name: str, program: Callable[[], Awaitable[object]]) -> SimApplication:
         if name in self._world.hosts:
-            raise ValueError(f"there is a host {name!r} already")
+            raise ValueError(f"there is a process {name!r} already: give this one another `name`")
         application = SimApplication(self._world, self._world.add_host(name), self._make_loop, program)
         self._targets.applications[name] = application
         return application

@@ -30,6 +30,11 @@ class SimulatedTargets:
         """Hosts of clients."""
         return (self._test_host, *self.applications)
 
+    def deaths(self) -> list[str]:
+        """A sentence for each program that ended with an error which nobody has asked for."""
+        found = self.applications.items()
+        return [f"{name} ended with {each.error!r}" for name, each in found if each.error is not None]
+
     def resolve(self, target: str) -> str | None:
         """See `TargetCluster`. The processes of the application take turns."""
         if target != APPLICATION:

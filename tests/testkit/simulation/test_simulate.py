@@ -11,6 +11,7 @@ import os
 import random
 import re
 import secrets
+import selectors
 import socket
 import subprocess
 import sys
@@ -20,14 +21,19 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka.admin import AdminClient as ConfluentAdminClient
+from kafka import KafkaProducer
 
 from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.testing import SimCluster, simulate
+from raftwerk.testkit.simulation.application_loop import ApplicationLoop
 from raftwerk.testkit.simulation.escapes import EscapeError
 from raftwerk.testkit.simulation.simulate import NotDeterministicError
 from raftwerk.testkit.simulation.simulated_run import SimulationFailed
@@ -163,6 +169,12 @@ def test_a_module_begins_each_run_with_its_numbers(monkeypatch: pytest.MonkeyPat
         (lambda: threading.Thread(target=print).start(), "a thread was asked for"),
         (lambda: socket.create_connection(("127.0.0.1", 9)), "the real name service was asked for"),
         (lambda: subprocess.run(["true"], check=True), "a process was asked for"),
+        (socket.socket, "a real socket was asked for"),
+        (lambda: selectors.DefaultSelector().select(60), "a wait for real sockets was asked for"),
+        (lambda: KafkaProducer(bootstrap_servers="127.0.0.1:9"), " was asked for"),
+        (lambda: ConfluentProducer({"bootstrap.servers": "127.0.0.1:9"}), "a client of librdkafka was asked for"),
+        (lambda: ConfluentAdminClient({"bootstrap.servers": "127.0.0.1:9"}), "a client of librdkafka was asked for"),
+        (lambda: import_module("confluent_kafka").Consumer({"group.id": "g"}), "a client of librdkafka was asked for"),
     ],
 )
 def test_what_leaves_the_simulation_is_refused_and_told(leave: Callable[[], object], what: str) -> None:
@@ -181,6 +193,31 @@ def test_what_leaves_the_simulation_is_refused_and_told(leave: Callable[[], obje
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
+
+
+def test_processes_of_asyncio_are_refused() -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        assert cluster.node_ids == [1, 2, 3]
+        await asyncio.create_subprocess_exec("true")
+
+    @quiet
+    async def serves(cluster: SimCluster) -> None:
+        assert cluster.node_ids == [1, 2, 3]
+        await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol)
+
+    assert "a process was asked for" in failure_of(test, EscapeError)
+    assert "loop.create_datagram_endpoint() was asked for" in failure_of(serves, EscapeError)
+    assert not hasattr(ApplicationLoop, "no_such_method")
+
+
+def test_real_clients_can_be_made_between_runs() -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        assert cluster.node_ids == [1, 2, 3]
+
+    test()
+    assert ConfluentProducer({"bootstrap.servers": "127.0.0.1:9"}).flush(0) == 0
 
 
 def test_a_run_that_differs_from_itself_is_told() -> None:
@@ -207,7 +244,7 @@ def test_a_test_that_does_not_end_tells_where_it_waits() -> None:
         await asyncio.get_running_loop().create_future()
 
     told = failure_of(test, SimulationFailed)
-    assert "did not end within 10 virtual seconds; these tasks wait:" in told
+    assert "did not end within 10 virtual seconds (limit_s); these tasks wait:" in told
     assert re.search(r"test: test waits at .*test_simulate.py:\d+ in never", told)
 
 
@@ -228,6 +265,119 @@ def test_an_application_that_ends_with_an_error_fails_the_test() -> None:
 
     assert "program-1 ended with KeyError('gone')" in failure_of(test, SimulationFailed)
     expects()
+
+
+async def takes_a_word(word: str) -> None:
+    await asyncio.sleep(1.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "sentence"),
+    [
+        (lambda cluster: cluster.start(takes_a_word), "start(takes_a_word): missing a required argument: 'word'"),
+        (lambda cluster: cluster.start(takes_a_word("x")), "and not start(takes_a_word(...))"),
+        (lambda cluster: cluster.start("takes_a_word"), "and not 'takes_a_word'"),
+    ],
+    ids=["an argument is missing", "a coroutine", "a text"],
+)
+def test_what_cannot_be_started_is_refused_at_once(start: Callable[[Any], object], sentence: str) -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        start(cluster)
+
+    assert sentence in failure_of(test, TypeError)
+
+
+@pytest.mark.parametrize("program", [lambda: 5, lambda: 1 / 0], ids=["returns 5", "raises"])
+def test_a_program_that_is_no_coroutine_fails_the_test(program: Callable[[], Any]) -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        application = cluster.start(program, name="app")
+        await asyncio.sleep(1.0)
+        assert not application.is_running
+
+    told = failure_of(test, SimulationFailed)
+    assert "app ended with ZeroDivisionError" in told or "takes an `async def`; this function has returned 5" in told
+
+
+def test_two_programs_of_one_name_are_refused() -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        for _ in range(2):
+            cluster.start(takes_a_word, "x", name="app")
+
+    assert "there is a process 'app' already: give this one another `name`" in failure_of(test, ValueError)
+
+
+@quiet
+async def test_a_condition_may_be_a_coroutine_function(cluster: SimCluster) -> None:
+    await cluster.create_topic("t")
+
+    async def are_there() -> bool:
+        return len(await cluster.values("t")) == 2
+
+    async def write() -> None:
+        for word in ("a", "b"):
+            await asyncio.sleep(1.0)
+            await cluster.produce("t", word)
+
+    writing = asyncio.create_task(write())
+    await cluster.until(are_there)
+    assert await cluster.values("t") == [b"a", b"b"]
+    await writing
+
+
+def test_a_wait_tells_of_programs_that_died() -> None:
+    async def dies() -> None:
+        raise KeyError("gone")
+
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        cluster.start(dies, name="app")
+        await cluster.until(lambda: False, timeout_s=5.0, what="it")
+
+    @simulate(seeds=1, faults="", limit_s=5.0)
+    async def waits(cluster: SimCluster) -> None:
+        cluster.start(dies, name="app")
+        await asyncio.sleep(1_000.0)
+
+    died = "app ended with KeyError('gone')"
+    assert failure_of(test, AssertionError).startswith(f"it did not hold within 5 virtual seconds; {died}\n")
+    assert f"within 5 virtual seconds (limit_s); {died}; these tasks wait:" in failure_of(waits, SimulationFailed)
+
+
+def test_coroutines_of_killed_processes_are_closed_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    async def program() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(1.0)
+
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        application = cluster.start(program)
+        await asyncio.sleep(1.0)
+        application.kill()
+
+    test()
+    gc.collect()
+    assert told == []
+
+
+def test_values_that_are_no_records_are_refused() -> None:
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        await cluster.produce("t", 5)  # type: ignore[arg-type]
+
+    @quiet
+    async def triple(cluster: SimCluster) -> None:
+        await cluster.produce("t", ("k", "v", "x"))  # type: ignore[arg-type]
+
+    assert "produce(5): a value is a text or bytes, or a pair of key and value" in failure_of(test, TypeError)
+    assert "a pair of key and value" in failure_of(triple, TypeError)
 
 
 def test_a_failing_seed_is_small_and_tells_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +452,8 @@ async def test_faults_of_the_test_itself(cluster: SimCluster) -> None:
     for wrong in (7, "nobody"):
         with pytest.raises(ValueError, match=r"there is no node 7|'nobody' is none of"):
             await cluster.kill(wrong)
+    with pytest.raises(ValueError, match="the leader of which topic"):
+        await cluster.kill("leader")
 
 
 @simulate(seeds=1, faults="")
@@ -357,6 +509,14 @@ def test_what_cannot_be_is_refused_when_the_test_is_read() -> None:
         simulate(settings={"min.insync.replicas": "many"})
     with pytest.raises(ConfigError, match=r"did you mean min\.insync\.replicas\?"):
         simulate(settings={"min.insync.replica": 2})
+    for seeds in (0, -3, [], "10", [-1], ["1"], True, None):
+        with pytest.raises(ValueError, match="how many, from 1 on, or a list"):
+            simulate(seeds=seeds)  # type: ignore[arg-type]
+    for options in ({"mean_gap_s": 0}, {"limit_s": 0}, {"faults_for_s": -1}, {"faults": ["kill"]}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))}="):
+            simulate(**options)
+    with pytest.raises(TypeError, match="with its parentheses"):
+        simulate(lambda: None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="with a parameter `cluster`"):
         simulate()(lambda: None)  # type: ignore[arg-type, return-value]
 
