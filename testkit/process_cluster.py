@@ -50,6 +50,7 @@ class TestCluster:
         self._claim = claim or ExitStack()
         self._supervisor = supervisor
         self._throw_away = throw_away
+        self._is_removed = False
         self._sides: list[frozenset[int]] = []
         """The nodes that reach each other, while the network is cut."""
 
@@ -120,9 +121,11 @@ class TestCluster:
     def bootstrap_of(self, *node_ids: int) -> str:
         """`bootstrap.servers` with the brokers among these nodes alone, such as those that are left in a partition.
 
-        Raises `LocalNodeError` for an id that no node has.
+        Raises `LocalNodeError` for an id that no node has, and `ValueError` for no id.
         """
         __tracebackhide__ = True
+        if not node_ids:
+            raise ValueError("name the nodes, such as bootstrap_of(2, 3); bootstrap_servers has all brokers")
         nodes = [self._child(node_id).plan for node_id in node_ids]
         return ",".join(node.addresses[0] for node in nodes if node.port is not None)
 
@@ -314,10 +317,13 @@ class TestCluster:
         self._claim.close()
         if self._throw_away:
             shutil.rmtree(self.plan.directory, ignore_errors=True)
+            self._is_removed = True
 
     def _child(self, node_id: int) -> Child:
         """The process of a node. Raises `LocalNodeError` for an id that no node has."""
         __tracebackhide__ = True
+        if self._is_removed:
+            raise LocalNodeError("the cluster was stopped, and its temporary directory removed")
         child = self._supervisor.children.get(node_id)
         if child is None:
             ids = ", ".join(str(one) for one in self.node_ids)
@@ -361,7 +367,7 @@ class TestCluster:
         """
         controllers = controller_endpoints(self.plan).keys()
         for side in self._sides:
-            asked = self.bootstrap_of(*sorted(side))
+            asked = self.bootstrap_of(*sorted(side)) if side else ""
             if asked and 2 * len(controllers & side) > len(controllers):
                 return asked
         return self.bootstrap_servers

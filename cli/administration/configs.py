@@ -148,16 +148,17 @@ def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
 
 
 def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str, ...], bootstrap: str) -> None:
-    async def run() -> None:
-        from ...cluster.client.admin_client import AdminClient
+    async def run() -> str:
+        from ...cluster.client.admin_client import AdminClient, resource_name
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
             with setting_names_told(resource[0], (*values, *deleted)):
                 await AdminClient(client).alter_configs(*resource, values, deleted)
+        return resource_name(*resource)
 
-    run_client(run())
-    click.echo("Done.")
+    changed = run_client(run())
+    click.echo(f"{'Set' if values else 'Unset'} {', '.join((*values, *deleted))} of {changed}.")  # some are secret
 
 
 @click.group(cls=Group)

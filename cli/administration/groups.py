@@ -118,39 +118,52 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 
 
 @groups.command()
-@group_argument()
+@group_argument("names", nargs=-1, metavar="[GROUP]...")
 @click.option("-w", "--watch", is_flag=True, help="Repeat every second until Ctrl-C.")
 @bootstrap_option
 @json_option
-def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show how many records GROUP is behind in each partition.
+def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> None:
+    """Show how many records the groups (default: all) are behind in each partition.
 
     \b
     Example:
       raftwerk groups lag reports --watch
     """
 
-    async def run() -> None:
+    async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
-            await asked.members(group)  # refused when there is no such group
             while True:
-                rows = [_lag_row(one) for one in await asked.lags(group)]
-                if as_json:
-                    print_json({"group": group, "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows})
-                else:
-                    if watch:
-                        click.clear()
-                    click.echo(f"{group}  {_total_lag(rows)}")
-                    _print_lags(rows)
+                found: list[tuple[str, list[dict[str, Any]]]] = []
+                missing: list[str] = []
+                for group in names or await _groups_with_offsets(asked, missing):
+                    await asked.members(group)  # refused when there is no such group
+                    found.append((group, [_lag_row(one) for one in await asked.lags(group)]))
+                if watch and not as_json:
+                    click.clear()
+                for group, rows in found:
+                    if as_json:
+                        print_json({"group": group, "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows})
+                    else:
+                        click.echo(f"{group}  {_total_lag(rows)}")
+                        _print_lags(rows)
+                if not found and not missing:
+                    tell_none("There are no groups.")
                 if not watch:
-                    return
+                    return missing
                 await asyncio.sleep(1)
 
-    run_client(run())
+    end_incomplete(run_client(run()))
+
+
+async def _groups_with_offsets(asked: GroupClient, missing: list[str]) -> list[str]:
+    """The ids of the consumer groups of both protocols; what could not be asked is added to `missing`."""
+    found = await asked.list_groups()
+    missing += found.missing
+    return [one.group_id for one in found.rows if one.kind in ("classic", "consumer")]
 
 
 _OTHER_TOOLS = {
@@ -266,10 +279,10 @@ def reset(
 
 
 @groups.command()
-@group_argument()
+@group_argument("names", nargs=-1, required=True, metavar="GROUP...")
 @bootstrap_option
-def delete(group: str, bootstrap: str) -> None:
-    """Delete GROUP, which must have no members, with its offsets.
+def delete(names: tuple[str, ...], bootstrap: str) -> None:
+    """Delete groups, which must have no members, with their offsets. The first that is refused ends the command.
 
     \b
     Example:
@@ -281,10 +294,11 @@ def delete(group: str, bootstrap: str) -> None:
         from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            await GroupClient(client).delete(group)
+            for group in names:
+                await GroupClient(client).delete(group)
+                click.echo(f"Deleted group {group}.")
 
     run_client(run())
-    click.echo(f"Deleted group {group}.")
 
 
 class _Wanted:

@@ -49,7 +49,7 @@ topics.add_command(delete_records)
 
 
 @topics.command()
-@topic_argument("name", metavar="TOPIC")
+@topic_argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the cluster's.")
 @click.option(
     "-r",
@@ -63,14 +63,14 @@ topics.add_command(delete_records)
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @bootstrap_option
 def create(
-    name: str,
+    names: tuple[str, ...],
     partitions: int | None,
     replicas: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     bootstrap: str,
 ) -> None:
-    """Create TOPIC and wait until every partition has a leader.
+    """Create topics, and wait until every partition has a leader. The first that is refused ends the command.
 
     \b
     Examples:
@@ -79,24 +79,25 @@ def create(
     """
     pairs = parse_pairs(configs, "--config")
 
-    async def run() -> bool:
+    async def run() -> None:
         from ...cluster.client.admin_client import TOPIC, AdminClient, NewTopic
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
         from ...wire.errors import ErrorCode
 
         async with ClusterClient(bootstrap) as client:
-            try:
-                with setting_names_told(TOPIC, pairs):
-                    await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
-            except RefusedError as error:
-                if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
-                    raise
-                return False
-        return True
+            for name in names:
+                try:
+                    with setting_names_told(TOPIC, pairs):
+                        await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
+                except RefusedError as error:
+                    if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                        raise
+                    click.echo(f"Topic {name} exists already; it stays as it is.")
+                else:
+                    click.echo(f"Created topic {name}.")
 
-    is_new = run_client(run())
-    click.echo(f"Created topic {name}." if is_new else f"Topic {name} exists already; it stays as it is.")
+    run_client(run())
 
 
 @topics.command("list")
@@ -240,31 +241,33 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 
 
 @topics.command()
-@topic_argument("name", metavar="TOPIC")
+@topic_argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
 @bootstrap_option
-def delete(name: str, if_exists: bool, bootstrap: str) -> None:
-    """Delete TOPIC with all its records.
+def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
+    """Delete topics with all their records. The first that is refused ends the command.
 
     \b
-    Example:
+    Examples:
       raftwerk topics delete flights
+      raftwerk topics delete flights planes --if-exists
     """
 
-    async def run() -> bool:
+    async def run() -> None:
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
         from ...wire.errors import ErrorCode
 
         async with ClusterClient(bootstrap) as client:
-            try:
-                await AdminClient(client).delete_topic(name)
-            except RefusedError as error:
-                if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    raise
-                return False
-        return True
+            for name in names:
+                try:
+                    await AdminClient(client).delete_topic(name)
+                except RefusedError as error:
+                    if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                        raise
+                    click.echo(f"There is no topic {name}.")
+                else:
+                    click.echo(f"Deleted topic {name}.")
 
-    was_there = run_client(run())
-    click.echo(f"Deleted topic {name}." if was_there else f"There is no topic {name}.")
+    run_client(run())

@@ -29,6 +29,7 @@ from .decoding import DECODERS, RAW, as_json, base64, decode, is_text, line_of
 from .formats import FormatError, Formatter, key_and_value, parse
 
 if TYPE_CHECKING:
+    from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.consumer import Consumed, Consumer
     from ...cluster.client.group_member import GroupMember
 
@@ -213,6 +214,8 @@ async def _run(request: _Request) -> None:
             await _print_until(ends, consumer, printer)
             return
         start_at = LATEST if request.latest else EARLIEST
+        if request.latest:
+            await _note_committed(client, request.group, request.topic)
         member_id = str(uuid.uuid4())
         with _sigterm_cancels():
             async with GroupMember(
@@ -225,6 +228,18 @@ async def _run(request: _Request) -> None:
             ) as member:
                 member.ends = ends
                 await _print_until(ends, member, printer)
+
+
+async def _note_committed(client: ClusterClient, group: str, topic: str) -> None:
+    """Say where `--latest` has no effect: a group goes on where it has committed."""
+    from ...cluster.client.group_client import GroupClient
+
+    if any(where.topic == topic for where in await GroupClient(client).committed(group)):
+        click.echo(
+            f"Note: {group} has committed offsets of {topic} and goes on there, in spite of --latest; "
+            f"raftwerk groups reset {group} -t {topic} --to latest moves them.",
+            err=True,
+        )
 
 
 async def _print_until(ends: dict[int, int] | None, source: Consumer | GroupMember, printer: _Printer) -> None:

@@ -151,7 +151,8 @@ def produce(**options: Any) -> None:
             print_json(row | ({"unknown": unknown} if unknown else {}))
             return
         more = f"; {unknown:,} more may be written" if unknown else ""
-        click.echo(f"{counted(acked, 'record')} acked, in {counted(len(counts), 'partition')}{more}.", err=True)
+        where = f", in {counted(len(counts), 'partition')}" if counts else ""
+        click.echo(f"{counted(acked, 'record')} acked{where}{more}.", err=True)
 
     try:
         run_client(run(), on_interrupt=lambda: summarize(is_interrupted=True))

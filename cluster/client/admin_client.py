@@ -224,7 +224,7 @@ class AdminClient:
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        _check(answer.results[0], _resource_name(resource_type, name))
+        _check(answer.results[0], resource_name(resource_type, name))
         rows = [
             ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.documentation)
             for c in answer.results[0].configs
@@ -244,7 +244,7 @@ class AdminClient:
         is_of_listener = any(key.startswith("listener.name.") for key in (*values, *deleted))
         node = name if resource_type == BROKER_LOGGER or is_of_listener else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-        _check(answer.responses[0], _resource_name(resource_type, name))
+        _check(answer.responses[0], resource_name(resource_type, name))
 
     async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> Gathered[LogDir]:
         """The log directories of these brokers, or of all that are registered."""
@@ -557,7 +557,8 @@ def _token_row(row: Any, renewers: tuple[str, ...]) -> TokenRow:
     )
 
 
-def _resource_name(resource_type: int, name: str) -> str:
+def resource_name(resource_type: int, name: str) -> str:
+    """What has configurations, in words: "topic flights", "broker 2", "all brokers"."""
     if resource_type in (BROKER, BROKER_LOGGER):
         return f"broker {name}" if name else "all brokers"
     return f"{_RESOURCE_NOUNS[resource_type]} {name}"

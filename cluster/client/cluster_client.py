@@ -423,8 +423,11 @@ async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) 
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `WrongArgumentError` for the rest."""
-    return [_parse_address(entry.strip()) for entry in text.split(",")]
+    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `WrongArgumentError` for the rest.
+
+    As with Kafka's clients a comma at the end is allowed.
+    """
+    return [_parse_address(entry.strip()) for entry in text.rstrip(", ").split(",")]
 
 
 def bootstrap_text(pairs: Iterable[tuple[str, int]]) -> str:

@@ -52,6 +52,7 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
     twice: list[str] = []
     refused: dict[str, list[str]] = {}
     ways_out: dict[str, None] = {}
+    fixed: list[int] = []
     for node in plan.nodes:
         for use, host, port in _ports(node):
             user = f"the {use} of node {node.node_id}"
@@ -63,15 +64,23 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
                 refused.setdefault(reason, []).append(f"port {port} for {user}")
             else:
                 continue
-            is_fixed = use == _CONTROLLER and not is_new
-            way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
             if reason in WRONG_HOST:
-                way_out = f"{host} is not of this machine: --host chooses another"
-            ways_out[way_out] = None
+                ways_out[f"{host} is not of this machine: --host chooses another"] = None
+            elif use == _CONTROLLER and not is_new:
+                fixed.append(port)
+            else:
+                ways_out[_OPTIONS[use]] = None
+    if fixed:
+        ways_out[_end_users_of(fixed)] = None
     wrong = twice + [f"cannot listen on {', '.join(ports)}: {reason}" for reason, ports in refused.items()]
     if wrong:
         error = ValueError if twice else PortTakenError
         raise error(f"{'; '.join(wrong)}; {', '.join(ways_out)}")
+
+
+def _end_users_of(ports: list[int]) -> str:
+    which = "the process that has it" if len(ports) == 1 else "the processes that have them"
+    return f"end {which} (ss -ltnp '{' or '.join(f'sport = :{port}' for port in ports)}')"
 
 
 def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:

@@ -26,8 +26,8 @@ def test_murmur2_as_kafkas_clients() -> None:
 
 
 def test_bootstrap() -> None:
-    assert parse_bootstrap("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
-    for wrong in ("", "a:", ":1", "a:b", "a:1,"):
+    assert parse_bootstrap("a:1, [::1]:2") == parse_bootstrap("a:1,[::1]:2, ") == [("a", 1), ("::1", 2)]
+    for wrong in ("", "a:", ":1", "a:b", ",", "a:1,,b:2"):
         with pytest.raises(ClientError, match="is not host:port"):
             parse_bootstrap(wrong)
 

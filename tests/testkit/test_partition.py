@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from raftwerk.cluster.local.supervisor import LocalNodeError
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -121,3 +122,10 @@ def fenced(cluster: TestCluster, node: int) -> bool:
     lines = [line for one in (1, 2) for line in cluster.log_of(one).splitlines() if f"broker={node} " in line]
     told = sorted(line for line in lines if "broker-fenced" in line or "broker-unfenced" in line)
     return bool(told) and "broker-fenced" in told[-1]
+
+
+def test_a_cluster_that_was_stopped_says_so() -> None:
+    with TestCluster.start(1) as cluster, pytest.raises(ValueError, match="name the nodes"):
+        cluster.bootstrap_of()
+    with pytest.raises(LocalNodeError, match="the cluster was stopped, and its temporary directory removed"):
+        cluster.start_node(1)

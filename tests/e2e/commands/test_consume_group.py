@@ -99,6 +99,8 @@ def test_a_new_group_with_latest_reads_only_what_comes(attentive: Supervisor, to
     assert ok(*command, "--latest") == ""
     fill(bootstrap, topic, COUNT, create=False)
     assert sorted(map(int, ok(*command).splitlines())) == list(range(COUNT, 2 * COUNT))
+    told = raftwerk(*command, "--latest").stderr
+    assert f"{topic} has committed offsets of {topic} and goes on there, in spite of --latest" in told
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

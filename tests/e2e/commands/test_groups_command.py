@@ -60,6 +60,7 @@ def test_list_describe_lag_reset_delete(
     assert lags(group, at)[:3] == [93, 0, 100]
     plan.write_text(json.dumps({filled: {"0": 7}}))
     ok("groups", "reset", f"{group}-one", "--file", str(plan), "--execute", *at)
+    assert f"{group}-one  lag " in ok("groups", "lag", *at)
     told = ok("groups", "lag", f"{group}-one", *at)
     assert f"lag 93 without {PARTITIONS - 1} partitions that have no committed offset" in told
     assert f"Deleted group {group}" in ok("groups", "delete", group, *at)

@@ -40,7 +40,7 @@ def test_configs(bootstrap: str, topic: str) -> None:
         shows(key, value, *resource, *at)
         ok("configs", "unset", *resource, key, *at)
         shows(key, None, *resource, *at)
-    ok("configs", "set", "--loggers", "1", "raftwerk.groups=DEBUG", *at)
+    assert ok("configs", "set", "--loggers", "1", "raftwerk.groups=DEBUG", *at).startswith("Set raftwerk.groups of ")
     shows("raftwerk.groups", "DEBUG", "--loggers", "1", *at)
     ok("configs", "unset", "--loggers", "1", "raftwerk.groups", *at)
     assert "consumer.heartbeat.interval.ms" in values("--group", topic, "--all", *at)

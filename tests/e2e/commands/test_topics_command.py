@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from support.e2e import helpers
-from support.e2e.command import fails, fails_usage
+from support.e2e.command import fails, fails_usage, raftwerk
 from support.e2e.in_process import ok
 
 HOUR_MS = 3_600_000
@@ -55,6 +55,16 @@ def test_what_is_there_already_or_was_never_there_is_told_so(bootstrap: str, top
     assert again == f"Topic {topic} exists already; it stays as it is.\n"
     assert ok("topics", "delete", topic, "--if-exists", *at) == f"Deleted topic {topic}.\n"
     assert ok("topics", "delete", f"{topic}-no", "--if-exists", *at) == f"There is no topic {topic}-no.\n"
+
+
+def test_several_topics_at_once(bootstrap: str, topic: str) -> None:
+    at, names = ("-b", bootstrap), (f"{topic}-1", f"{topic}-2")
+    assert ok("topics", "create", *names, *at) == "".join(f"Created topic {name}.\n" for name in names)
+    refused = raftwerk("topics", "create", f"{topic}-3", *names, *at)
+    assert (refused.returncode, refused.stdout) == (1, f"Created topic {topic}-3.\n")
+    assert names[0] in refused.stderr and names[1] not in refused.stderr
+    deleted = (*names, f"{topic}-3")
+    assert ok("topics", "delete", *deleted, *at) == "".join(f"Deleted topic {name}.\n" for name in deleted)
 
 
 def test_what_cannot_be_altered(bootstrap: str, topic: str) -> None:
