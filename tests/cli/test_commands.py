@@ -147,7 +147,7 @@ def test_a_topic_as_an_option() -> None:
         code, told = _run(f"raftwerk {line} {at}")
         assert (code, "refuses the connection" in told) == (1, True), f"{line}: {told}"
     assert "Missing argument 'TOPIC'" in _run("raftwerk consume")[1]
-    assert "Missing argument 'TOPIC'" in _run("raftwerk topics create")[1]
+    assert "Missing argument 'TOPIC...'" in _run("raftwerk topics create")[1]
     assert "TOPIC is given twice" in _run("raftwerk consume x --topic y")[1]
 
 
