@@ -235,7 +235,7 @@ def test_all_names_of_the_option() -> None:
 
 def test_a_port_that_is_missing_is_9092() -> None:
     assert parse_bootstrap("localhost, b:1,[::1]") == [("localhost", 9092), ("b", 1), ("::1", 9092)]
-    for wrong in ("", "a:", "a:b", ":1", "http://a:1", "a:0", "a:65536", "::1:9092", "a:1,", "a b"):
+    for wrong in ("", "a:", "a:b", ":1", "http://a:1", "a:0", "a:65536", "::1:9092", "a:1,,b", "a b"):
         with pytest.raises(ClientError, match="is not host:port"):
             parse_bootstrap(wrong)
 
