@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Command, Option
+from ...cluster.command_line.plural import counted
 from ..errors import WrongOptionError
 from ..exactly_once_table import ParquetTable, check_local_table
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -246,5 +247,6 @@ def command(**given: Any) -> None:
         lake.start(read_settings, log, metrics).follow(stopping)
         state = lake.table.state
         result = {"rows": state.facts.get("rows", 0), "files": len(state.files), "last_batch": state.last_batch}
-        sentence = f"{result['rows']:,} rows in {result['files']:,} files, batch {state.last_batch}"
+        last = f", batch {state.last_batch}" if state.last_batch >= 0 else ""
+        sentence = f"{counted(result['rows'], 'row')} in {counted(result['files'], 'file')}{last}"
         print_result(result, as_json=run_settings.as_json, sentence=sentence)

@@ -112,6 +112,7 @@ class Mirror:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         runs = self.runs()
+        ends: dict[tuple[str, int], int] | None = None
         at_source, at_target = self.topics.bootstrap_servers, self.options.target
         source, target = _admin(at_source, self.topics.login), _admin(at_target, self.options.target_login)
         moved = 0
@@ -119,17 +120,43 @@ class Mirror:
         for group in sorted(_groups(source, at_source)):
             if there.get(group):
                 continue
-            request = source.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+            known = _committed(target, group, at_target) if group in there else {}
             moves = []
-            for place in _answer(request[group], at_source).topic_partitions or []:
-                offset = translate(runs.get((place.topic, place.partition), []), place.offset)
-                if offset is not None and place.offset >= 0:
-                    moves.append(TopicPartition(self.copy_names[place.topic], place.partition, offset))
+            for (topic, partition), committed in _committed(source, group, at_source).items():
+                if topic not in self.copy_names:
+                    continue
+                offset = translate(runs.get((topic, partition), []), committed)
+                if offset is None:
+                    ends = self._ends_of_empty(source, target, runs) if ends is None else ends
+                    offset = ends.get((topic, partition))
+                copy = self.copy_names[topic]
+                if offset is not None and offset != known.get((copy, partition)):
+                    moves.append(TopicPartition(copy, partition, offset))
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
                 moved += _accepted(change[group])
         self.moved = moved
         return moved
+
+    def _ends_of_empty(
+        self, source: Any, target: Any, runs: Mapping[tuple[str, int], Any]
+    ) -> dict[tuple[str, int], int]:
+        """The ends of the copies of partitions that hold no record, and of which none was ever copied.
+
+        A group that has read such a partition to its end goes on at the end of the copy.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        counts = self.topics.partitions()
+        untouched = [(name, one) for name in counts for one in range(counts[name]) if (name, one) not in runs]
+        at_source = self.topics.bootstrap_servers
+        starts, ends = (
+            _offsets(source, untouched, spec, at_source) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
+        empty = [place for place in untouched if starts[place] == ends[place]]
+        copies = [(self.copy_names[topic], partition) for topic, partition in empty]
+        found = _offsets(target, copies, OffsetSpec.latest(), self.options.target)
+        return {place: found[copy] for place, copy in zip(empty, copies, strict=True)}
 
     def _create_target_topics(self) -> None:
         check_target(self.topics, self.options)
@@ -187,6 +214,25 @@ def _groups(admin: Any, bootstrap_servers: str) -> dict[str, bool]:
 
     listed = _answer(admin.list_consumer_groups(request_timeout=_TIMEOUT_S), bootstrap_servers)
     return {one.group_id: one.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for one in listed.valid}
+
+
+def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[tuple[str, int], int]:
+    """The offsets that a group has committed, by topic and partition."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    request = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    places = _answer(request[group], bootstrap_servers).topic_partitions or []
+    return {(one.topic, one.partition): one.offset for one in places if one.offset >= 0}
+
+
+def _offsets(
+    admin: Any, places: list[tuple[str, int]], spec: Any, bootstrap_servers: str
+) -> dict[tuple[str, int], int]:
+    """An offset of each partition, such as its end."""
+    from confluent_kafka import TopicPartition
+
+    asked = admin.list_offsets({TopicPartition(*place): spec for place in places}) if places else {}
+    return {(one.topic, one.partition): _answer(found, bootstrap_servers).offset for one, found in asked.items()}
 
 
 def _admin(bootstrap_servers: str, login: Mapping[str, str]) -> Any:

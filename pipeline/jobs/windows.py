@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 JOB = "windows"
 KEY = ("window_start", "carrier", "origin")
 _DAMAGE = "_damage"
+_RESULTS = (
+    "window_start TIMESTAMP, window_end TIMESTAMP, carrier STRING, origin STRING, flights LONG, cancelled LONG, "
+    "dep_delay_sum DOUBLE, dep_delay_max DOUBLE, arr_delay_sum DOUBLE, batch LONG, date DATE"
+)
+"""The columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +147,14 @@ class Windows:
 
         read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
         total, unreadable = self._read().agg(*read).collect()[0]
-        counted = int(latest_values(self.table.read()).agg({"flights": "sum"}).collect()[0][0] or 0)
+        counted = int(self.latest().agg({"flights": "sum"}).collect()[0][0] or 0)
         return RecordCounts(total, counted, total - unreadable - counted, unreadable)
+
+    def latest(self) -> DataFrame:
+        """The results: one row for each window, carrier and airport; none while no flight was counted."""
+        if self.table.state.files:
+            return latest_values(self.table.read())
+        return latest_values(self.spark.createDataFrame([], _RESULTS))
 
     def _read(self) -> DataFrame:
         """The records that the stream has processed, by the offsets in its checkpoint."""
@@ -304,7 +315,7 @@ def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
     if report is not None:
         from .windows_page import write_page
 
-        write_page(report, with_names(windows.spark, latest_values(windows.table.read())), counted)
+        write_page(report, with_names(windows.spark, windows.latest()), counted)
         result["report"] = report
     sentence = f"{counted.counted:,} flights counted, {counted.late:,} late, {counted.unreadable:,} unreadable"
     print_result(result, as_json=as_json, sentence=sentence)

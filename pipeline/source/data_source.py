@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from ..errors import PipelineError
 from .options import parse_read, parse_write
-from .python_worker import prepare_worker
+from .python_worker import end_quietly_with_query, plans_query, prepare_worker
 from .reader import BatchReader, StreamReader
 from .writer import BatchWriter, StreamWriter, check_columns
 
@@ -64,6 +64,8 @@ class RaftwerkDataSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """The reader of `spark.readStream`."""
         prepare_worker()
+        if plans_query():
+            end_quietly_with_query()
         return StreamReader(parse_read(self.options, streaming=True), _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

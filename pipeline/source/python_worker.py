@@ -5,6 +5,9 @@ Spark puts its own zip files and all jars of the session on a worker's `sys.path
 `gc.collect()`. Together they take nearly all the CPU time of a short task. These archives do not change while a worker
 runs, so their importers keep the directory that they have read. Archives of Python code that a user adds are not
 touched. Modules that a worker has imported by its first task are excluded from garbage collection (`gc.freeze`).
+
+The process that plans a streaming query ends when Spark closes its socket, after which PySpark tries to write to it. That
+is no error, so its pages are not printed.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import gc
 import os
 import sys
 import zipimport
+from types import TracebackType
 
+_PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _prepared = False
 
 
@@ -33,6 +38,23 @@ def prepare_worker() -> None:
         _prepared = True
         cache_archives(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
         gc.freeze()
+
+
+def end_quietly_with_query() -> None:
+    """Print no traceback when this process, which plans a streaming query, ends because Spark has closed its socket."""
+    print_others = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, BrokenPipeError | ConnectionResetError):
+            print_others(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def plans_query() -> bool:
+    """Whether this process is the one in which Spark plans the batches of a streaming query."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return main is not None and main.name == _PLANNER
 
 
 def cache_archives(directory: str) -> None:

@@ -32,7 +32,7 @@ from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
 from raftwerk.pipeline.jobs.record_copier import HEADER, last_copied
-from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest_values, read_windows, with_names
+from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, finish, latest_values, read_windows, with_names
 from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.running_query import Metrics, ProgressLog
 from raftwerk.pipeline.topics import FORMATS, Topics
@@ -362,6 +362,23 @@ def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, t
     assert verdict.totals["reads"] == 22
 
 
+def test_windows_without_a_flight_give_their_account(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(bootstrap, topic)
+    windows = Windows(spark, Topics(bootstrap, (topic,), "raftwerk"), WindowsOptions(str(tmp_path / "windows")))
+    run(windows)
+    page = tmp_path / "windows.html"
+    finish(windows, str(page), as_json=False)
+    assert "0 flights counted, 0 late, 0 unreadable" in capsys.readouterr().out
+    send(bootstrap, topic, [Sent(0, b"k", b"no flight %d" % number) for number in range(4)])
+    run(windows)
+    with pytest.raises(PipelineError, match="none of the 4 records of .* is a flight"):
+        finish(windows, str(page), as_json=False)
+    assert "0 flights counted, 0 late, 4 unreadable" in capsys.readouterr().out
+    assert "no flights yet" in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("job", "source"), [("lake", "raftwerk"), ("lake", "kafka"), ("windows", "raftwerk"), ("audit", "raftwerk")]
 )
@@ -404,7 +421,7 @@ def test_a_mirror_copies_each_record_once_and_moves_groups(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first try dies after its records are sent and before that is written down; the second one repeats nothing."""
-    make(bootstrap, topic, 2, **{"max.message.bytes": "54321"})
+    make(bootstrap, topic, 3, **{"max.message.bytes": "54321"})  # the last partition stays empty
     sent = [Sent(n % 2, b"k", b"%d" % n, 1_700_000_000_000 + n, [("h", b"%d" % n)]) for n in range(200)]
     send(bootstrap, topic, sent[:120])
     target = other_cluster.bootstrap_servers
@@ -416,19 +433,20 @@ def test_a_mirror_copies_each_record_once_and_moves_groups(
     again = Mirror(spark, topics, options)
     run(again)
     assert again.table.state.facts == {"rows": 120, "rows_found": 120}
-    _commit_offsets(bootstrap, "readers", topic, {0: 50, 1: 10})
+    _commit_offsets(bootstrap, "readers", topic, {0: 50, 1: 10, 2: 0})
     send(bootstrap, topic, sent[120:])
     mirror = Mirror(spark, topics, options)
     run(mirror)
     assert mirror.table.state.facts == {"rows": 200, "rows_found": 120}
-    assert mirror.moved == 2
+    assert mirror.moved == 3
+    assert mirror.translate_group_offsets() == 0, "they are there"
     assert _configs(target, f"copy.{topic}", {})["max.message.bytes"] == "54321"
     copies = _copies(target, f"copy.{topic}")
     assert sorted(copies) == sorted((one.partition, one.value, one.timestamp_ms, one.headers) for one in sent)
     request = [ConsumerGroupTopicPartitions("readers")]
     admin = AdminClient({"bootstrap.servers": target})
     moved = admin.list_consumer_group_offsets(request)["readers"].result(30).topic_partitions
-    assert {one.partition: one.offset for one in moved} == {0: 50, 1: 10}
+    assert {one.partition: one.offset for one in moved} == {0: 50, 1: 10, 2: 0}
     with pytest.raises(PipelineError, match="is ahead of what --state knows"):
         run(Mirror(spark, topics, MirrorOptions(target, str(tmp_path / "other"), "copy.")), max_offsets=50)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -34,3 +35,17 @@ def test_sparks_archives_are_read_once_and_a_users_again(tmp_path: Path, monkeyp
     assert [importlib.util.find_spec("changed").origin] == [f"{users}/changed.py"]  # type: ignore[union-attr]
     for path in [*kept, users]:
         sys.path_importer_cache.pop(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)]
+)
+def test_the_planner_of_a_query_ends_quietly_with_it(error: str, is_told: bool) -> None:
+    script = f"""
+from raftwerk.pipeline.source.python_worker import end_quietly_with_query, plans_query
+assert not plans_query()
+end_quietly_with_query()
+raise {error}
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, is_told)
