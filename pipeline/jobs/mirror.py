@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 JOB = "mirror"
 _TIMEOUT_S = 30.0
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,9 @@ class Mirror:
         )
         return read_settings.follow(JOB, query, self.topics, log, metrics)
 
-    def runs(self) -> dict[tuple[str, int], list[CopiedRange]]:
+    def runs(self) -> dict[Place, list[CopiedRange]]:
         """The ranges of offsets that were copied, by topic and partition of the source."""
-        found: dict[tuple[str, int], list[CopiedRange]] = {}
+        found: dict[Place, list[CopiedRange]] = {}
         if self.table.state.files:
             for row in self.table.read().drop("batch").collect():
                 run = CopiedRange(row["topic"], row["partition"], row["source"], row["target"], row["length"])
@@ -112,7 +114,7 @@ class Mirror:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         runs = self.runs()
-        ends: dict[tuple[str, int], int] | None = None
+        ends: dict[Place, int] | None = None
         at_source, at_target = self.topics.bootstrap_servers, self.options.target
         source, target = _admin(at_source, self.topics.login), _admin(at_target, self.options.target_login)
         moved = 0
@@ -138,24 +140,21 @@ class Mirror:
         self.moved = moved
         return moved
 
-    def _ends_of_empty(
-        self, source: Any, target: Any, runs: Mapping[tuple[str, int], Any]
-    ) -> dict[tuple[str, int], int]:
+    def _ends_of_empty(self, source: Any, target: Any, runs: Mapping[Place, Any]) -> dict[Place, int]:
         """The ends of the copies of partitions that hold no record, and of which none was ever copied.
 
         A group that has read such a partition to its end goes on at the end of the copy.
         """
         from confluent_kafka.admin import OffsetSpec
 
+        begin, end = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         counts = self.topics.partitions()
         untouched = [(name, one) for name in counts for one in range(counts[name]) if (name, one) not in runs]
         at_source = self.topics.bootstrap_servers
-        starts, ends = (
-            _offsets(source, untouched, spec, at_source) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-        )
+        starts, ends = (_offsets(source, untouched, each, at_source) for each in (begin, end))
         empty = [place for place in untouched if starts[place] == ends[place]]
         copies = [(self.copy_names[topic], partition) for topic, partition in empty]
-        found = _offsets(target, copies, OffsetSpec.latest(), self.options.target)
+        found = _offsets(target, copies, end, self.options.target)
         return {place: found[copy] for place, copy in zip(empty, copies, strict=True)}
 
     def _create_target_topics(self) -> None:
@@ -216,7 +215,7 @@ def _groups(admin: Any, bootstrap_servers: str) -> dict[str, bool]:
     return {one.group_id: one.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for one in listed.valid}
 
 
-def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[tuple[str, int], int]:
+def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[Place, int]:
     """The offsets that a group has committed, by topic and partition."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
@@ -225,9 +224,7 @@ def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[tuple[str
     return {(one.topic, one.partition): one.offset for one in places if one.offset >= 0}
 
 
-def _offsets(
-    admin: Any, places: list[tuple[str, int]], spec: Any, bootstrap_servers: str
-) -> dict[tuple[str, int], int]:
+def _offsets(admin: Any, places: list[Place], spec: Any, bootstrap_servers: str) -> dict[Place, int]:
     """An offset of each partition, such as its end."""
     from confluent_kafka import TopicPartition
 

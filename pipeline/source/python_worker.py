@@ -6,8 +6,8 @@ Spark puts its own zip files and all jars of the session on a worker's `sys.path
 runs, so their importers keep the directory that they have read. Archives of Python code that a user adds are not
 touched. Modules that a worker has imported by its first task are excluded from garbage collection (`gc.freeze`).
 
-The process that plans a streaming query ends when Spark closes its socket, after which PySpark tries to write to it. That
-is no error, so its pages are not printed.
+The process that plans a streaming query ends when Spark closes its socket, after which PySpark tries to write to it.
+That is no error, so its pages are not printed.
 """
 
 from __future__ import annotations

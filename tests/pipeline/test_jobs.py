@@ -373,7 +373,7 @@ def test_windows_without_a_flight_give_their_account(
     assert "0 flights counted, 0 late, 0 unreadable" in capsys.readouterr().out
     send(bootstrap, topic, [Sent(0, b"k", b"no flight %d" % number) for number in range(4)])
     run(windows)
-    with pytest.raises(PipelineError, match="none of the 4 records of .* is a flight"):
+    with pytest.raises(PipelineError, match=r"none of the 4 records of .* is a flight"):
         finish(windows, str(page), as_json=False)
     assert "0 flights counted, 0 late, 4 unreadable" in capsys.readouterr().out
     assert "no flights yet" in page.read_text()
