@@ -46,7 +46,7 @@ class _JobGroup(Group):
             formatter.write_dl(list(JOBS.items()))
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, hints={job: f"It is a job: raftwerk pipeline run {job} --help" for job in JOBS})
 def pipeline() -> None:
     """Jobs on Spark around a cluster. They need PySpark (the extra `spark`) and Java 17 or later.
 

@@ -224,7 +224,8 @@ def check_local_table(root: str, kind: str, identity: Mapping[str, Any], master:
     while not os.path.lexists(above):
         above = os.path.dirname(above)
     if not os.path.isdir(above):
-        raise PipelineError(f"{above} is a file, and {root} is to be a directory: name another output.")
+        where = f"{root} is a file" if above == os.path.abspath(path) else f"{above}, which is above {root}, is a file"
+        raise PipelineError(f"{where}, and the output is a directory: name another.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PipelineError(f"{root} cannot be written: the directory {above} takes no files of this user.")
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ..cluster.command_line.plural import counted
 from .errors import PipelineError, explain
@@ -240,10 +240,18 @@ class StopRequest:
     def __init__(self) -> None:
         self.raises = False
         """Whether SIGINT raises KeyboardInterrupt, for what asks nobody whether it is to stop."""
+        self.number: int | None = None
+        """The signal that came first."""
         self._asked_at: float | None = None
 
     def __call__(self) -> bool:
         return self._asked_at is not None
+
+    def end(self) -> NoReturn:
+        """End the command as the signal would, by an exception: Ctrl-C is told by click, SIGTERM has its exit code."""
+        if self.number == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
 
     def install(self) -> None:
         """Handle both signals from now on; Spark's context takes SIGINT when it starts."""
@@ -253,7 +261,7 @@ class StopRequest:
     def _on_signal(self, number: int, _frame: object) -> None:
         now = time.monotonic()
         if self._asked_at is None:
-            self._asked_at = now
+            self._asked_at, self.number = now, number
             if self.raises and number == signal.SIGINT:
                 logging.disable()  # the client of Spark's JVM logs such exceptions
                 raise KeyboardInterrupt

@@ -99,7 +99,10 @@ class Topics:
                 raise WrongOptionError(f"{name} is what {ours} says: name it there, and leave the option out.")
         # Spark's connector has more options than ours, ignores what it does not know, and logs in by more ways.
         ours_too = {k: v for k, v in self._options().items() if self.format == "raftwerk" or is_common_option(k)}
-        starting = parse_read({**ours_too, "startingOffsets": starting_offsets}, streaming=True).starting
+        try:
+            starting = parse_read({**ours_too, "startingOffsets": starting_offsets}, streaming=True).starting
+        except WrongOptionError as error:  # these offsets are an option of the job
+            raise WrongOptionError(re.sub(r"^startingOffsets\b", "--starting-offsets", str(error))) from None
         if starting.by_partition is not None:
             named = {key.topic for key in starting.by_partition}
             for topic in sorted(named.symmetric_difference(self.names)):

@@ -151,6 +151,7 @@ class Group(click.Group):
         **attributes: Any,
     ) -> None:
         super().__init__(*args, **attributes)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.aliases = dict(aliases or {})
         self.hints = dict(hints or {})
         _show_numbers_as_n(self.params)

@@ -97,7 +97,7 @@ class RunSettings:
             try:
                 _wait_for_executor(session, stopping)
                 if stopping():
-                    raise KeyboardInterrupt
+                    stopping.end()
                 yield session, stopping
             except Exception:
                 if jvm_has_ended(session):

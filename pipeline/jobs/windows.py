@@ -59,11 +59,8 @@ class WindowsOptions:
     compact_every: int = 10
 
     def __post_init__(self) -> None:
-        try:
-            window = interval_microseconds(self.window, months=False)
-            late = interval_microseconds(self.late, months=True)
-        except ValueError:
-            raise _no_interval(self.window, self.late) from None
+        window = _interval("window", self.window, months=False)
+        late = _interval("lateness", self.late, months=True)
         if window is not None and window <= 0:
             raise WrongOptionError(f"the window is {self.window}, and must be longer than nothing.")
         if late is not None and late < 0:
@@ -205,13 +202,19 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
             )
         )
     except AnalysisException:
-        raise _no_interval(window, late) from None
+        raise _no_interval(f"window ({window}) or the lateness ({late})") from None
 
 
-def _no_interval(window: str, late: str) -> WrongOptionError:
-    return WrongOptionError(
-        f"the window ({window}) or the lateness ({late}) is no interval: write it like '1 day' or '30 minutes'."
-    )
+def _interval(name: str, text: str, *, months: bool) -> float | None:
+    try:
+        return interval_microseconds(text, months=months)
+    except ValueError as error:
+        raise _no_interval(f"{name} ({text})", str(error)) from None
+
+
+def _no_interval(what: str, why: str = "") -> WrongOptionError:
+    because = f" ({why})" if why else ""
+    return WrongOptionError(f"the {what} is no interval{because}: write it like '1 day' or '30 minutes'.")
 
 
 def latest_values(rows: DataFrame) -> DataFrame:

@@ -35,8 +35,9 @@ def test_sigint_raises_where_nobody_asks_whether_to_stop() -> None:
 
 @pytest.mark.process
 @pytest.mark.java
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_job_that_is_interrupted_while_spark_starts_leaves_nothing(
-    bootstrap: str, topic: str, tmp_path: Path
+    bootstrap: str, topic: str, tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
     pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
     Topics(bootstrap, (topic,)).create(1, {})
@@ -47,10 +48,10 @@ def test_a_job_that_is_interrupted_while_spark_starts_leaves_nothing(
         assert process.stdout is not None
         told = process.stdout.readline()
         assert told, "the JVM says something when it starts"
-        os.killpg(process.pid, signal.SIGINT)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, sent)
+        os.killpg(process.pid, sent)
         told += process.stdout.read()  # it ends with the last process that has it: the JVM
-        assert process.wait(60) == 130, told.decode()
+        assert process.wait(60) == code, told.decode()
     assert b"Traceback" not in told and not out.exists()
     assert _group_is_gone(process.pid)
 
