@@ -69,6 +69,7 @@ _COMMANDS = {
     ),
     "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
     "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
+    "registry": ("registry:registry", "Serve a schema registry over HTTP."),
     "completion": ("completion:completion", "Print the completion script for a shell."),
     "sim": ("fault_tests.sim:sim", "Run a cluster in the deterministic simulator."),
 }

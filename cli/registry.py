@@ -1,0 +1,61 @@
+"""`raftwerk registry`: a schema registry beside the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
+from ..cluster.command_line.extras import how_to_install
+from ..runtime.loop import real_runtime
+from ..runtime.os_errors import os_reason
+from .options import Command, WrongConfiguration
+
+
+@click.command(cls=Command)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", default=8081, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+)
+@click.option("--topic", default="_schemas", show_default=True, help="The compacted topic that holds the schemas.")
+@bootstrap_option
+def registry(host: str, port: int, topic: str, bootstrap: str) -> None:
+    """Serve a registry of Avro schemas over HTTP until Ctrl-C, as Confluent's clients and serializers expect it.
+
+    Everything is in the topic _schemas, in the format of Confluent's registry, so that one can follow the other. Of
+    several registries of a topic the one that was started last writes; all answer reads.
+
+    \b
+    Examples:
+      raftwerk registry
+      raftwerk registry --port 18081 --name orders
+      curl -s localhost:8081/subjects
+    """
+    from ..cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, read_properties
+    from ..registry.server import missing_libraries, serve
+
+    missing = missing_libraries()
+    if missing:
+        raise click.ClickException(f"the package {missing[0]} is not installed: {how_to_install('registry')}")
+    from ..registry.schemas_topic import SchemasTopicError
+
+    runtime, path = real_runtime(), chosen_client_properties()
+    try:
+        login = {} if path is None else librdkafka_login(read_properties(path, runtime), runtime)
+    except ClientPropertiesError as error:
+        raise WrongConfiguration(str(error)) from None
+    try:
+        asyncio.run(
+            serve(
+                {"bootstrap.servers": bootstrap, **login},
+                host,
+                port,
+                topic,
+                lambda url: click.echo(f"schema registry at {url}, schemas in {topic} of {bootstrap}"),
+            )
+        )
+    except SchemasTopicError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {os_reason(error)}") from None

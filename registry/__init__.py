@@ -1,0 +1,1 @@
+"""A schema registry with the HTTP interface and the topic of Confluent's."""

@@ -1,0 +1,227 @@
+"""The HTTP interface of Confluent's registry, as an ASGI application.
+
+Paths are split before they are decoded, since the name of a subject may hold a slash or a colon.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from . import decisions
+from .decisions import NewSchema
+from .errors import RegistryError, invalid_schema, subject_not_found
+from .records import AVRO, Reference, SchemaVersion
+from .schemas_topic import SchemasTopic
+
+_logger = logging.getLogger(__name__)
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_BODY_MAX = 4 << 20
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class Request:
+    """The parts of a request: its method, the parts of its path, its query and its body."""
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        raw = scope.get("raw_path") or str(scope["path"]).encode()
+        text = raw.decode("ascii", "replace").partition("?")[0]
+        self.method = str(scope["method"])
+        self.path = [unquote(part) for part in text.strip("/").split("/") if part]
+        self._query = parse_qs(bytes(scope.get("query_string") or b"").decode("ascii", "replace"))
+        self._body = body
+
+    def flag(self, name: str) -> bool:
+        """Whether the query says `name=true`."""
+        return self.word(name).lower() == "true"
+
+    def word(self, name: str) -> str:
+        """The value of a name in the query; empty if it is not there."""
+        return self._query.get(name, [""])[-1]
+
+    def fields(self) -> Mapping[str, Any]:
+        """The body, which must be a JSON object."""
+        try:
+            found = json.loads(self._body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise RegistryError(400, "The body is no JSON object")
+        return found
+
+    def schema(self) -> NewSchema:
+        """The schema in the body."""
+        found = self.fields()
+        text, references = found.get("schema"), found.get("references") or []
+        if not isinstance(text, str):
+            raise invalid_schema("the body has no schema, which is a text")
+        try:
+            used = tuple(Reference(str(one["name"]), str(one["subject"]), int(one["version"])) for one in references)
+            number, version = (None if found.get(k) in (None, -1) else int(found[k]) for k in ("id", "version"))
+        except (KeyError, TypeError, ValueError):
+            raise RegistryError(
+                422, "References have a name, a subject and a version; ids and versions are numbers"
+            ) from None
+        return NewSchema(text, str(found.get("schemaType") or AVRO), used, number, version)
+
+
+class RegistryApp:
+    """The application. Whatever a request holds, it is answered, and the registry goes on."""
+
+    def __init__(self, topic: SchemasTopic) -> None:
+        self._topic = topic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            return
+        try:
+            status, answer = 200, await self._answer(Request(scope, await _body(receive)))
+        except RegistryError as error:
+            status, answer = error.status, {"error_code": error.code, "message": str(error)}
+        except Exception:
+            _logger.exception("a request failed: %s %s", scope.get("method"), scope.get("path"))
+            status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
+        body = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _answer(self, request: Request) -> Any:
+        match request.path:
+            case []:
+                return {}
+            case ["subjects", *rest]:
+                return await self._subjects(request, rest)
+            case ["schemas", *rest]:
+                return self._schemas(request, rest)
+            case ["config" | "mode" as what, *rest] if len(rest) <= 1:
+                return await self._setting(request, what, rest[0] if rest else None)
+            case ["compatibility", "subjects", subject, "versions"] if request.method == "POST":
+                return self._compatibility(request, subject, None)
+            case ["compatibility", "subjects", subject, "versions", number] if request.method == "POST":
+                return self._compatibility(request, subject, number)
+        raise RegistryError(404, "HTTP 404 Not Found")
+
+    async def _subjects(self, request: Request, rest: list[str]) -> Any:
+        image, topic, with_deleted = self._topic.image, self._topic, request.flag("deleted")
+        permanent = request.flag("permanent")
+        match request.method, rest:
+            case "GET", []:
+                return self._names(request)
+            case "POST", [subject]:
+                return decisions.look_up(image, subject, request.schema(), with_deleted=with_deleted).answer
+            case "DELETE", [subject]:
+                return await topic.change(lambda now: decisions.delete_subject(now, subject, permanent=permanent))
+            case "GET", [subject, "versions"]:
+                return decisions.versions_of(image, subject, with_deleted=with_deleted).answer
+            case "POST", [subject, "versions"]:
+                new = request.schema()
+                return await topic.change(lambda now: decisions.register(now, subject, new))
+            case "GET", [subject, "versions", number]:
+                return decisions.version(image, subject, number, with_deleted=with_deleted).as_json()
+            case "DELETE", [subject, "versions", number]:
+                return await topic.change(
+                    lambda now: decisions.delete_version(now, subject, number, permanent=permanent)
+                )
+            case "GET", [subject, "versions", number, "schema"]:
+                return json.loads(decisions.version(image, subject, number, with_deleted=with_deleted).schema)
+            case "GET", [subject, "versions", number, "referencedby"]:
+                found = decisions.version(image, subject, number, with_deleted=True)
+                return sorted({one.schema_id for one in image.users_of(subject, found.version)})
+        raise _not_here(request, len(rest) <= 2)
+
+    def _names(self, request: Request) -> list[str]:
+        prefix, image = request.word("subjectPrefix"), self._topic.image
+        with_deleted = request.flag("deleted") or request.flag("deletedOnly")
+        names = [name for name in sorted(image.subjects) if name.startswith(prefix)]
+        if request.flag("deletedOnly"):
+            return [name for name in names if not image.versions(name)]
+        return [name for name in names if image.versions(name, with_deleted=with_deleted)]
+
+    def _schemas(self, request: Request, rest: list[str]) -> Any:
+        image = self._topic.image
+        match request.method, rest:
+            case "GET", []:
+                found = image.all_versions(with_deleted=request.flag("deleted"))
+                prefix = request.word("subjectPrefix")
+                rows = [one for one in found if one.subject.startswith(prefix)]
+                if request.flag("latestOnly"):
+                    rows = list({one.subject: one for one in rows}.values())
+                return [one.as_json() for one in rows]
+            case "GET", ["types"]:
+                return list(decisions.TYPES)
+            case "GET", ["ids", number]:
+                one = decisions.by_id(image, _id(number))
+                return {k: v for k, v in one.as_json().items() if k in ("schemaType", "references", "schema")}
+            case "GET", ["ids", number, "schema"]:
+                return json.loads(decisions.by_id(image, _id(number)).schema)
+            case "GET", ["ids", number, "subjects"]:
+                return sorted({one.subject for one in self._users(request, number)})
+            case "GET", ["ids", number, "versions"]:
+                return [{"subject": one.subject, "version": one.version} for one in self._users(request, number)]
+        raise _not_here(request, len(rest) <= 1)
+
+    def _users(self, request: Request, number: str) -> list[SchemaVersion]:
+        decisions.by_id(self._topic.image, _id(number))
+        with_deleted = request.flag("deleted")
+        return [one for one in self._topic.image.with_id(_id(number)) if with_deleted or not one.deleted]
+
+    def _compatibility(self, request: Request, subject: str, number: str | None) -> dict[str, Any]:
+        image = self._topic.image
+        if number is not None and not image.versions(subject):
+            raise subject_not_found(subject)
+        wrong = decisions.compatibility(image, subject, number, request.schema())
+        return {"is_compatible": not wrong, **({"messages": wrong} if request.flag("verbose") else {})}
+
+    async def _setting(self, request: Request, what: str, subject: str | None) -> Any:
+        image, topic, or_of_all = self._topic.image, self._topic, request.flag("defaultToGlobal")
+        match request.method, what:
+            case "GET", "config":
+                return decisions.level_of(image, subject, or_of_all=or_of_all).answer
+            case "GET", _:
+                return decisions.mode_of(image, subject, or_of_all=or_of_all).answer
+            case "PUT", "config":
+                level = request.fields().get("compatibility")
+                return await topic.change(lambda _: decisions.set_level(subject, level))
+            case "PUT", _:
+                mode, force = request.fields().get("mode"), request.flag("force")
+                return await topic.change(lambda now: decisions.set_mode(now, subject, mode, force=force))
+            case "DELETE", "config":
+                return await topic.change(lambda now: decisions.forget_level(now, subject))
+            case "DELETE", _:
+                return await topic.change(lambda now: decisions.forget_mode(now, subject))
+        raise _not_here(request, is_path=True)
+
+
+def _not_here(request: Request, is_path: bool) -> RegistryError:
+    if is_path and request.method not in ("GET", "HEAD"):
+        return RegistryError(405, "HTTP 405 Method Not Allowed")
+    return RegistryError(404, "HTTP 404 Not Found")
+
+
+def _id(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        raise RegistryError(404, "HTTP 404 Not Found")
+    return int(text)
+
+
+async def _body(receive: Receive) -> bytes:
+    """The body of a request. Raises `RegistryError` for one that is too long."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise RegistryError(400, "The client has gone")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _BODY_MAX:
+            raise RegistryError(413, f"The body has more than {_BODY_MAX:,} bytes")
+        if not message.get("more_body"):
+            return b"".join(parts)

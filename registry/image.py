@@ -1,0 +1,125 @@
+"""What a registry knows: the subjects with their versions, the schemas by id, compatibility levels and modes.
+
+It follows from the records of `_schemas` alone, in their order, so every registry that reads the topic has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .records import (
+    CLEAR_SUBJECT,
+    CONFIG,
+    DELETE_SUBJECT,
+    MODE,
+    SCHEMA,
+    DamagedRecordError,
+    Record,
+    SchemaVersion,
+    version_of,
+)
+
+BACKWARD, READWRITE = "BACKWARD", "READWRITE"
+
+
+class RegistryImage:
+    """The state after the records so far. A level or mode of the subject None is the one of all subjects."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, dict[int, SchemaVersion]] = {}
+        """The versions of each subject, deleted ones too, in the order of their numbers."""
+        self.levels: dict[str | None, str] = {}
+        self.modes: dict[str | None, str] = {}
+        self.last_id = 0
+        """The greatest id that any schema has had."""
+
+    def replay(self, record: Record) -> None:
+        """Take a record in. Those of kinds that are not known say nothing. Raises `DamagedRecordError`."""
+        kind, subject = record.key["keytype"], record.key.get("subject")
+        if kind == SCHEMA:
+            self._replay_schema(record)
+        elif kind == CONFIG:
+            _put(self.levels, subject, record.value, "compatibilityLevel")
+        elif kind == MODE:
+            _put(self.modes, subject, record.value, "mode")
+        elif kind == DELETE_SUBJECT and record.value is not None:
+            self._delete_up_to(str(subject), int(record.value.get("version", 0)))
+        elif kind == CLEAR_SUBJECT:
+            self.subjects.pop(str(subject), None)
+
+    def _replay_schema(self, record: Record) -> None:
+        if record.value is None:
+            subject, version = str(record.key.get("subject")), record.key.get("version")
+            versions = self.subjects.get(subject, {})
+            versions.pop(version, None)  # type: ignore[arg-type]  # a key of another registry may have no number
+            if not versions:
+                self.subjects.pop(subject, None)
+            return
+        one = version_of(record.value)
+        if not 0 < one.version < 1 << 31:
+            raise DamagedRecordError(f"its version is {one.version}")
+        versions = self.subjects.setdefault(one.subject, {})
+        is_in_order = not versions or one.version in versions or one.version > next(reversed(versions))
+        versions[one.version] = one
+        if not is_in_order:
+            self.subjects[one.subject] = dict(sorted(versions.items()))
+        self.last_id = max(self.last_id, one.schema_id)
+
+    def _delete_up_to(self, subject: str, last: int) -> None:
+        versions = self.subjects.get(subject, {})
+        for number, one in versions.items():
+            if number <= last and not one.deleted:
+                versions[number] = deleted(one)
+
+    # -- questions
+
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[SchemaVersion]:
+        """The versions of a subject, oldest first; none for an unknown one."""
+        return [one for one in self.subjects.get(subject, {}).values() if with_deleted or not one.deleted]
+
+    def all_versions(self, *, with_deleted: bool = False) -> Iterator[SchemaVersion]:
+        """The versions of all subjects, in the order of the subjects' names."""
+        for subject in sorted(self.subjects):
+            yield from self.versions(subject, with_deleted=with_deleted)
+
+    def with_id(self, schema_id: int) -> list[SchemaVersion]:
+        """The versions, also deleted ones, that are the schema with this id."""
+        return [one for one in self.all_versions(with_deleted=True) if one.schema_id == schema_id]
+
+    def users_of(self, subject: str, version: int) -> list[SchemaVersion]:
+        """The versions that are not deleted and refer to this one."""
+        return [
+            one
+            for one in self.all_versions()
+            if any((each.subject, each.version) == (subject, version) for each in one.references)
+        ]
+
+    def level(self, subject: str) -> str:
+        """The compatibility level that holds for a subject."""
+        return self.levels.get(subject) or self.levels.get(None, BACKWARD)
+
+    def mode(self, subject: str) -> str:
+        """The mode that holds for a subject."""
+        return self.modes.get(subject) or self.modes.get(None, READWRITE)
+
+
+def deleted(version: SchemaVersion) -> SchemaVersion:
+    """The version, marked as deleted."""
+    return SchemaVersion(
+        version.subject,
+        version.version,
+        version.schema_id,
+        version.schema,
+        version.schema_type,
+        version.references,
+        deleted=True,
+    )
+
+
+def _put(values: dict[str | None, str], subject: Any, value: Any, field: str) -> None:
+    name = None if subject is None else str(subject)
+    if value is None:
+        values.pop(name, None)
+    elif isinstance(value.get(field), str):
+        values[name] = value[field].upper()

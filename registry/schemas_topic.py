@@ -1,0 +1,202 @@
+"""The topic `_schemas`: followed from its beginning, and written by one registry at a time.
+
+Writes go through a transactional producer (KIP-98) whose id all registries of a topic share. So the registry that was
+started last fences those before it, and what one decides on its image cannot be overtaken. A write is done when it was
+read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .decisions import Decide
+from .errors import RegistryError
+from .image import RegistryImage
+from .records import DamagedRecordError, Record, decode
+
+_logger = logging.getLogger(__name__)
+_POLL_S = 0.1
+_TIMEOUT_S = 30.0
+_REPLICAS = 3
+_FENCED = "another registry has taken over the writing: send writes there, or start this one again to take them back"
+
+
+class SchemasTopicError(Exception):
+    """The topic cannot be used; the sentence says why and what to do."""
+
+
+class SchemasTopic:
+    """The topic of one cluster. `settings` are those of librdkafka: the addresses, and how it logs in."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str = "_schemas") -> None:
+        self.topic = topic
+        self.image = RegistryImage()
+        self._settings: dict[str, Any] = {**settings, "log_level": 0, "logger": _silent()}
+        self._writing = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._moved = asyncio.Condition()
+        self._next_offset = 0
+        self._ended = threading.Event()
+        self._producer: Any = None
+        self._is_fenced = False
+        self._follower = threading.Thread(target=self._follow, name="schemas", daemon=True)
+
+    async def start(self) -> None:
+        """Make the topic if it is missing, take over the writing, and read to the end. Raises `SchemasTopicError`."""
+        from confluent_kafka import KafkaException, Producer
+
+        try:
+            await asyncio.to_thread(self._prepare)
+            self._producer = Producer(
+                {**self._settings, "transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
+            )
+            await asyncio.to_thread(self._producer.init_transactions, _TIMEOUT_S)
+            end = await asyncio.to_thread(self._end)
+        except KafkaException as error:
+            raise SchemasTopicError(f"the topic {self.topic} cannot be used: {error.args[0].str()}") from None
+        self._follower.start()
+        try:
+            await self._until(end)
+        except TimeoutError:
+            raise SchemasTopicError(
+                f"the topic {self.topic} could not be read to its end in {_TIMEOUT_S:g} s"
+            ) from None
+
+    async def stop(self) -> None:
+        """Stop following the topic."""
+        self._ended.set()
+        if self._follower.is_alive():
+            await asyncio.to_thread(self._follower.join)
+
+    async def change(self, decide: Decide) -> Any:
+        """The answer of a decision, whose records are in the log then. Raises `RegistryError`."""
+        async with self._writing:
+            decision = decide(self.image)
+            if decision.records:
+                try:
+                    end = await asyncio.to_thread(self._write, decision.records)
+                    await self._until(end)
+                except TimeoutError:
+                    raise RegistryError(50002, "The operation timed out: it may be done or not") from None
+            return decision.answer
+
+    # -- in threads
+
+    def _prepare(self) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+        admin = AdminClient(self._settings)
+        there = admin.list_topics(timeout=_TIMEOUT_S)
+        if self.topic not in there.topics:
+            new = NewTopic(self.topic, 1, min(_REPLICAS, len(there.brokers)), config={"cleanup.policy": "compact"})
+            try:
+                admin.create_topics([new])[self.topic].result(_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise
+            return
+        if len(there.topics[self.topic].partitions) != 1:
+            raise SchemasTopicError(f"the topic {self.topic} must have one partition: name another by --topic")
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        policy = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)["cleanup.policy"].value
+        if policy != "compact":
+            raise SchemasTopicError(
+                f"the topic {self.topic} has cleanup.policy={policy}, which would delete schemas: raftwerk configs set "
+                f"--topic {self.topic} cleanup.policy=compact"
+            )
+
+    def _end(self) -> int:
+        """The end of the log, up to which this registry has to read before it may decide."""
+        consumer = self._consumer()
+        try:
+            from confluent_kafka import TopicPartition
+
+            return int(consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=_TIMEOUT_S)[1])
+        finally:
+            consumer.close()
+
+    def _consumer(self) -> Any:
+        from confluent_kafka import Consumer
+
+        settings = {"group.id": "raftwerk-registry", "enable.auto.commit": False, "enable.partition.eof": True}
+        return Consumer({**self._settings, **settings, "isolation.level": "read_committed"})
+
+    def _follow(self) -> None:
+        from confluent_kafka import KafkaError, TopicPartition
+
+        consumer = self._consumer()
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        while not self._ended.is_set():
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if message.error() is None:
+                self._tell(message.offset() + 1, message.key(), message.value())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._tell(message.offset())
+            else:
+                _logger.warning("%s cannot be read now: %s", self.topic, message.error().str())
+        consumer.close()
+
+    def _tell(self, next_offset: int, key: bytes | None = None, value: bytes | None = None) -> None:
+        """Hand a record, or without a key the end of the log, to the event loop, and wait until it was taken in."""
+        if not self._ended.is_set():
+            asyncio.run_coroutine_threadsafe(self._take(next_offset, key, value), self._loop)
+
+    def _write(self, records: Sequence[Record]) -> int:
+        from confluent_kafka import KafkaException
+
+        offsets: list[int] = []
+        failures: list[Any] = []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                failures.append(error)
+
+        if self._is_fenced:
+            raise RegistryError(50004, _FENCED)
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                key, value = record.encode()
+                self._producer.produce(self.topic, key=key, value=value, partition=0, on_delivery=on_delivery)
+            self._producer.commit_transaction(_TIMEOUT_S)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.fatal():
+                self._is_fenced = True
+                raise RegistryError(50004, _FENCED) from None
+            self._producer.abort_transaction(_TIMEOUT_S)
+            raise RegistryError(50001, f"Error in the backend data store: {error.str()}") from None
+        return max(offsets) + 1
+
+    # -- in the event loop
+
+    async def _take(self, next_offset: int, key: bytes | None, value: bytes | None) -> None:
+        if key is not None:
+            try:
+                self.image.replay(decode(key, value))
+            except (DamagedRecordError, AttributeError, TypeError, ValueError) as error:
+                _logger.warning("the record at offset %d of %s is passed over: %s", next_offset - 1, self.topic, error)
+        async with self._moved:
+            self._next_offset = max(self._next_offset, next_offset)
+            self._moved.notify_all()
+
+    async def _until(self, offset: int) -> None:
+        async with asyncio.timeout(_TIMEOUT_S), self._moved:
+            await self._moved.wait_for(lambda: self._next_offset >= offset)
+
+
+def _silent() -> logging.Logger:
+    """Where librdkafka logs, which would print its fatal errors: they are answered and told here."""
+    logger = logging.getLogger(f"{__name__}.librdkafka")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    return logger

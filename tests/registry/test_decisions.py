@@ -1,0 +1,199 @@
+"""What a registry answers and writes: each step on an image that is replayed from the records that it wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raftwerk.registry import decisions
+from raftwerk.registry.decisions import Decision, NewSchema
+from raftwerk.registry.errors import RegistryError
+from raftwerk.registry.image import RegistryImage
+from raftwerk.registry.records import DamagedRecordError, Reference, decode
+
+STRING, LONG = NewSchema('"string"'), NewSchema('{"type": "long"}')
+
+
+def record(name: str, *fields: str | tuple[str, Any]) -> NewSchema:
+    """A record with these fields of type int; a pair is a field with its default."""
+    rows = [
+        {"name": one, "type": "int"} if isinstance(one, str) else {"name": one[0], "type": "int", "default": one[1]}
+        for one in fields
+    ]
+    return NewSchema(json.dumps({"type": "record", "name": name, "fields": rows}))
+
+
+class Registry:
+    """An image, and what was written."""
+
+    def __init__(self) -> None:
+        self.image = RegistryImage()
+        self.log: list[tuple[bytes, bytes | None]] = []
+
+    def do(self, decide: Callable[..., Decision], *arguments: Any, **options: Any) -> Any:
+        needs_image = decide is not decisions.set_level
+        decision = decide(*([self.image] if needs_image else []), *arguments, **options)
+        for one in decision.records:
+            self.log.append(one.encode())
+            self.image.replay(decode(*self.log[-1]))
+        return decision.answer
+
+    def id_of(self, subject: str, new: NewSchema) -> int:
+        found: int = self.do(decisions.register, subject, new)["id"]
+        return found
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def code_of(registry: Registry, decide: Callable[..., Decision], *arguments: Any, **options: Any) -> int:
+    before = len(registry.log)
+    with pytest.raises(RegistryError) as refused:
+        registry.do(decide, *arguments, **options)
+    assert len(registry.log) == before
+    return refused.value.code
+
+
+def test_a_schema_has_one_id_and_each_subject_its_versions(registry: Registry) -> None:
+    assert registry.id_of("a", record("R", "x")) == 1
+    assert registry.id_of("b", STRING) == 2
+    assert registry.id_of("b", NewSchema(' {"type" : "string"}')) == 2, "it says the same"
+    assert registry.id_of("c", record("R", "x")) == 1
+    assert registry.id_of("a", record("R", "x", ("y", 0))) == 3
+    assert registry.do(decisions.versions_of, "a") == [1, 2]
+    assert registry.do(decisions.look_up, "a", record("R", "x")) == {
+        "subject": "a",
+        "version": 1,
+        "id": 1,
+        "schema": '{"type":"record","name":"R","fields":[{"name":"x","type":"int"}]}',
+    }
+    assert decisions.version(registry.image, "a", "latest").version == 2
+    assert decisions.by_id(registry.image, 2).subject == "b"
+    assert len(registry.log) == 4
+
+
+def test_the_records_are_those_of_confluents_registry(registry: Registry) -> None:
+    registry.id_of("a", STRING)
+    registry.do(decisions.set_level, "a", "full")
+    registry.do(decisions.set_mode, None, "readonly")
+    assert registry.log == [
+        (
+            b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}',
+            b'{"subject":"a","version":1,"id":1,"schema":"\\"string\\"","deleted":false}',
+        ),
+        (b'{"keytype":"CONFIG","subject":"a","magic":0}', b'{"compatibilityLevel":"FULL"}'),
+        (b'{"keytype":"MODE","subject":null,"magic":0}', b'{"mode":"READONLY"}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "allowed"),
+    [
+        ("NONE", {"wider", "narrower", "other"}),
+        ("BACKWARD", {"wider", "narrower"}),
+        ("FORWARD", {"wider", "narrower", "required"}),
+        ("FULL", {"wider", "narrower"}),
+    ],
+)
+def test_levels_decide_what_may_follow(registry: Registry, level: str, allowed: set[str]) -> None:
+    registry.do(decisions.set_level, None, level)
+    registry.id_of("a", record("R", "x", ("y", 0)))
+    followers = {
+        "wider": record("R", "x", ("y", 0), ("z", 0)),
+        "narrower": record("R", "x"),
+        "required": record("R", "x", ("y", 0), "z"),
+        "other": STRING,
+    }
+    fits = {name for name, new in followers.items() if not decisions.compatibility(registry.image, "a", None, new)}
+    assert fits == (allowed | {"required"} if level == "NONE" else allowed)
+    for name in followers.keys() - fits:
+        assert code_of(registry, decisions.register, "a", followers[name]) == 409
+
+
+def test_transitive_levels_look_at_all_versions(registry: Registry) -> None:
+    registry.id_of("a", record("R", "x"))
+    registry.id_of("a", record("R", "x", ("y", 0)))
+    new = record("R", "x", "y")  # it reads the second version, and not the first
+    assert decisions.compatibility(registry.image, "a", None, new) == []
+    registry.do(decisions.set_level, "a", "BACKWARD_TRANSITIVE")
+    (why,) = decisions.compatibility(registry.image, "a", None, new)
+    assert "cannot read data of version 1" in why and "'y'" in why
+    assert decisions.compatibility(registry.image, "a", "2", new) == []
+
+
+def test_deleted_versions_keep_their_ids_and_come_back(registry: Registry) -> None:
+    registry.id_of("a", STRING)
+    assert registry.do(decisions.delete_version, "a", "1") == 1
+    assert code_of(registry, decisions.delete_version, "a", "1") == 40406
+    assert code_of(registry, decisions.versions_of, "a") == 40401
+    assert registry.do(decisions.versions_of, "a", with_deleted=True) == [1]
+    assert decisions.by_id(registry.image, 1).schema == '"string"'
+    assert registry.do(decisions.register, "a", STRING) == {"id": 1, "version": 2, "schema": '"string"'}
+    assert code_of(registry, decisions.delete_subject, "a", permanent=True) == 40405
+    assert registry.do(decisions.delete_subject, "a") == [2]
+    assert code_of(registry, decisions.delete_subject, "a") == 40404
+    assert registry.do(decisions.delete_subject, "a", permanent=True) == [1, 2]
+    assert code_of(registry, decisions.delete_subject, "a") == 40401
+    assert registry.id_of("a", LONG) == 2, "an id is never given twice"
+
+
+def test_references_are_types_of_the_schema_and_stay(registry: Registry) -> None:
+    registry.id_of("money", record("Money", "cents"))
+    order = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
+    assert code_of(registry, decisions.register, "order", NewSchema(order)) == 42201
+    used = NewSchema(order, references=(Reference("Money", "money", 1),))
+    registry.id_of("order", used)
+    assert registry.do(decisions.look_up, "order", used)["references"] == [
+        {"name": "Money", "subject": "money", "version": 1}
+    ]
+    assert code_of(registry, decisions.delete_subject, "money") == 42206
+    assert code_of(registry, decisions.delete_version, "money", "1") == 42206
+    missing = NewSchema(order, references=(Reference("Money", "money", 7),))
+    assert code_of(registry, decisions.register, "order", missing) == 42201
+
+
+def test_modes(registry: Registry) -> None:
+    registry.id_of("a", STRING)
+    registry.do(decisions.set_mode, "a", "READONLY")
+    assert code_of(registry, decisions.register, "a", LONG) == 42205
+    assert registry.do(decisions.mode_of, "a") == {"mode": "READONLY"}
+    assert code_of(registry, decisions.mode_of, "b") == 40409
+    assert registry.do(decisions.forget_mode, "a") == {"mode": "READONLY"}
+    assert code_of(registry, decisions.set_mode, "a", "IMPORT") == 42205
+    assert code_of(registry, decisions.set_mode, None, "sideways") == 42204
+    registry.do(decisions.set_mode, "b", "IMPORT")
+    assert code_of(registry, decisions.register, "b", STRING) == 42205
+    assert registry.do(decisions.register, "b", NewSchema('"bytes"', schema_id=70, version=5))["id"] == 70
+    assert code_of(registry, decisions.register, "b", NewSchema('"int"', schema_id=70)) == 42205
+    assert registry.do(decisions.versions_of, "b") == [5]
+    assert registry.id_of("c", LONG) == 71
+
+
+def test_levels_of_subjects(registry: Registry) -> None:
+    assert registry.do(decisions.level_of, None) == {"compatibilityLevel": "BACKWARD"}
+    assert code_of(registry, decisions.level_of, "a") == 40408
+    assert registry.do(decisions.level_of, "a", or_of_all=True) == {"compatibilityLevel": "BACKWARD"}
+    assert registry.do(decisions.set_level, "a", "none") == {"compatibility": "NONE"}
+    assert registry.do(decisions.forget_level, "a") == {"compatibilityLevel": "NONE"}
+    assert code_of(registry, decisions.set_level, "a", "some") == 42203
+
+
+@pytest.mark.parametrize("number", ["0", "-2", "x", "", "2147483648", "9" * 40, "²"])
+def test_versions_that_cannot_be(registry: Registry, number: str) -> None:
+    registry.id_of("a", STRING)
+    assert code_of(registry, lambda image: Decision(decisions.version(image, "a", number))) == 42202
+
+
+def test_damaged_records_are_told(registry: Registry) -> None:
+    key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
+    for wrong in ((None, b"{}"), (b"x", b"{}"), (b"[]", b"{}"), (key, b"5"), (key, b"{}"), (key, b'{"subject":"a"}')):
+        with pytest.raises(DamagedRecordError):
+            registry.image.replay(decode(*wrong))
+    registry.image.replay(decode(b'{"keytype":"NOOP","magic":0}', None))
+    registry.image.replay(decode(b'{"keytype":"CONTEXT","magic":0}', b"{}"))
+    assert not registry.image.subjects
