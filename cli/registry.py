@@ -18,7 +18,9 @@ from .options import Command, WrongConfiguration
 @click.option(
     "--port", default=8081, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
 )
-@click.option("--topic", default="_schemas", show_default=True, help="The compacted topic that holds the schemas.")
+@click.option(
+    "-t", "--topic", default="_schemas", show_default=True, help="The compacted topic that holds the schemas."
+)
 @bootstrap_option
 def registry(host: str, port: int, topic: str, bootstrap: str) -> None:
     """Serve a registry of Avro schemas over HTTP until Ctrl-C, as Confluent's clients and serializers expect it.
