@@ -28,21 +28,19 @@ async def serve(
     import uvicorn
 
     schemas = SchemasTopic(settings, topic)
-    try:
-        await schemas.start()
-        config = uvicorn.Config(
-            RegistryApp(schemas), host=host, port=port, log_level="warning", access_log=False, lifespan="off"
-        )
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, port), family=family) as listening:
-            shown = f"[{host}]" if family == socket.AF_INET6 else host
-            on_ready(f"http://{shown}:{listening.getsockname()[1]}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:  # before another registry is fenced
+        try:
+            await schemas.start()
+            config = uvicorn.Config(RegistryApp(schemas), log_level="warning", access_log=False, lifespan="off")
             server = uvicorn.Server(config)
             # By itself uvicorn ends with the signal, as a process that was killed, when it has stopped cleanly.
             server.capture_signals = partial(_stopped_by_signals, server)  # type: ignore[method-assign]
+            shown = f"[{host}]" if family == socket.AF_INET6 else host
+            on_ready(f"http://{shown}:{listening.getsockname()[1]}")
             await server.serve(sockets=[listening])
-    finally:
-        await schemas.stop()
+        finally:
+            await schemas.stop()
 
 
 @contextmanager

@@ -155,6 +155,14 @@ def test_the_registry_that_was_started_last_writes(cluster: TestCluster) -> None
                 time.sleep(0.02)
 
 
+def test_a_registry_without_a_port_takes_nothing_over(cluster: TestCluster) -> None:
+    topic = unique_topic("schemas")
+    with registry(cluster, topic) as url:
+        again = ("--port", url.rpartition(":")[2], "--topic", topic, "-b", cluster.bootstrap_servers)
+        assert "cannot listen on 127.0.0.1:" in fails(1, "registry", *again)
+        assert ask(url, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+
+
 def test_a_leader_that_dies_loses_no_schema(cluster: TestCluster) -> None:
     topic = unique_topic("schemas")
     with registry(cluster, topic) as url:
