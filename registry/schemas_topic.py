@@ -47,24 +47,28 @@ class SchemasTopic:
 
     async def start(self) -> None:
         """Make the topic if it is missing, take over the writing, and read to the end. Raises `SchemasTopicError`."""
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import KafkaException
 
         try:
             await asyncio.to_thread(self._prepare)
-            self._producer = Producer(
-                {**self._settings, "transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
-            )
-            await asyncio.to_thread(self._producer.init_transactions, _TIMEOUT_S)
-            end = await asyncio.to_thread(self._end)
+            self._follower.start()
+            await self._take_over()
         except KafkaException as error:
             raise SchemasTopicError(f"the topic {self.topic} cannot be used: {error.args[0].str()}") from None
-        self._follower.start()
-        try:
-            await self._until(end)
         except TimeoutError:
             raise SchemasTopicError(
                 f"the topic {self.topic} could not be read to its end in {_TIMEOUT_S:g} s"
             ) from None
+
+    async def _take_over(self) -> None:
+        """Fence all other writers, and read what they have written."""
+        from confluent_kafka import Producer
+
+        settings = {"transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
+        producer = Producer({**self._settings, **settings})
+        await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
+        await self._until(await asyncio.to_thread(self._end))
+        self._producer = producer
 
     async def stop(self) -> None:
         """Stop following the topic."""
@@ -74,14 +78,19 @@ class SchemasTopic:
 
     async def change(self, decide: Decide) -> Any:
         """The answer of a decision, whose records are in the log then. Raises `RegistryError`."""
+        from confluent_kafka import KafkaException
+
         async with self._writing:
-            decision = decide(self.image)
-            if decision.records:
-                try:
-                    end = await asyncio.to_thread(self._write, decision.records)
-                    await self._until(end)
-                except TimeoutError:
-                    raise RegistryError(50002, "The operation timed out: it may be done or not") from None
+            try:
+                if self._producer is None:
+                    await self._take_over()
+                decision = decide(self.image)
+                if decision.records:
+                    await self._until(await asyncio.to_thread(self._write, decision.records))
+            except TimeoutError:
+                raise RegistryError(50002, "The operation timed out: it may be done or not") from None
+            except KafkaException as error:
+                raise RegistryError(50001, f"Error in the backend data store: {error.args[0].str()}") from None
             return decision.answer
 
     # -- in threads
@@ -173,7 +182,10 @@ class SchemasTopic:
             if error.fatal():
                 self._is_fenced = True
                 raise RegistryError(50004, _FENCED) from None
-            self._producer.abort_transaction(_TIMEOUT_S)
+            try:
+                self._producer.abort_transaction(_TIMEOUT_S)
+            except KafkaException:  # whether it was committed is known when another producer has begun
+                self._producer = None
             raise RegistryError(50001, f"Error in the backend data store: {error.str()}") from None
         return max(offsets) + 1
 

@@ -30,9 +30,16 @@ FLIGHT = json.dumps(
 )
 
 
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[TestCluster]:
-    with TestCluster.start(3, settings={"min.insync.replicas": "2"}) as running:
+    with TestCluster.start(3, settings=SETTINGS) as running:
         yield running
 
 
@@ -58,7 +65,7 @@ def ask(url: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=90) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -174,6 +181,24 @@ def test_a_leader_that_dies_loses_no_schema(cluster: TestCluster) -> None:
             cluster.heal()
     with registry(cluster, topic) as url:
         assert ask(url, "GET", "/subjects") == (200, ["a", "b"])
+
+
+def test_a_write_that_no_replicas_take_is_told_and_the_next_one_is_done(cluster: TestCluster) -> None:
+    topic = unique_topic("schemas")
+    with registry(cluster, topic) as url:
+        assert ask(url, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+        leader = cluster.leader_of(topic)
+        others = [node for node in cluster.node_ids if node != leader]
+        for node in others:
+            cluster.kill(node)
+        try:
+            status, answer = ask(url, "POST", "/subjects/b/versions", {"schema": '"bytes"'})
+            assert (status, answer["error_code"] in (50001, 50002)) == (500, True)
+        finally:
+            cluster.heal()
+        status, answer = ask(url, "POST", "/subjects/b/versions", {"schema": '"bytes"'})
+        assert (status, answer["id"]) == (200, 2)
+        assert ask(url, "GET", "/subjects")[1] == ["a", "b"]
 
 
 def test_topics_that_would_lose_schemas_are_refused(cluster: TestCluster) -> None:
