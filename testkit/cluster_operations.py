@@ -56,14 +56,18 @@ class ClusterOperations(ABC):
     async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
         """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas.
 
-        Raises `TypeError` for what is neither.
+        Raises `TypeError` for what is neither, and `ClientError` for a partition that the topic does not have.
         """
+        if partition is not None and not isinstance(partition, int):
+            raise TypeError(f"produce(partition={partition!r}): it is the number of a partition")
         records = [_record(value) for value in values]
         at_ms = self._wall_ms()
 
         async def send(client: ClusterClient) -> None:
             producer = Producer(client, topic, timeout_s=_TIMEOUT_S)
             await producer.start()
+            if partition is not None:
+                producer.check_partition(partition)
             await producer.send(records, partition=partition, timestamp_ms=at_ms)
 
         await self._ask(send)

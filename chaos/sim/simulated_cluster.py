@@ -237,6 +237,12 @@ class SimulatedCluster:
             and self.quorum.in_sync()
         )
 
+    def survives_power_loss(self) -> bool:
+        """Whether each committed record is in two running replicas, so that one of them may lose its page cache."""
+        image = self._image()
+        topics = () if image is None else image.topics_by_id.values()
+        return self.in_sync() and all(len(each.isr) > 1 for topic in topics for each in topic.partitions.values())
+
     def has_unnoticed_disk_loss(self) -> bool:
         """See `TargetCluster`."""
         image = self._image()

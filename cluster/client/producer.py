@@ -128,7 +128,7 @@ class Producer:
     def check_partition(self, partition: int) -> None:
         """Raise `ClientError` when the topic has no such partition."""
         count = len(self._topic().partitions)
-        if partition >= count:
+        if not 0 <= partition < count:
             raise no_such_partition(self.topic, partition, count)
 
     def _topic(self) -> TopicView:

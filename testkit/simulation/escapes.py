@@ -54,7 +54,7 @@ class Escapes:
     """Refuses what leaves the simulation while `is_inside()` says that the application's code runs."""
 
     def __init__(self, is_inside: Callable[[], bool]) -> None:
-        self.found: list[EscapeError] = []
+        self.found: list[Exception] = []
         """What was refused; the application may have caught the errors."""
         self._is_inside = is_inside
         self._replaced: list[tuple[Any, str, Any]] = []
@@ -136,9 +136,10 @@ def _python_clients() -> list[Any]:
 
 def _place() -> str:
     """The innermost line that is neither Python's own nor the simulator's."""
-    ours = (__file__, threading.__file__)
+    ours = __file__.rpartition("/")[0] + "/"
     stdlib = threading.__file__.rpartition("/")[0] + "/"
     for frame in reversed(traceback.extract_stack()):
-        if frame.filename not in ours and (not frame.filename.startswith(stdlib) or "site-packages" in frame.filename):
+        is_pythons = frame.filename.startswith(stdlib) and "site-packages" not in frame.filename
+        if not is_pythons and not frame.filename.startswith(ours):
             return f"{frame.filename}:{frame.lineno} ({frame.line})"
     return "an unknown place"

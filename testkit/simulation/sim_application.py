@@ -64,7 +64,12 @@ class SimApplication:
         running: object = self._program()
         if not inspect.isawaitable(running):
             raise TypeError(f"start() takes an `async def`; this function has returned {running!r}")
-        return await running
+        try:
+            return await running
+        except SystemExit as end:
+            if end.code in (None, 0):
+                return None
+            raise RuntimeError(f"the program called sys.exit({end.code!r})") from end
 
     def _on_end(self, main: asyncio.Task[object]) -> None:
         if not main.cancelled():

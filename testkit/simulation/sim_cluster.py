@@ -12,6 +12,7 @@ from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...chaos.sim.kernel.event_loop import ProcessLoop
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import SimulatedCluster
+from ...cluster.client.client_errors import UnreachableError
 from ...cluster.client.cluster_client import ClusterClient
 from ..cluster_operations import ClusterOperations
 from .sim_application import SimApplication
@@ -20,6 +21,7 @@ from .simulated_targets import SimulatedTargets
 T = TypeVar("T")
 _POLL_S = 0.05
 _HEAL_LIMIT_S = 120.0
+_NODES_DOWN_LIMIT_S = 60.0
 
 
 class SimCluster(ClusterOperations):
@@ -79,6 +81,8 @@ class SimCluster(ClusterOperations):
 
         Raises `AssertionError` when it does not within so many virtual seconds; it names programs that have died.
         """
+        if not callable(condition):
+            raise TypeError(f"until() takes a function that says whether the condition holds, and not {condition!r}")
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         while True:
@@ -176,8 +180,15 @@ class SimCluster(ClusterOperations):
         answer: asyncio.Future[T] = here.create_future()
 
         async def run() -> T:
-            async with ClusterClient(self.bootstrap, timeout_s=10.0) as client:
-                return await ask(client)
+            deadline_s = self.now_s + _NODES_DOWN_LIMIT_S
+            while True:
+                try:
+                    async with ClusterClient(self.bootstrap, timeout_s=10.0) as client:
+                        return await ask(client)
+                except UnreachableError:  # drawn faults may hit all nodes at once
+                    if self.now_s > deadline_s:
+                        raise
+                await asyncio.sleep(_POLL_S)
 
         def done(task: asyncio.Task[T]) -> None:
             here.call_soon(_transfer, task, answer)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import groupby
+from types import UnionType
 from typing import Any, Never
 
 from ...chaos.sim.faults.fault import Fault
@@ -39,6 +40,11 @@ _LONG_POLLS = {"replica.fetch.wait.max.ms": "5000"}
 _SHRINKING_RUNS_MAX = 100
 _STORY_LINES = 60
 
+_USUAL_CAUSES = (
+    "Usual causes: what one run leaves in a module, a class or a fixture, a thread of a library, the order of a set of "
+    "objects, real files, a clock that was kept as a default argument"
+)
+
 
 class NotDeterministicError(AssertionError):
     """Two runs of one seed differ: the application has something from outside that the simulator does not control."""
@@ -63,24 +69,27 @@ def simulate(
     """
     if without_parentheses:
         raise TypeError("write @simulate() with its parentheses; options are named, as in @simulate(seeds=20)")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ValueError(f"settings={settings!r}: a dict, such as {{'min.insync.replicas': 2}}")
     texts = texts_of(settings or {})
-    if not 1 <= nodes <= 9:
-        raise ValueError(f"nodes={nodes}: a simulated cluster has 1 to 9 nodes")
+    if not _is_number(nodes, int) or not 1 <= nodes <= 9:
+        raise ValueError(f"nodes={nodes!r}: a simulated cluster has 1 to 9 nodes")
     _check_settings(texts, nodes)
-    for name, value, is_possible in (
-        ("faults_for_s", faults_for_s, faults_for_s >= 0),
-        ("mean_gap_s", mean_gap_s, mean_gap_s > 0),
-        ("limit_s", limit_s, limit_s > 0),
+    for name, value, may_be_0 in (
+        ("faults_for_s", faults_for_s, True),
+        ("mean_gap_s", mean_gap_s, False),
+        ("limit_s", limit_s, False),
     ):
-        if not is_possible:
-            raise ValueError(f"{name}={value}: it is a number of virtual seconds{' above 0' if value == 0 else ''}")
+        if not _is_number(value, int | float) or value < 0 or (value == 0 and not may_be_0):
+            raise ValueError(f"{name}={value!r}: it is a number of virtual seconds{' above 0' if value == 0 else ''}")
     options = SimulationOptions(nodes, {**_LONG_POLLS, **texts}, names_of(faults), faults_for_s, mean_gap_s, limit_s)
     chosen = _chosen(seeds)
 
     def decorate(function: Callable[..., Coroutine[Any, Any, object]]) -> Callable[..., None]:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function) if callable(function) else inspect.Signature()
         if "cluster" not in signature.parameters or not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function.__qualname__}: a simulated test is `async def`, with a parameter `cluster`")
+            name = getattr(function, "__qualname__", repr(function))
+            raise TypeError(f"{name}: a simulated test is `async def`, with a parameter `cluster`")
 
         @wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
@@ -93,6 +102,10 @@ def simulate(
         return test
 
     return decorate
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _chosen(seeds: int | Iterable[int]) -> Sequence[int]:
@@ -126,9 +139,11 @@ def _run_seeds(test: Test, function: Callable[..., object], seeds: Iterable[int]
         for seed in seeds:
             outcome = simulator.run(test, seed, options)
             if outcome.failure is not None:
-                failed = _shrunk(simulator, test, options, outcome)
+                again = simulator.run(test, seed, options)
+                fails_again = _kind_of(again.failure) == _kind_of(outcome.failure)
+                failed = _shrunk(simulator, test, options, outcome) if fails_again else outcome
                 failure = failed.failure or outcome.failure
-                failure.add_note(_report(failed, outcome, function, held))
+                failure.add_note(_report(failed, outcome, function, held, fails_again=fails_again))
                 raise failure
             if held == 0:
                 _check_same(outcome, simulator.run(test, seed, options))
@@ -143,15 +158,19 @@ def _seed_of(text: str) -> int:
 
 def _check_same(first: SimulatedOutcome, second: SimulatedOutcome) -> None:
     __tracebackhide__ = True
+    if second.failure is not None:
+        raise NotDeterministicError(
+            f"seed {first.seed} held, and failed when it ran again with the same faults: {second.failure!r}. "
+            f"{_USUAL_CAUSES}"
+        ) from second.failure
     if first.digest == second.digest:
         return
     pairs = zip(first.story, second.story, strict=False)
     differing = next(((one, other) for one, other in pairs if one != other), None)
     where = "" if differing is None else f"; first difference:\n  {differing[0].strip()}\n  {differing[1].strip()}"
     raise NotDeterministicError(
-        f"two runs of seed {first.seed} took different ways, so a failing seed could not be replayed. Usual causes: "
-        "what one run leaves in a module or a class, a thread of a library, the order of a set of objects, real files, "
-        f"a clock that was kept as a default argument{where}"
+        f"two runs of seed {first.seed} took different ways, so a failing seed could not be replayed. "
+        f"{_USUAL_CAUSES}{where}"
     )
 
 
@@ -188,10 +207,20 @@ def _kind_of(failure: BaseException | None) -> tuple[str, str, int]:
 # -- the report
 
 
-def _report(failed: SimulatedOutcome, first: SimulatedOutcome, function: Callable[..., object], held: int) -> str:
+def _report(
+    failed: SimulatedOutcome,
+    first: SimulatedOutcome,
+    function: Callable[..., object],
+    held: int,
+    *,
+    fails_again: bool,
+) -> str:
     before = f"{held} seeds before it held" if held != 1 else "1 seed before it held"
     lines = ["", f"Seed {failed.seed} failed after {failed.virtual_s:.3f} virtual seconds; {before}."]
-    if failed.faults:
+    if not fails_again:
+        lines.append(f"It did not fail in this way when it ran again, so a replay may hold, too. {_USUAL_CAUSES}.")
+        lines += ["Faults:", *(f"  {fault}" for fault in failed.faults)]
+    elif failed.faults:
         lines.append(f"Faults without which it does not fail ({len(failed.faults)} of {len(first.faults)} drawn):")
         lines += [f"  {fault}" for fault in failed.faults]
     else:

@@ -43,6 +43,13 @@ class SimulationFailed(AssertionError):
     """A simulated test failed in another way than by an error of its own; the sentence says how."""
 
 
+def _exited(name: str, end: SystemExit) -> SimulationFailed:
+    where = "in a task; the coroutine that was started may call it"
+    failed = SimulationFailed(f"{name} called sys.exit({end.code!r}) {where}")
+    failed.__cause__ = end
+    return failed
+
+
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
     """The shape of the cluster, the faults and the limit of a simulated test."""
@@ -133,6 +140,10 @@ class Simulator:
             else:
                 self.sources.is_inside = False
             run()
+        except SystemExit as end:
+            if not isinstance(process, ApplicationLoop):
+                raise
+            self.escapes.found.append(_exited(process.name, end))
         finally:
             self.sources.is_inside, self._loop = was
 
@@ -174,7 +185,7 @@ class _Run:
         self._options = options
         self._began_s = 0.0
         self._nodes = SimulatedCluster(world, ClusterConfig(options.nodes, properties=options.settings))
-        self._targets = SimulatedTargets(self._nodes, _TEST)
+        self._targets = SimulatedTargets(self._nodes, _TEST, _flushes_each_batch(options.settings))
         world.scheduler.around_event = simulator.around_event
         for name in (_TEST, _HARNESS):
             world.add_host(name)
@@ -238,7 +249,7 @@ class _Run:
             return SimulationFailed("the test's task was cancelled")
         failure = task.exception()
         if failure is not None:
-            return failure
+            return _exited(_TEST, failure) if isinstance(failure, SystemExit) else failure
         if self._simulator.escapes.found:
             return self._simulator.escapes.found[0]
         for application in self._targets.applications.values():
@@ -294,6 +305,10 @@ class _StoryOfLogs(logging.Handler):
             told = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"
             error = record.exc_info[1] if record.exc_info else None
             self._world.trace.show(where, told if error is None else f"{told}: {error!r}")
+
+
+def _flushes_each_batch(settings: Mapping[str, str]) -> bool:
+    return settings.get("log.flush.interval.messages") == "1"
 
 
 def _tells(line: str) -> bool:

@@ -15,7 +15,7 @@ class SimulatedTargets:
 
     extra_log_dirs: Sequence[str] = ()
 
-    def __init__(self, cluster: SimulatedCluster, test_host: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, test_host: str, flushes_each_batch: bool) -> None:
         self.world: World = cluster.world
         self.names: Sequence[str] = cluster.names
         self.applications: dict[str, SimApplication] = {}
@@ -23,6 +23,7 @@ class SimulatedTargets:
         """Processes of the application that a drawn fault has killed and not yet started again."""
         self._cluster = cluster
         self._test_host = test_host
+        self._flushes_each_batch = flushes_each_batch
         self._turn = 0
 
     @property
@@ -49,7 +50,14 @@ class SimulatedTargets:
             self.applications[name].kill()
             self.killed[name] = None
         elif name != self._test_host:
+            if power_loss and not self._survives_power_loss():
+                power_loss = False
+                self.world.trace.note(name, "a kill instead of a loss of power: no other replica has all records")
             self._cluster.crash(name, power_loss=power_loss)
+
+    def _survives_power_loss(self) -> bool:
+        """Whether committed records survive it: nodes write to the page cache, as Kafka's do."""
+        return self._flushes_each_batch or self._cluster.survives_power_loss()
 
     def restart(self, name: str) -> None:
         """See `TargetCluster`."""
