@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -48,13 +48,16 @@ class InProcessCluster(ClusterOperations):
             raise ValueError(f"node {node_id} does not run")
         await node.stop(graceful=False)
 
-    async def restart(self, node_id: int) -> None:
-        """Start a node again, after a clean stop if it runs; returns when it serves."""
-        plan = self._plan_of(node_id)
-        node = self._nodes.pop(node_id, None)
-        if node is not None:
-            await node.stop()
-        await self._start([plan])
+    async def restart(self, *node_ids: int) -> None:
+        """Start nodes again, after a clean stop of those that run; returns when they serve.
+
+        Where a majority is down, start as many at once, since a node serves when there is a controller. Raises
+        `TimeoutError` when they do not serve within 30 seconds, and `ValueError` for a node that does not exist.
+        """
+        plans = [self._plan_of(node_id) for node_id in node_ids]
+        running = [self._nodes.pop(plan.node_id) for plan in plans if plan.node_id in self._nodes]
+        await asyncio.gather(*(node.stop() for node in running))
+        await self._start(plans)
 
     async def start(self) -> None:
         """Start all nodes; returns when they serve. `cluster` does it."""
@@ -65,7 +68,7 @@ class InProcessCluster(ClusterOperations):
         nodes, self._nodes = list(self._nodes.values()), {}
         await asyncio.gather(*(node.stop(graceful=False) for node in nodes))
 
-    async def _start(self, plans: tuple[NodePlan, ...] | list[NodePlan]) -> None:
+    async def _start(self, plans: Sequence[NodePlan]) -> None:
         for plan in plans:
             config = load_config(None, overrides=[f"{name}={value}" for name, value in plan.properties.items()])
             runtime = real_runtime()
@@ -74,8 +77,19 @@ class InProcessCluster(ClusterOperations):
             node = self._nodes[plan.node_id] = Node(config, runtime)
             await node.start()
         nodes = [self._nodes[plan.node_id] for plan in plans]
-        async with asyncio.timeout(_START_TIMEOUT_S):
-            await asyncio.gather(*(_served(node) for node in nodes))
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await asyncio.gather(*(_served(node) for node in nodes))
+        except TimeoutError:
+            raise TimeoutError(self._why_late(plans)) from None
+
+    def _why_late(self, plans: Sequence[NodePlan]) -> str:
+        names = ", ".join(str(plan.node_id) for plan in plans)
+        late = f"nodes that do not serve within {_START_TIMEOUT_S:g} s: {names}"
+        down = [str(node_id) for node_id in self.node_ids if node_id not in self._nodes]
+        if len(down) * 2 < len(self.node_ids):
+            return late
+        return f"{late}; they need a controller, and so a majority: restart {', '.join(down)} with them in one call"
 
     def _plan_of(self, node_id: int) -> NodePlan:
         for plan in self._plan.nodes:
@@ -110,6 +124,8 @@ async def cluster(nodes: int = 1, *, settings: Mapping[str, object] | None = Non
     `settings` are server.properties of every node. Raises `ConfigError` for settings that do not exist or cannot have
     their value, and `ValueError` for an impossible number of nodes.
     """
+    if not isinstance(nodes, int):
+        raise ValueError(f"nodes={nodes!r}: it is a number of nodes")
     directory = tempfile.mkdtemp(prefix=_PREFIX)
     try:
         plan = plan_cluster(directory, ClusterShape(nodes, port=0, overrides=texts_of(settings or {})))

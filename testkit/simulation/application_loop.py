@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import socket
+import warnings
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from ...chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from ...chaos.sim.kernel.event_loop import ProcessLoop, Scheduler, close_quietly
 from ...chaos.sim.kernel.network import SimNetwork
 
 T = TypeVar("T")
@@ -190,6 +192,17 @@ class ApplicationLoop(ProcessLoop):
         self._on_uncaught(self.name, f"{context.get('message', 'error')}: {error!r}")
         if self._exception_handler is not None:
             self._exception_handler(self.as_asyncio, context)
+
+    def _close(self, coroutine: Any) -> None:
+        """Close the innermost coroutine first: one whose `finally` awaits would outlive those that await it."""
+        waiting = []
+        while inspect.iscoroutine(coroutine):
+            waiting.append(coroutine)
+            coroutine = coroutine.cr_await
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that `finally` blocks make
+            for each in reversed(waiting):
+                close_quietly(each)
 
     # -- for reports
 

@@ -8,11 +8,12 @@ import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from ...broker.coordinators.partition_for import partition_for
 from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...chaos.sim.kernel.event_loop import ProcessLoop
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import SimulatedCluster
-from ...cluster.client.client_errors import UnreachableError
+from ...cluster.client.client_errors import RefusedError, UnreachableError
 from ...cluster.client.cluster_client import ClusterClient
 from ..cluster_operations import ClusterOperations
 from .sim_application import SimApplication
@@ -103,7 +104,8 @@ class SimCluster(ClusterOperations):
     async def kill(self, what: int | str, topic: str = "", partition: int = 0) -> int:
         """Kill a node with SIGKILL: `kill(2)`, `kill("leader", "orders", 0)`, `kill("controller")`; returns its id.
 
-        It stays down until `restart` or `heal`. Raises `ValueError` where there is no such node.
+        `kill("coordinator", "shipping")` kills the coordinator of that group. The node stays down until `restart` or
+        `heal`. Raises `ValueError` where there is no such node.
         """
         node_id = await self._find(what, topic, partition)
         self._nodes.crash(self._nodes.name_of(node_id), power_loss=False)
@@ -157,19 +159,30 @@ class SimCluster(ClusterOperations):
         return self._nodes.name_of(node_id)
 
     async def _find(self, what: int | str, topic: str, partition: int) -> int:
-        if isinstance(what, int):
+        if isinstance(what, int) and not isinstance(what, bool):
             self._name(what)
             return what
         if what == "leader" and not topic:
             raise ValueError("the leader of which topic? For example kill('leader', 'orders', 0)")
         found = await self.controller() if what == "controller" else None
-        if what in ("leader", "coordinator"):
-            found = await self.leader_of(topic if what == "leader" else OFFSETS_TOPIC, partition)
+        if what == "leader":
+            found = await self.leader_of(topic, partition)
+        elif what == "coordinator":
+            found = await self._coordinator_of(group=topic)
         elif what != "controller":
             raise ValueError(f"{what!r} is none of leader, coordinator, controller, or the id of a node")
         if found is None or found < 0:
             raise ValueError(f"there is no {what} now")
         return found
+
+    async def _coordinator_of(self, group: str) -> int:
+        try:
+            partitions = (
+                (await self._ask(lambda client: client.metadata([OFFSETS_TOPIC]))).topic(OFFSETS_TOPIC).partitions
+            )
+        except RefusedError:
+            raise ValueError("there is no coordinator yet: no group has joined or committed") from None
+        return partitions[partition_for(group, len(partitions)) if group else 0].leader
 
     def _wall_ms(self) -> int:
         return self._world.hosts[self._harness.name].clock.wall_ms()

@@ -132,7 +132,7 @@ def _check_settings(settings: Mapping[str, str], nodes: int) -> None:
 def _run_seeds(test: Test, function: Callable[..., object], seeds: Iterable[int], options: SimulationOptions) -> None:
     __tracebackhide__ = True
     replayed = os.environ.get(SEED_VARIABLE)
-    if replayed is not None:
+    if replayed:
         seeds = [_seed_of(replayed)]
     held = 0
     with Simulator() as simulator:

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.testing import cluster
+from raftwerk.testkit import in_process
 
 
 def directories() -> set[str]:
@@ -46,6 +47,23 @@ def test_a_client_writes_and_reads() -> None:
     before = directories()
     asyncio.run(main())
     assert directories() <= before
+
+
+def test_a_majority_restarts_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with cluster(nodes=3) as started:
+            await started.create_topic("t")
+            await started.produce("t", "one")
+            for node_id in started.node_ids:
+                await started.kill(node_id)
+            monkeypatch.setattr(in_process, "_START_TIMEOUT_S", 0.5)
+            with pytest.raises(TimeoutError, match=r"serve within 0.5 s: 1; .* a majority: restart 2, 3 with them"):
+                await started.restart(1)
+            monkeypatch.undo()
+            await started.restart(*started.node_ids)
+            assert await started.values("t") == [b"one"]
+
+    asyncio.run(main())
 
 
 def test_what_is_acked_outlives_a_killed_node() -> None:

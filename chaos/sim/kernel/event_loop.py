@@ -263,6 +263,10 @@ class ProcessLoop:
         for handle in stalled:
             self.scheduler.reschedule(handle)
 
+    def _close(self, coroutine: Any) -> None:
+        """Close the coroutine of a task of this process, which has died."""
+        close_quietly(coroutine)
+
     def dispose(self) -> None:
         """Close the coroutines of a dead process; their `finally` blocks cannot affect living processes."""
         self.dead = True
@@ -275,7 +279,7 @@ class ProcessLoop:
                 coroutine = task.get_coro()
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 if coroutine is not None:
-                    _close_quietly(coroutine)
+                    self._close(coroutine)
         finally:
             asyncio._set_running_loop(was_running)
 
@@ -409,7 +413,8 @@ def _describe(callback: object) -> str:
     return str(getattr(callback, "__qualname__", type(callback).__name__))
 
 
-def _close_quietly(coroutine: Any) -> None:
+def close_quietly(coroutine: Any) -> None:
+    """Close a coroutine, whatever its `finally` blocks do."""
     for _ in range(100):
         try:
             coroutine.close()

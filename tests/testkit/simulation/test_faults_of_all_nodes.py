@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.testing import SimCluster, simulate
 from raftwerk.testkit.simulation.escapes import EscapeError
@@ -177,6 +181,52 @@ def test_options_of_wrong_types_are_refused(options: dict[str, Any], sentence: s
 def test_what_is_no_function_is_no_test() -> None:
     with pytest.raises(TypeError, match="None: a simulated test is `async def`"):
         quiet(None)  # type: ignore[arg-type]
+
+
+@quiet
+async def test_the_coordinator_of_a_group_is_found(cluster: SimCluster) -> None:
+    with pytest.raises(ValueError, match="there is no coordinator yet"):
+        await cluster.kill("coordinator", "g")
+    await cluster.create_topic("t")
+    await cluster.produce("t", "a")
+    partitions: dict[str, int] = {}
+    for group in ("g0", "g1"):  # __consumer_offsets has two partitions, and these are in different ones
+        consumer = AIOKafkaConsumer(
+            "t", bootstrap_servers=cluster.bootstrap, group_id=group, auto_offset_reset="earliest"
+        )
+        async with consumer:
+            await consumer.getone()
+            coordinator = consumer._coordinator.coordinator_id
+        assert await cluster.pause("coordinator", group) == coordinator
+        await cluster.resume(coordinator)
+        partitions[group] = partition_for(group, 2)
+    assert set(partitions.values()) == {0, 1}
+
+
+def test_a_killed_program_warns_of_nothing_that_it_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    async def program(bootstrap: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait("t", b"a")
+            async with AIOKafkaConsumer("t", bootstrap_servers=bootstrap, group_id="g") as consumer:
+                async for _ in consumer:
+                    pass
+
+    @quiet
+    async def test(cluster: SimCluster) -> None:
+        await cluster.create_topic("t")
+        running = cluster.start(program, cluster.bootstrap)
+        await asyncio.sleep(5.0)
+        running.kill()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        test()
+        gc.collect()
+    assert told == []
+    assert [str(each.message) for each in warned if each.category is RuntimeWarning] == []
 
 
 @quiet
