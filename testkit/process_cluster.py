@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
@@ -278,15 +278,31 @@ class TestCluster:
                 if self.is_alive(node_id):
                     self._supervisor.cut(node_id, [other for other in self.node_ids if other not in side])
 
-    def start_node(self, node_id: int) -> None:
-        """Start a node that was killed or stopped; returns when it serves.
+    def start_node(self, *node_ids: int) -> None:
+        """Start nodes that were killed or stopped; returns when they serve.
 
-        Raises `LocalNodeError` for one that runs, and with the last line of its log for one that does not start.
+        Nodes serve when a majority of the controllers runs, so start as many in one call. Raises `LocalNodeError` for
+        one that runs, and with the last line of its log for one that does not start.
         """
         __tracebackhide__ = True
-        if self._child(node_id).alive:
-            raise LocalNodeError(f"node {node_id} runs already; restart({node_id}) stops it and starts it again")
-        self._supervisor.restart_node(node_id, START_TIMEOUT_S)
+        for node_id in node_ids:
+            if self._child(node_id).alive:
+                raise LocalNodeError(f"node {node_id} runs already; restart({node_id}) stops it and starts it again")
+        for node_id in node_ids:
+            self._supervisor.start_node(node_id)
+        try:
+            self._supervisor.wait_ready(list(node_ids), START_TIMEOUT_S)
+        except LocalNodeError as error:
+            raise LocalNodeError(f"{error}{self._missing_majority(node_ids)}") from None
+
+    def _missing_majority(self, started: Sequence[int]) -> str:
+        """That too many controllers are down, to follow another sentence; empty where they are not."""
+        voters = [plan.node_id for plan in self.plan.nodes if plan.controller_port is not None]
+        down = [node_id for node_id in voters if not self._child(node_id).alive]
+        if len(down) * 2 < len(voters) or not all(self._child(node_id).alive for node_id in started):
+            return ""
+        every = ", ".join(map(str, [*started, *down]))
+        return f"; without controllers {', '.join(map(str, down))} there is no majority: start_node({every}) starts all"
 
     def restart(self, node_id: int) -> None:
         """Stop cleanly and start again."""
@@ -300,13 +316,14 @@ class TestCluster:
 
     def heal(self) -> None:
         """End every pause and partition, start every dead node, return when all serve."""
-        for node_id, child in list(self._supervisor.children.items()):
-            if child.alive:
-                self._supervisor.kill(node_id, signal.SIGCONT)
-                self._supervisor.cut(node_id, [])
-            else:
-                self.start_node(node_id)
+        children = self._supervisor.children
+        for node_id in [node_id for node_id, child in children.items() if child.alive]:
+            self._supervisor.kill(node_id, signal.SIGCONT)
+            self._supervisor.cut(node_id, [])
         self._sides = []
+        dead = [node_id for node_id, child in children.items() if not child.alive]
+        if dead:
+            self.start_node(*dead)
 
     def stop(self) -> None:
         """Stop all nodes, and remove a temporary directory."""

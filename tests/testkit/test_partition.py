@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from raftwerk.cluster.local.supervisor import LocalNodeError
+from raftwerk.testkit import process_cluster
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -129,3 +130,28 @@ def test_a_cluster_that_was_stopped_says_so() -> None:
         cluster.bootstrap_of()
     with pytest.raises(LocalNodeError, match="the cluster was stopped, and its temporary directory removed"):
         cluster.start_node(1)
+
+
+def test_all_nodes_are_killed_and_start_again(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = cluster.create_topic(replicas=3)
+    acked = send(cluster.bootstrap_servers, topic, range(10))
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+    monkeypatch.setattr(process_cluster, "START_TIMEOUT_S", 1.0)
+    with pytest.raises(
+        LocalNodeError, match=r"node 1 is not ready .*; without controllers 2, 3 .* start_node\(1, 2, 3\)"
+    ):
+        cluster.start_node(1)
+    monkeypatch.undo()
+    cluster.kill(1)
+    cluster.heal()
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+    cluster.start_node(*cluster.node_ids)
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    read = [one.value() for one in consumer.consume(len(acked), 30)]
+    consumer.close()
+    assert read == acked
