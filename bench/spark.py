@@ -120,10 +120,10 @@ def _measure(
     cores: int, rounds: int, jobs: list[str], bootstrap: str, topics: dict[int, tuple[str, int]]
 ) -> list[Result]:
     """All workloads with a number of cores."""
-    from ..pipeline.session import spark_session
+    from ..pipeline.session import JarSettings, spark_session
     from ..pipeline.source import RaftwerkDataSource
 
-    spark = spark_session("bench", master=f"local[{cores}]", kafka_connector=True)
+    spark = spark_session("bench", master=f"local[{cores}]", jars=JarSettings(kafka_connector=True))
     spark.dataSource.register(RaftwerkDataSource)
     results = []
     for size, (topic, count) in topics.items():

@@ -247,7 +247,7 @@ def _line(request: Request, outcome: str, operation: AclOperation, resource_type
     """A line as Apache Kafka logs it. Names are chosen by clients, so that what is no text is escaped."""
     sink = request.sink
     kind = "".join(word.capitalize() for word in resource_type.name.split("_"))
-    api = "".join(word.capitalize() for word in ApiKey(request.api_key).name.split("_"))
+    api = ApiKey(request.api_key).label
     shown = name[:_NAME_CHARS_MAX].encode("unicode_escape").decode()
     principal = str(sink.principal)[:_NAME_CHARS_MAX].encode("unicode_escape").decode()
     return (

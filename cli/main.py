@@ -23,7 +23,7 @@ _COMMANDS = {
     "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
     "down": ("local_cluster.up:down", "Stop a cluster that was started with up --detach."),
     "run": ("local_cluster.run:run", "Run a command, such as npm test, with a cluster that is started for it."),
-    "status": ("local_cluster.nodes:status", "Show the nodes of a cluster."),
+    "status": ("local_cluster.status:status", "Show the nodes of a cluster."),
     "kill": ("local_cluster.nodes:kill", "Send a signal to nodes of a local cluster."),
     "stop": ("local_cluster.nodes:stop", "Stop nodes of a local cluster cleanly."),
     "start": ("local_cluster.nodes:start", "Start nodes of a local cluster that are down."),
@@ -69,7 +69,9 @@ _COMMANDS = {
     ),
     "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
     "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
+    "console": ("console:console", "Show the cluster in a browser, live."),
     "registry": ("registry:registry", "Serve a schema registry over HTTP."),
+    "rest": ("rest:rest", "Serve the cluster over HTTP, as Confluent's REST proxy does."),
     "completion": ("completion:completion", "Print the completion script for a shell."),
     "sim": ("fault_tests.sim:sim", "Run a cluster in the deterministic simulator."),
 }
@@ -188,6 +190,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted.", err=True)
         code = 130
+    except PermissionError as error:
+        click.echo(f"Error: {os_reason(error)}", err=True)
+        code = 2
     except OSError as error:
         if _is_stdout_writable():
             raise

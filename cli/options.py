@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 import select
@@ -91,6 +92,17 @@ def log_options(function: F) -> F:
         help="Text for people, JSON for log collectors (environment: RAFTWERK_LOG_FORMAT).",
     )
     return level(line_format(function))
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[None]:
+    """Serve HTTP on this address: an error of the operating system becomes a sentence that names `--port`."""
+    try:
+        yield
+    except OSError as error:
+        reason = os_reason(error)
+        way_out = "; --port names another one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        raise click.ClickException(f"cannot listen on {host}:{port}: {reason}{way_out}") from None
 
 
 def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None) -> T:

@@ -9,8 +9,7 @@ import click
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ..cluster.command_line.extras import how_to_install
 from ..runtime.loop import real_runtime
-from ..runtime.os_errors import os_reason
-from .options import Command, WrongConfiguration
+from .options import Command, WrongConfiguration, listening, run_client
 
 
 @click.command(cls=Command)
@@ -23,7 +22,7 @@ from .options import Command, WrongConfiguration
 )
 @bootstrap_option
 def registry(host: str, port: int, topic: str, bootstrap: str) -> None:
-    """Serve a registry of Avro schemas over HTTP until Ctrl-C, as Confluent's clients and serializers expect it.
+    """Serve a registry of schemas over HTTP until Ctrl-C, as Confluent's clients and serializers expect it.
 
     Everything is in the topic _schemas, in the format of Confluent's registry, so that one can follow the other. Of
     several registries of a topic the one that was started last writes; all answer reads.
@@ -47,17 +46,22 @@ def registry(host: str, port: int, topic: str, bootstrap: str) -> None:
         login = {} if path is None else librdkafka_login(read_properties(path, runtime), runtime)
     except ClientPropertiesError as error:
         raise WrongConfiguration(str(error)) from None
+    run_client(_ask(bootstrap))
+    settings = {"bootstrap.servers": bootstrap, **login}
     try:
-        asyncio.run(
-            serve(
-                {"bootstrap.servers": bootstrap, **login},
-                host,
-                port,
-                topic,
-                lambda url: click.echo(f"schema registry at {url}, schemas in {topic} of {bootstrap}"),
-            )
-        )
+        with listening(host, port):
+            asyncio.run(serve(settings, host, port, topic, lambda url: _announce(url, topic, bootstrap)))
     except SchemasTopicError as error:
         raise click.ClickException(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}:{port}: {os_reason(error)}") from None
+
+
+async def _ask(bootstrap: str) -> None:
+    """Raise `ClientError` at once where no broker answers or lets this command in; librdkafka would try on."""
+    from ..cluster.client.cluster_client import ClusterClient
+
+    async with ClusterClient(bootstrap) as client:
+        await client.metadata()
+
+
+def _announce(url: str, topic: str, bootstrap: str) -> None:
+    click.echo(f"schema registry at {url}, schemas in {topic} of {bootstrap}")

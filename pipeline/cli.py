@@ -20,7 +20,8 @@ from .running_query import ProgressLog, stop_on_signal
 from .topics import Topics
 
 JOBS = {
-    "lake": "Topics to partitioned Parquet, exactly once.",
+    "lake": "Topics to a table in Iceberg, Delta or Parquet, exactly once.",
+    "maintain": "Merge a table's small files, and let its old snapshots expire.",
     "windows": "Delays of flights by carrier and airport in windows of event time.",
     "audit": "Judge the histories of chaos runs, however long, by joins.",
     "mirror": "Copy topics to another cluster, with the groups' offsets translated.",
@@ -120,6 +121,8 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
 @report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
     """Stream the flights, run `windows` and `lake`, kill a leader, and compare the results with the CSV.
+
+    DuckDB asks the lake for what the page shows of it.
 
     \b
     Example:

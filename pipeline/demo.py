@@ -1,6 +1,7 @@
 """The demo on Spark: a year of flights through three nodes, read by the jobs `windows` and `lake`, with a failover.
 
-Then the results are compared with the CSV: counts and sums by day, carrier and airport, and every single flight.
+Then DuckDB asks the lake, an Iceberg table, for the delays that the page shows of it, and the results are compared with
+the CSV: counts and sums by day, carrier and airport, and every single flight.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import LocalNodeError, Supervisor
 from .errors import PipelineError
 from .flights import SCHEMA, Flight, feed, flight_rows, flights_by_time
-from .jobs.job_command import ReadSettings
+from .jobs.job_command import ReadSettings, starting_spark
 from .jobs.lake import JOB as LAKE
 from .jobs.lake import Lake, LakeOptions
 from .jobs.windows import JOB as WINDOWS
-from .jobs.windows import RecordCounts, Windows, WindowsOptions, latest_values, with_names
+from .jobs.windows import RecordCounts, Windows, WindowsOptions, with_names
 from .jobs.windows_page import write_page
-from .pages.report_page import check_report
+from .lakehouse.duckdb_query import check_duckdb, query
+from .lakehouse.open_table import TABLE_FORMATS
+from .pages.charts import bar_chart
+from .pages.report_page import Section, check_report
 from .running_query import Metrics, ProgressLog, RunningQuery
-from .session import spark_session
+from .session import DEFAULT_MASTER, JarSettings, spark_session
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ _KILL_AT = 0.3
 _RESTART_AT = 0.6
 _STALL_TIMEOUT_S = 180.0
 """The demo fails when the jobs read nothing for this long."""
+_DELAYS_BY_CARRIER = "SELECT carrier, count(*), avg(arr_delay) AS delay FROM lake GROUP BY carrier ORDER BY delay DESC"
 _WAIT_S = 0.2
 _TOLD_EVERY_S = 10.0
 
@@ -57,6 +62,7 @@ class DemoVerdict:
     in_lake: int
     doubled: int
     missing: int
+    seen_by_duckdb: int
     counted: int
     late: int
     unreadable: int
@@ -67,15 +73,17 @@ class DemoVerdict:
     def clean(self) -> bool:
         """Whether every flight was sent, stored and counted once, and all sums are equal."""
         wrong = self.doubled + self.missing + self.late + self.unreadable + self.groups_that_differ
-        return wrong == 0 and self.sent == self.in_lake == self.counted
+        return wrong == 0 and self.sent == self.in_lake == self.seen_by_duckdb == self.counted
 
 
 def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     """Run the demo. The result is the exit code: 0 for a clean verdict, else 1."""
     check_report(report)
+    check_duckdb()
     log = ProgressLog(quiet=as_json)
-    log("Spark starts")
-    spark = spark_session("raftwerk-demo", log_level="OFF")
+    jars = JarSettings(table_formats=TABLE_FORMATS[:1])
+    log(starting_spark(DEFAULT_MASTER, jars))
+    spark = spark_session("raftwerk-demo", master=DEFAULT_MASTER, jars=jars, log_level="OFF")
     directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
     is_kept = True
     try:
@@ -147,9 +155,11 @@ class _Demo:
                 feeding.join()
         self.log("counting the records of windows")
         counted = windows.counted()
+        self.log("DuckDB asks the lake for the delays of carriers")
+        by_carrier = query(lake.options.out, _DELAYS_BY_CARRIER)
         self.log("writing the page")
-        write_page(report, with_names(self.spark, latest_values(windows.table.read())), counted)
-        return self._judge(windows, counted, lake, rows)
+        write_page(report, with_names(self.spark, windows.latest()), counted, [_by_duckdb(by_carrier)])
+        return self._judge(windows, counted, lake, rows, sum(flights for _, flights, _ in by_carrier))
 
     async def _create_topic(self) -> None:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
@@ -206,7 +216,14 @@ class _Demo:
                     f"the jobs have read nothing for {_STALL_TIMEOUT_S:.0f} s: is this machine out of memory?"
                 )
 
-    def _judge(self, windows: Windows, counted: RecordCounts, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
+    def _judge(
+        self,
+        windows: Windows,
+        counted: RecordCounts,
+        lake: Lake,
+        rows: list[dict[str, Any]],
+        seen_by_duckdb: int,
+    ) -> DemoVerdict:
         from pyspark.sql import functions as f
 
         self.log("comparing each flight of lake with the CSV")
@@ -221,7 +238,7 @@ class _Demo:
                 row["dep_delay_sum"] or 0.0,
                 row["arr_delay_sum"] or 0.0,
             )
-            for row in latest_values(windows.table.read()).collect()
+            for row in windows.latest().collect()
         }
         differ = sum(expected.get(key) != found.get(key) for key in expected.keys() | found.keys())
         return DemoVerdict(
@@ -229,12 +246,18 @@ class _Demo:
             in_lake=in_lake,
             doubled=in_lake - distinct,
             missing=len(rows) - distinct,
+            seen_by_duckdb=seen_by_duckdb,
             counted=counted.counted,
             late=counted.late,
             unreadable=counted.unreadable,
             groups=len(expected),
             groups_that_differ=differ,
         )
+
+
+def _by_duckdb(by_carrier: list[tuple[str, int, float | None]]) -> Section:
+    bars = {f"{carrier} ({flights:,} flights)": delay for carrier, flights, delay in by_carrier if delay is not None}
+    return Section("Mean delay at arrival, by carrier, asked of the lake by DuckDB", bar_chart(bars, unit="min"))
 
 
 def expected_delays(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[int, int, float, float]]:

@@ -48,12 +48,14 @@ def explain(error: Exception) -> PipelineError:
     raised = _RAISED.search(text)
     if raised:
         return PipelineError(raised.group(1).strip())
+    if "UNSUPPORTED_DATA_SOURCE_SAVE_MODE" in text:
+        return PipelineError('a topic is appended to: say .mode("append") before save().')
     if re.search(r"OffsetOutOfRange|failOnDataLoss", text):
         return PipelineError(
             "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
             "with -o failOnDataLoss=false it goes on with what is there."
         )
-    if re.search(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming jobs detected", text):
+    if re.search(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming (?:jobs detected|queries are concurrently)", text):
         return PipelineError(
             "another job writes to the same output: end one of the two, the other goes on where it was; or name "
             "another output for this one."

@@ -30,6 +30,22 @@ class HadoopFiles:
         except Exception as error:
             raise PipelineError(f"no file system for {root}: {_first_line(error)}") from None
 
+    @property
+    def location(self) -> str:
+        """The root as a table notes it: absolute; on a local disk without a scheme, unless one was given."""
+        if ":" in self.root.partition("/")[0]:
+            return self.root
+        qualified = self._fs.makeQualified(self._path(""))
+        is_local = self._fs.getUri().getScheme() == "file"
+        return str(qualified.toUri().getPath() if is_local else qualified.toString())
+
+    def parent_and_name(self) -> tuple[str, str]:
+        """The directory above the root, and the root's own name there. `PipelineError` for the root of a disk."""
+        parent, _, name = self.location.rpartition("/")
+        if not name or not parent.removesuffix(":/"):
+            raise PipelineError(f"{self.root} is the root of a file system: name a directory below it.")
+        return parent, name
+
     def full(self, path: str) -> str:
         """The path with the root."""
         return posixpath.join(self.root, path)
@@ -43,26 +59,6 @@ class HadoopFiles:
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path(path)))
-
-    def tree(self, path: str, suffix: str) -> list[str]:
-        """All files below a directory whose names end with the suffix, relative to it and sorted."""
-        found: list[str] = []
-        if not self.exists(path):
-            return found
-        remaining = [""]
-        while remaining:
-            inner = remaining.pop()
-            for status in self._fs.listStatus(self._path(posixpath.join(path, inner))):
-                name = posixpath.join(inner, status.getPath().getName())
-                if status.isDirectory():
-                    remaining.append(name)
-                elif name.endswith(suffix):
-                    found.append(name)
-        return sorted(found)
-
-    def size(self, path: str) -> int:
-        """The size of a file in bytes."""
-        return int(self._fs.getFileStatus(self._path(path)).getLen())
 
     def read_json(self, path: str) -> dict[str, Any]:
         """The JSON object in a file. `PipelineError` when it holds none."""
@@ -98,13 +94,8 @@ class HadoopFiles:
             stream.close()
         if self.exists(path):
             self.delete(path)
-        self.rename(draft, path)
-
-    def rename(self, source: str, target: str) -> None:
-        """Rename a file, and create its new directory."""
-        self._fs.mkdirs(self._path(posixpath.dirname(target)))
-        if not self._fs.rename(self._path(source), self._path(target)):
-            raise PipelineError(f"cannot rename {self.full(source)} to {self.full(target)}.")
+        if not self._fs.rename(self._path(draft), self._path(path)):
+            raise PipelineError(f"cannot rename {self.full(draft)} to {self.full(path)}.")
 
     def delete(self, path: str) -> None:
         """Delete a file, or a directory with its contents, if it exists."""

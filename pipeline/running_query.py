@@ -142,7 +142,8 @@ class RunningQuery:
     """A running query of a job.
 
     `ends` returns the ends of the logs, for sources that do not report them to Spark. A query with `until` stops when
-    all records before these offsets are processed.
+    all records before these offsets are processed. `maintenance` is called with the number of batches that are newly
+    done.
     """
 
     job: str
@@ -151,6 +152,7 @@ class RunningQuery:
     metrics: Metrics
     ends: Callable[[], Ends] | None = None
     until: Ends | None = None
+    maintenance: Callable[[int], None] | None = None
     last_batch_id: int = -1
     rows: int = 0
 
@@ -171,7 +173,9 @@ class RunningQuery:
     def poll(self, wait_s: float) -> bool:
         """Wait, and report new batches. Returns whether the query has ended. `PipelineError` if it failed."""
         ended = self._wait(wait_s)
-        self._report()
+        batches = self._report()
+        if self.maintenance is not None and batches and not ended:
+            self.maintenance(batches)
         if not ended and self._has_reached_end():
             self.stop()
             return True
@@ -218,7 +222,8 @@ class RunningQuery:
         ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
         return report["batchId"] > self.last_batch_id and bool(ran)
 
-    def _report(self) -> None:
+    def _report(self) -> int:
+        """Report the batches that are newly done. Returns how many."""
         reports = [report for report in self.query.recentProgress if self._is_new(report)]
         ends = self._ends_now() if reports else None
         for report in reports:
@@ -228,6 +233,7 @@ class RunningQuery:
             self.metrics.batch(progress)
             if progress.rows:
                 self.log(f"{self.job}: {progress}")
+        return len(reports)
 
 
 class StopRequest:

@@ -1,8 +1,7 @@
-"""Starts the Spark session of jobs, tests and benchmarks, with Spark's own Kafka connector on request.
+"""Starts the Spark session of jobs, tests and benchmarks, with the jars that it needs (`spark_jars`).
 
-The connector is not part of PySpark. Spark fetches it and its dependencies by Maven coordinates as the JVM starts, and
-keeps them in Ivy's cache in the home directory. `spark.jars.repositories` and `spark.jars.ivySettings`, in
-spark-defaults.conf or in `config`, name other repositories. The data source of `pipeline.source` needs no jars.
+The data source of `pipeline.source` needs no jars; Spark's own Kafka connector and the table formats do. Settings of
+Spark in spark-defaults.conf or in `config` may name other repositories for them.
 """
 
 from __future__ import annotations
@@ -13,35 +12,56 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.command_line.extras import how_to_install
 from .errors import PipelineError, WrongOptionError
+from .spark_jars import JarPackage, kafka_connector, settings_of, table_format_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DEFAULT_MASTER = "local[2]"
+"""Spark's master where no option names one."""
 JAVA_MIN = 17
 """Spark 4 runs on Java 17 and later."""
 
 _MASTER = re.compile(r"yarn|local(\[([1-9]\d*|\*)(,\s*[1-9]\d*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MEMORY_MIN = 450 << 20
 """Below this, Spark's memory manager refuses to start."""
-_CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _JAVA_ANSWER_TIMEOUT_S = 30.0
 _JVM_ENDS_S = 0.5
 """How long a JVM that closes its connections may take to be gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class JarSettings:
+    """Which jars a session uses: Spark's Kafka connector, and those of table formats.
+
+    `paths` are jar files to use instead of what Spark would fetch.
+    """
+
+    kafka_connector: bool = False
+    table_formats: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    def packages(self, spark_version: str) -> list[JarPackage]:
+        """The packages for a version of Spark. `PipelineError` when one has no jars for it."""
+        connector = [kafka_connector(spark_version)] if self.kafka_connector else []
+        return [*connector, *(one for name in self.table_formats for one in table_format_jars(name, spark_version))]
+
+
 def spark_session(
     app: str,
     *,
-    master: str = "local[2]",
-    kafka_connector: bool = False,
+    master: str = DEFAULT_MASTER,
+    jars: JarSettings | None = None,
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
@@ -50,43 +70,44 @@ def spark_session(
 
     Under `spark-submit` the JVM runs already, and its command line sets master, memory and jars. `config` holds further
     Spark settings. Raises `PipelineError` when PySpark or Java is missing or too old, when Spark does not start, and
-    when the connector is requested and not available.
+    when jars are requested and not available.
     """
     pyspark_version = check_spark()
+    jars = jars if jars is not None else JarSettings()
+    packages = jars.packages(pyspark_version)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _quiet_start()
-    connector = connector_coordinates(pyspark_version) if kafka_connector else None
-    settings = session_settings(app, master, memory, connector, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
-    settings |= config or {}
-    session = _start(settings, kafka_connector)
+    settings = session_settings(
+        app, master, memory, packages, paths=jars.paths, submitted="PYSPARK_GATEWAY_PORT" in os.environ
+    )
+    session = _start(settings | dict(config or {}))
     session.sparkContext.setLogLevel(log_level)
-    if kafka_connector and not has_connector(session):
-        raise PipelineError(
-            "Spark's Kafka connector is not on the class path of the JVM that runs already: start it with "
-            f"--packages {connector_coordinates(pyspark_version)}, or in a process that has no session yet."
-        )
+    for package in packages:
+        if not has_class(session, package.class_name):
+            raise PipelineError(_not_on_class_path(package, jars.paths))
     return session
 
 
-def session_settings(app: str, master: str, memory: str, connector: str | None, *, submitted: bool) -> dict[str, str]:
+def session_settings(
+    app: str, master: str, memory: str, packages: Sequence[JarPackage], *, paths: Sequence[str] = (), submitted: bool
+) -> dict[str, str]:
     """The settings of a new session. Under `spark-submit` (`submitted`) only those that a running JVM accepts.
 
     The time zone is always UTC, so that a date in a table does not depend on the machine.
     """
-    settings = {"spark.app.name": app, "spark.sql.session.timeZone": "UTC"}
+    settings = {"spark.app.name": app, "spark.sql.session.timeZone": "UTC", **settings_of(packages)}
     if submitted:
         return settings
     settings |= _launch_settings(master, memory)
-    return settings if connector is None else {**settings, "spark.jars.packages": connector}
+    if paths:
+        settings["spark.jars"] = ",".join(paths)
+    elif packages:
+        settings["spark.jars.packages"] = ",".join(package.coordinates for package in packages)
+    return settings
 
 
-def connector_coordinates(spark_version: str) -> str:
-    """The Maven coordinates of Spark's Kafka connector, whose version must be Spark's own."""
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}"
-
-
-def has_connector(session: SparkSession) -> bool:
-    """Whether Spark's own Kafka connector is on the session's class path."""
+def has_class(session: SparkSession, class_name: str) -> bool:
+    """Whether a Java class is on the session's class path."""
     from py4j.protocol import Py4JJavaError
 
     jvm = session.sparkContext._jvm
@@ -94,10 +115,35 @@ def has_connector(session: SparkSession) -> bool:
         return False
     try:
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        jvm.java.lang.Class.forName(_CONNECTOR_CLASS, False, loader)
+        jvm.java.lang.Class.forName(class_name, False, loader)
     except Py4JJavaError:
         return False
     return True
+
+
+@contextmanager
+def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for as long as the context lasts."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _not_on_class_path(package: JarPackage, paths: Sequence[str]) -> str:
+    if paths:
+        return f"{package.name} is not in the jars of --jars: it has the class {package.class_name}."
+    return (
+        f"{package.name} is not on the class path of the JVM that runs already: start it with "
+        f"--packages {package.coordinates}, or in a process that has no session yet."
+    )
 
 
 def check_java() -> int:
@@ -186,7 +232,11 @@ def _launch_settings(master: str, memory: str) -> dict[str, str]:
         # A single machine needs no resolvable host name, and a few cores need fewer shuffle partitions than 200.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         cores = os.cpu_count() if local.group(1) == "*" else local.group(1)
-        settings["spark.sql.shuffle.partitions"] = str(2 * int(cores or 1))
+        few = str(2 * int(cores or 1))
+        settings["spark.sql.shuffle.partitions"] = few
+        # Delta reads its log in 50 tasks, and lists files in up to 10,000, which is for a cluster.
+        settings["spark.databricks.delta.snapshotPartitions"] = few
+        settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = few
     return settings
 
 
@@ -207,8 +257,11 @@ def _jvm_in_a_session_of_its_own() -> Iterator[None]:
 
 def _quiet_end() -> None:
     """Suppress the stacks that the server of accumulators and Py4J print when the JVM is gone. A job says it itself."""
-    accumulators: Any = import_module("pyspark.accumulators")
-    accumulators.AccumulatorServer.handle_error = lambda *_: None
+    accumulators = import_module("pyspark.accumulators")
+    for server in vars(accumulators).values():  # how it is named depends on the version of PySpark
+        is_of_pyspark = getattr(server, "__module__", None) == accumulators.__name__
+        if is_of_pyspark and isinstance(server, type) and issubclass(server, BaseServer):
+            server.handle_error = lambda *_: None  # type: ignore[method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
@@ -237,7 +290,7 @@ def jvm_has_ended(session: SparkSession) -> bool:
     return True
 
 
-def _start(settings: Mapping[str, str], kafka_connector: bool) -> SparkSession:
+def _start(settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -251,10 +304,11 @@ def _start(settings: Mapping[str, str], kafka_connector: bool) -> SparkSession:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        if kafka_connector:
+        if "spark.jars.packages" in settings:
             raise PipelineError(
                 f"Spark's JVM ended as it started, most likely because {settings['spark.jars.packages']} could not be "
-                "fetched (its lines above say why): let it reach Maven Central once, or name a mirror in "
-                "spark.jars.repositories; the data source `raftwerk` needs no jars."
+                "fetched (its lines above say why): let it reach Maven Central once, name a mirror in "
+                "spark.jars.repositories, or give a job the jar files with --jars; the data source `raftwerk` and "
+                "--format parquet need no jars."
             ) from None
         raise PipelineError("Spark's JVM ended as it started: its lines above say why.") from None

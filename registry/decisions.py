@@ -5,12 +5,12 @@ The error codes and their sentences are those of Confluent's registry, since cli
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from .avro_compatibility import why_not_readable
-from .avro_schema import AvroSchema, parse_avro
 from .errors import (
     RegistryError,
     invalid_schema,
@@ -19,9 +19,11 @@ from .errors import (
     subject_not_found,
     version_not_found,
 )
+from .formats import Schema, parse, why_not_readable
 from .image import RegistryImage, deleted
 from .records import (
     AVRO,
+    PROTOBUF,
     Record,
     Reference,
     SchemaVersion,
@@ -30,23 +32,28 @@ from .records import (
     mode_record,
     schema_record,
 )
+from .references import Referenced
 
 LATEST = "latest"
 LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
-TYPES = (AVRO,)
 _VERSION_MAX = (1 << 31) - 1
+_READ_AGAIN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class NewSchema:
-    """A schema in a request. An `schema_id` of its own belongs to the mode IMPORT; `version` too, or is the next."""
+    """A schema in a request. A `schema_id` of its own belongs to the mode IMPORT; `version` too, or is the next.
+
+    With `normalize` it counts, and is kept, in its normalized form.
+    """
 
     text: str
     schema_type: str = AVRO
     references: tuple[Reference, ...] = ()
     schema_id: int | None = None
     version: int | None = None
+    normalize: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +76,13 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     if mode in ("READONLY", "READONLY_OVERRIDE"):
         raise RegistryError(42205, f"Subject {subject} is in read-only mode")
     parsed = _parse(image, new)
-    same = _find(image.versions(subject), parsed.text, new)
+    text = _text_of(parsed, new)
+    same = _find_in_subject(image, subject, text, new)
     if same is not None and new.schema_id in (None, same.schema_id):
         return Decision(_registered(same))
-    everywhere = _find(list(image.all_versions(with_deleted=True)), parsed.text, new)
+    everywhere = _find(list(image.all_versions(with_deleted=True)), text, new)
     if mode == "IMPORT":
-        return _import(image, subject, new, parsed)
+        return _import(image, subject, new, text)
     if new.schema_id is not None and (everywhere is None or everywhere.schema_id != new.schema_id):
         raise RegistryError(42205, f"Subject {subject} is not in import mode")
     _check_compatible(image, subject, new, parsed)
@@ -83,35 +91,38 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
         subject,
         before[-1].version + 1 if before else 1,
         everywhere.schema_id if everywhere is not None else image.last_id + 1,
-        parsed.text,
+        text,
         new.schema_type,
         new.references,
     )
     return Decision(_registered(made), [schema_record(made)])
 
 
-def _import(image: RegistryImage, subject: str, new: NewSchema, parsed: AvroSchema) -> Decision:
+def _import(image: RegistryImage, subject: str, new: NewSchema, text: str) -> Decision:
     """A version with the id, and perhaps the number, that it had in another registry."""
     if new.schema_id is None:
         raise RegistryError(42205, f"Subject {subject} is in import mode: name the schema's id")
-    other = next((one for one in image.with_id(new.schema_id) if not _is(one, parsed.text, new)), None)
+    other = next((one for one in image.with_id(new.schema_id) if not _is(one, text, new)), None)
     if other is not None:
         raise RegistryError(42205, f"Overwrite new schema with id {new.schema_id} is not permitted.")
     before = image.versions(subject, with_deleted=True)
     version = new.version if new.version is not None else before[-1].version + 1 if before else 1
-    made = SchemaVersion(subject, version, new.schema_id, parsed.text, new.schema_type, new.references)
+    made = SchemaVersion(subject, version, new.schema_id, text, new.schema_type, new.references)
     return Decision(_registered(made), [schema_record(made)])
 
 
-def look_up(image: RegistryImage, subject: str, new: NewSchema, *, with_deleted: bool = False) -> Decision:
+def look_up(
+    image: RegistryImage, subject: str, new: NewSchema, *, with_deleted: bool = False, form: str = ""
+) -> Decision:
     """The version of the subject that is this schema."""
     versions = image.versions(subject, with_deleted=with_deleted)
     if not versions:
         raise subject_not_found(subject)
-    found = _find(versions, _parse(image, new).text, new)
+    text = _text_of(_parse(image, new), new)
+    found = _find_in_subject(image, subject, text, new, with_deleted=with_deleted)
     if found is None:
         raise schema_not_found()
-    return Decision(found.as_json())
+    return Decision(shown(image, found, form))
 
 
 def versions_of(image: RegistryImage, subject: str, *, with_deleted: bool = False) -> Decision:
@@ -195,7 +206,7 @@ def compatibility(image: RegistryImage, subject: str, number: str | None, new: N
     return _problems(image, [version(image, subject, number)], image.level(subject), new, parsed)
 
 
-def _check_compatible(image: RegistryImage, subject: str, new: NewSchema, parsed: AvroSchema) -> None:
+def _check_compatible(image: RegistryImage, subject: str, new: NewSchema, parsed: Schema) -> None:
     wrong = _incompatible(image, subject, new, parsed)
     if wrong:
         raise RegistryError(
@@ -205,13 +216,13 @@ def _check_compatible(image: RegistryImage, subject: str, new: NewSchema, parsed
         )
 
 
-def _incompatible(image: RegistryImage, subject: str, new: NewSchema, parsed: AvroSchema) -> list[str]:
+def _incompatible(image: RegistryImage, subject: str, new: NewSchema, parsed: Schema) -> list[str]:
     level, versions = image.level(subject), image.versions(subject)
     return _problems(image, versions if level.endswith("_TRANSITIVE") else versions[-1:], level, new, parsed)
 
 
 def _problems(
-    image: RegistryImage, versions: Sequence[SchemaVersion], level: str, new: NewSchema, parsed: AvroSchema
+    image: RegistryImage, versions: Sequence[SchemaVersion], level: str, new: NewSchema, parsed: Schema
 ) -> list[str]:
     wrong: list[str] = []
     kind = level.removesuffix("_TRANSITIVE")
@@ -224,16 +235,14 @@ def _problems(
         older = _parse_version(image, one)
         found: list[str] = []
         if kind in ("BACKWARD", "FULL"):
-            found += [f"the new schema cannot read data of version {one.version}: {why}" for why in _why(parsed, older)]
+            why = why_not_readable(new.schema_type, parsed, older)
+            found += [f"the new schema cannot read data of version {one.version}: {each}" for each in why]
         if kind in ("FORWARD", "FULL"):
-            found += [f"version {one.version} cannot read data of the new schema: {why}" for why in _why(older, parsed)]
+            why = why_not_readable(new.schema_type, older, parsed)
+            found += [f"version {one.version} cannot read data of the new schema: {each}" for each in why]
         if found:
             return wrong + found
     return wrong
-
-
-def _why(reader: AvroSchema, writer: AvroSchema) -> list[str]:
-    return why_not_readable(reader.root, writer.root)
 
 
 # -- levels and modes
@@ -288,7 +297,9 @@ def forget_mode(image: RegistryImage, subject: str | None) -> Decision:
 
 
 def _registered(made: SchemaVersion) -> dict[str, Any]:
-    return {"id": made.schema_id, **{k: v for k, v in made.as_json().items() if k not in ("id", "subject")}}
+    """The answer to a registration. Clients of Protobuf keep the form that they have sent, so that has no schema."""
+    left_out = ("id", "subject", *(("schemaType", "references", "schema") if made.schema_type == PROTOBUF else ()))
+    return {"id": made.schema_id, **{k: v for k, v in made.as_json().items() if k not in left_out}}
 
 
 def _number(text: str) -> int | None:
@@ -308,36 +319,59 @@ def _find(versions: Sequence[SchemaVersion], text: str, new: NewSchema) -> Schem
     return next((one for one in reversed(versions) if _is(one, text, new)), None)
 
 
-def _parse(image: RegistryImage, new: NewSchema) -> AvroSchema:
-    if new.schema_type not in TYPES:
-        raise invalid_schema(f"the type {new.schema_type} is not supported, only {', '.join(TYPES)}")
-    return parse_avro(new.text, _texts_of(image, new.references))
+def _find_in_subject(
+    image: RegistryImage, subject: str, text: str, new: NewSchema, *, with_deleted: bool = False
+) -> SchemaVersion | None:
+    """The version that is this schema.
+
+    Another registry may have written a schema of Protobuf down in its own way, so the newest ones are read again.
+    """
+    versions = image.versions(subject, with_deleted=with_deleted)
+    found = _find(versions, text, new)
+    if found is not None or new.schema_type != PROTOBUF:
+        return found
+    like = [one for one in reversed(versions[-_READ_AGAIN:]) if _is(one, one.schema, new)]
+    return next((one for one in like if _text_of(_parse_version(image, one), new) == text), None)
 
 
-def _parse_version(image: RegistryImage, one: SchemaVersion) -> AvroSchema:
-    return parse_avro(one.schema, _texts_of(image, one.references))
+def _text_of(parsed: Schema, new: NewSchema) -> str:
+    return parsed.normalized() if new.normalize else parsed.text
 
 
-def _texts_of(image: RegistryImage, references: Sequence[Reference]) -> list[str]:
-    """The texts of what is referred to, each once and behind what it refers to itself."""
-    texts: dict[tuple[str, int], str] = {}
-    begun: set[tuple[str, int]] = set()
+def _parse(image: RegistryImage, new: NewSchema) -> Schema:
+    return parse(new.schema_type, new.text, _referenced(image, new.references))
 
-    def add(one: Reference) -> None:
-        place = (one.subject, one.version)
-        if place in begun:
-            return
-        begun.add(place)
-        found = image.subjects.get(one.subject, {}).get(one.version)
-        if found is None:
+
+def _parse_version(image: RegistryImage, one: SchemaVersion) -> Schema:
+    return parse(one.schema_type, one.schema, _referenced(image, one.references))
+
+
+def shown(image: RegistryImage, one: SchemaVersion, form: str) -> dict[str, Any]:
+    """A version as JSON; with the form `serialized`, a schema of Protobuf is its descriptor in Base64."""
+    found = one.as_json()
+    if form == "serialized" and one.schema_type == PROTOBUF:
+        found["schema"] = _parse_version(image, one).serialized()
+    return found
+
+
+def _referenced(image: RegistryImage, references: Sequence[Reference]) -> list[Referenced]:
+    """The schemas that are referred to, each once and behind those that it refers to itself."""
+    found: dict[Reference, Referenced] = {}
+    uses: dict[Reference, Sequence[Reference]] = {}
+    left = deque((one, 0) for one in references)
+    while left:
+        one, depth = left.popleft()
+        if one in found:
+            continue
+        used = image.subjects.get(one.subject, {}).get(one.version)
+        if used is None:
             raise invalid_schema(f"its reference {one.name} is {one.subject} version {one.version}, which is not there")
-        for inner in found.references:
-            add(inner)
-        texts[place] = found.schema
-
-    for one in references:
-        add(one)
-    return list(texts.values())
+        found[one], uses[one] = Referenced(one.name, used.schema, depth), used.references
+        left.extend((inner, depth + 1) for inner in used.references)
+    try:
+        return [found[one] for one in TopologicalSorter(uses).static_order()]
+    except CycleError:
+        raise invalid_schema("its references refer to each other in a circle") from None
 
 
 Decide = Callable[[RegistryImage], Decision]

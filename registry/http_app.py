@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from . import decisions
+from ..runtime.http.request_body import BodyTooLongError, ClientGoneError, read_body
+from . import decisions, formats
 from .decisions import NewSchema
 from .errors import RegistryError, invalid_schema, subject_not_found
 from .records import AVRO, Reference, SchemaVersion
@@ -67,7 +68,12 @@ class Request:
             raise RegistryError(
                 422, "References have a name, a subject and a version; ids and versions are numbers"
             ) from None
-        return NewSchema(text, str(found.get("schemaType") or AVRO), used, number, version)
+        kind = str(found.get("schemaType") or AVRO).upper()
+        return NewSchema(text, kind, used, number, version, self.flag("normalize"))
+
+
+class SchemaText(str):
+    """An answer that is a schema's text as it is."""
 
 
 class RegistryApp:
@@ -81,13 +87,19 @@ class RegistryApp:
         if scope["type"] != "http":
             return
         try:
-            status, answer = 200, await self._answer(Request(scope, await _body(receive)))
+            status, answer = 200, await self._answer(Request(scope, await read_body(receive, _BODY_MAX)))
+        except ClientGoneError:
+            return
+        except BodyTooLongError:
+            status, answer = 413, {"error_code": 413, "message": f"The body has more than {_BODY_MAX:,} bytes"}
         except RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": str(error)}
         except Exception:
             _logger.exception("a request failed: %s %s", scope.get("method"), scope.get("path"))
             status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
-        body = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+        is_text = isinstance(answer, SchemaText)
+        text = answer if is_text else json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
+        body = text.encode("utf-8", "backslashreplace")
         headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
@@ -99,13 +111,13 @@ class RegistryApp:
             case ["subjects", *rest]:
                 return await self._subjects(request, rest)
             case ["schemas", *rest]:
-                return self._schemas(request, rest)
+                return await self._schemas(request, rest)
             case ["config" | "mode" as what, *rest] if len(rest) <= 1:
                 return await self._setting(request, what, rest[0] if rest else None)
             case ["compatibility", "subjects", subject, "versions"] if request.method == "POST":
-                return self._compatibility(request, subject, None)
+                return await self._compatibility(request, subject, None)
             case ["compatibility", "subjects", subject, "versions", number] if request.method == "POST":
-                return self._compatibility(request, subject, number)
+                return await self._compatibility(request, subject, number)
         raise RegistryError(404, "HTTP 404 Not Found")
 
     async def _subjects(self, request: Request, rest: list[str]) -> Any:
@@ -115,7 +127,10 @@ class RegistryApp:
             case "GET", []:
                 return self._names(request)
             case "POST", [subject]:
-                return decisions.look_up(image, subject, request.schema(), with_deleted=with_deleted).answer
+                new, form = request.schema(), request.word("format")
+                return await topic.ask(
+                    lambda now: decisions.look_up(now, subject, new, with_deleted=with_deleted, form=form).answer
+                )
             case "DELETE", [subject]:
                 return await topic.change(lambda now: decisions.delete_subject(now, subject, permanent=permanent))
             case "GET", [subject, "versions"]:
@@ -124,17 +139,24 @@ class RegistryApp:
                 new = request.schema()
                 return await topic.change(lambda now: decisions.register(now, subject, new))
             case "GET", [subject, "versions", number]:
-                return decisions.version(image, subject, number, with_deleted=with_deleted).as_json()
+                one = decisions.version(image, subject, number, with_deleted=with_deleted)
+                return await self._shown(request, one)
             case "DELETE", [subject, "versions", number]:
                 return await topic.change(
                     lambda now: decisions.delete_version(now, subject, number, permanent=permanent)
                 )
             case "GET", [subject, "versions", number, "schema"]:
-                return json.loads(decisions.version(image, subject, number, with_deleted=with_deleted).schema)
+                one = decisions.version(image, subject, number, with_deleted=with_deleted)
+                return SchemaText((await self._shown(request, one))["schema"])
             case "GET", [subject, "versions", number, "referencedby"]:
                 found = decisions.version(image, subject, number, with_deleted=True)
                 return sorted({one.schema_id for one in image.users_of(subject, found.version)})
         raise _not_here(request, len(rest) <= 2)
+
+    async def _shown(self, request: Request, one: SchemaVersion) -> dict[str, Any]:
+        """A version in the format that was asked for."""
+        form = request.word("format")
+        return await self._topic.ask(lambda now: decisions.shown(now, one, form)) if form else one.as_json()
 
     def _names(self, request: Request) -> list[str]:
         prefix, image = request.word("subjectPrefix"), self._topic.image
@@ -144,7 +166,7 @@ class RegistryApp:
             return [name for name in names if not image.versions(name)]
         return [name for name in names if image.versions(name, with_deleted=with_deleted)]
 
-    def _schemas(self, request: Request, rest: list[str]) -> Any:
+    async def _schemas(self, request: Request, rest: list[str]) -> Any:
         image = self._topic.image
         match request.method, rest:
             case "GET", []:
@@ -155,12 +177,12 @@ class RegistryApp:
                     rows = list({one.subject: one for one in rows}.values())
                 return [one.as_json() for one in rows]
             case "GET", ["types"]:
-                return list(decisions.TYPES)
+                return list(formats.TYPES)
             case "GET", ["ids", number]:
-                one = decisions.by_id(image, _id(number))
-                return {k: v for k, v in one.as_json().items() if k in ("schemaType", "references", "schema")}
+                found_one = await self._shown(request, decisions.by_id(image, _id(number)))
+                return {k: v for k, v in found_one.items() if k in ("schemaType", "references", "schema")}
             case "GET", ["ids", number, "schema"]:
-                return json.loads(decisions.by_id(image, _id(number)).schema)
+                return SchemaText((await self._shown(request, decisions.by_id(image, _id(number))))["schema"])
             case "GET", ["ids", number, "subjects"]:
                 return sorted({one.subject for one in self._users(request, number)})
             case "GET", ["ids", number, "versions"]:
@@ -172,11 +194,12 @@ class RegistryApp:
         with_deleted = request.flag("deleted")
         return [one for one in self._topic.image.with_id(_id(number)) if with_deleted or not one.deleted]
 
-    def _compatibility(self, request: Request, subject: str, number: str | None) -> dict[str, Any]:
+    async def _compatibility(self, request: Request, subject: str, number: str | None) -> dict[str, Any]:
         image = self._topic.image
         if number is not None and not image.versions(subject):
             raise subject_not_found(subject)
-        wrong = decisions.compatibility(image, subject, number, request.schema())
+        new = request.schema()
+        wrong = await self._topic.ask(lambda now: decisions.compatibility(now, subject, number, new))
         return {"is_compatible": not wrong, **({"messages": wrong} if request.flag("verbose") else {})}
 
     async def _setting(self, request: Request, what: str, subject: str | None) -> Any:
@@ -209,19 +232,3 @@ def _id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
         raise RegistryError(404, "HTTP 404 Not Found")
     return int(text)
-
-
-async def _body(receive: Receive) -> bytes:
-    """The body of a request. Raises `RegistryError` for one that is too long."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise RegistryError(400, "The client has gone")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > _BODY_MAX:
-            raise RegistryError(413, f"The body has more than {_BODY_MAX:,} bytes")
-        if not message.get("more_body"):
-            return b"".join(parts)

@@ -34,6 +34,13 @@ class RegistryImage:
         self.last_id = 0
         """The greatest id that any schema has had."""
 
+    def snapshot(self) -> RegistryImage:
+        """A copy that stays as it is, for a decision that takes long."""
+        copied = RegistryImage()
+        copied.subjects = {subject: dict(versions) for subject, versions in self.subjects.items()}
+        copied.levels, copied.modes, copied.last_id = dict(self.levels), dict(self.modes), self.last_id
+        return copied
+
     def replay(self, record: Record) -> None:
         """Take a record in. Those of kinds that are not known say nothing. Raises `DamagedRecordError`."""
         kind, subject = record.key["keytype"], record.key.get("subject")

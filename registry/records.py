@@ -14,7 +14,7 @@ from typing import Any
 SCHEMA, CONFIG, MODE = "SCHEMA", "CONFIG", "MODE"
 DELETE_SUBJECT, CLEAR_SUBJECT, NOOP = "DELETE_SUBJECT", "CLEAR_SUBJECT", "NOOP"
 _MAGIC = {SCHEMA: 1}
-AVRO = "AVRO"
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from .decisions import Decide
 from .errors import RegistryError
@@ -22,6 +23,8 @@ _logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _TIMEOUT_S = 30.0
 _REPLICAS = 3
+_DECIDING_THREADS = 4
+T = TypeVar("T")
 _FENCED = "another registry has taken over the writing: send writes there, or start this one again to take them back"
 
 
@@ -43,6 +46,8 @@ class SchemasTopic:
         self._ended = threading.Event()
         self._producer: Any = None
         self._is_fenced = False
+        self._deciding = ThreadPoolExecutor(_DECIDING_THREADS, "decisions")
+        self._snapshot: RegistryImage | None = None
         self._follower = threading.Thread(target=self._follow, name="schemas", daemon=True)
 
     async def start(self) -> None:
@@ -75,6 +80,16 @@ class SchemasTopic:
         self._ended.set()
         if self._follower.is_alive():
             await asyncio.to_thread(self._follower.join)
+        self._deciding.shutdown(wait=False, cancel_futures=True)
+
+    async def ask(self, question: Callable[[RegistryImage], T]) -> T:
+        """The answer to a question about the image of now, which may take seconds. Raises `RegistryError`.
+
+        It is asked in a thread, on a copy of the image, while others are answered.
+        """
+        if self._snapshot is None:
+            self._snapshot = self.image.snapshot()
+        return await self._loop.run_in_executor(self._deciding, question, self._snapshot)
 
     async def change(self, decide: Decide) -> Any:
         """The answer of a decision, whose records are in the log then. Raises `RegistryError`."""
@@ -84,7 +99,7 @@ class SchemasTopic:
             try:
                 if self._producer is None:
                     await self._take_over()
-                decision = decide(self.image)
+                decision = await self.ask(decide)
                 if decision.records:
                     await self._until(await asyncio.to_thread(self._write, decision.records))
             except TimeoutError:
@@ -193,6 +208,7 @@ class SchemasTopic:
 
     async def _take(self, next_offset: int, key: bytes | None, value: bytes | None) -> None:
         if key is not None:
+            self._snapshot = None
             try:
                 self.image.replay(decode(key, value))
             except (DamagedRecordError, AttributeError, TypeError, ValueError) as error:

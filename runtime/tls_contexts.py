@@ -18,6 +18,8 @@ CLIENT_AUTH = {REQUIRED: ssl.CERT_REQUIRED, REQUESTED: ssl.CERT_OPTIONAL, NONE: 
 
 CERTIFICATE_WAY_OUT = "set ssl.keystore.location to a certificate that the listener takes"
 """What to correct where a server wants a certificate of the client."""
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "BAD_RECORD_TYPE")
+"""How OpenSSL calls bytes that are no TLS, by its versions."""
 _HOST_MISMATCHES = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
@@ -70,6 +72,31 @@ def choose_for_each_client(context: TlsContext, current: Callable[[], TlsContext
     context.sni_callback = choose
 
 
+def report_failed_handshakes(context: TlsContext, tell: Callable[[str], object]) -> None:
+    """Let `tell` have what a client of a listener did when its TLS handshake failed, which asyncio tells nobody."""
+
+    class Reporting(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                tell(_clients_failure(error))
+                raise
+
+    context.sslobject_class = Reporting
+
+
+def _clients_failure(error: ssl.SSLError) -> str:
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return "it speaks without TLS (security.protocol has to be SSL or SASL_SSL)"
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return f"it does not take the certificate of this listener ({_words(reason)})"
+    return f"it {tls_failure(error)}"
+
+
 def client_context(material: TlsMaterial, options: TlsOptions) -> TlsContext:
     """The context of connections that we open. The server's certificate is always checked. Raises `TlsError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -83,10 +110,14 @@ def tls_failure(error: BaseException) -> str | None:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not trusted: {error.verify_message} (ssl.truststore.*)"
     if isinstance(error, ssl.SSLError):
-        return f"fails in the TLS handshake: {(error.reason or 'no TLS').replace('_', ' ').lower()}"
+        return f"fails in the TLS handshake: {_words(error.reason or 'no TLS')}"
     if _is_closed_in_handshake(error):
         return "fails in the TLS handshake: it closes the connection"
     return None
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ").lower()
 
 
 def tls_way_out(error: BaseException) -> str | None:

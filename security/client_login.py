@@ -90,7 +90,7 @@ class ClientLogin:
                 await asyncio.sleep(RENEW_AT * lifetime_ms / 1000)
                 lifetime_ms = await self._log_in_once(connection, new_exchange)
         except (OSError, WireFormatError):
-            connection.close()  # whoever uses it connects again, and learns why
+            connection.close()  # the one that uses it connects again, and learns why
 
 
 _Run = Callable[[Callable[[], "bytes | None"]], Awaitable["bytes | None"]]
@@ -149,4 +149,4 @@ def _correction(mechanism: str) -> str:
         return "the log of the server says why; see kinit and klist for the ticket"
     if not mechanism.startswith("SCRAM"):
         return _CREDENTIALS
-    return f"set sasl.mechanism=PLAIN if the user has no password for {mechanism}, or {_CREDENTIALS}"
+    return f"{_CREDENTIALS}, or, if the user has no password for {mechanism}, set sasl.mechanism=PLAIN"

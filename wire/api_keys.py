@@ -8,6 +8,11 @@ from enum import IntEnum
 class ApiKey(IntEnum):
     """The numbers of the APIs in request headers."""
 
+    @property
+    def label(self) -> str:
+        """The name as Kafka's documentation writes it, such as AlterPartition."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2

@@ -157,8 +157,13 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Requests that were received are still carried out."""
-        if self._transport is not None and (self._blocked or self._is_sending_files):
+        """The client sends no more. Requests that were received are still carried out, but not with TLS.
+
+        TLS ends both ways at once, so nobody would take the answers.
+        """
+        transport = self._transport
+        is_half_open = transport is not None and transport.get_extra_info("sslcontext") is None
+        if is_half_open and (self._blocked or self._is_sending_files):
             self._close_when_drained = True
             return True
         return False

@@ -39,6 +39,9 @@ SCALAR_BYTES = 60
 STRUCT_BYTES = 240
 """About what an item with fields takes, without them."""
 
+COPIED_BYTES_PER_ITEM = 4096
+"""To copy so many bytes takes as long as to write one item."""
+
 FREED_PER_STEP = 512
 """To free an item takes a few times less than to make it."""
 
@@ -59,6 +62,32 @@ class ItemCounter(Protocol):
         ...
 
 
+class EncodingPace(Pace):
+    """Counts the items of a step, and remembers the last array of each field.
+
+    Rows of a response often share one array, such as the configurations of topics that have none of their own.
+    """
+
+    __slots__ = ("_written",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: dict[_WriteWork, tuple[Any, int, int]] = {}
+
+    def copy_if_written(self, writer: _WriteWork, items: Any, out: bytearray) -> bool:
+        """Whether the writer's last array was this very one; then its bytes are copied from where they stand."""
+        last = self._written.get(writer)
+        if last is None or last[0] is not items:
+            return False
+        out += out[last[1] : last[2]]
+        self.add((last[2] - last[1]) // COPIED_BYTES_PER_ITEM)
+        return True
+
+    def note_written(self, writer: _WriteWork, items: Any, start: int, end: int) -> None:
+        """The writer has written an array into these bytes."""
+        self._written[writer] = (items, start, end)
+
+
 class DecodingPace(Pace):
     """Counts the items of a step, and the memory of all items."""
 
@@ -71,7 +100,7 @@ class DecodingPace(Pace):
 
 
 _ReadWork: TypeAlias = Callable[[Any, int, DecodingPace], Work[tuple[Any, int]]]
-_WriteWork: TypeAlias = Callable[[bytearray, Any, Pace], Work[None]]
+_WriteWork: TypeAlias = Callable[[bytearray, Any, EncodingPace], Work[None]]
 
 
 def _has_arrays(schema: Schema) -> bool:
@@ -129,7 +158,10 @@ def _array_writer(field: Field, flexible: bool) -> _WriteWork:
     write_count, write_item = array_length_writer(field, flexible), item_writer(field, flexible)
     nested = _struct_writer(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
 
-    def write(out: bytearray, items: Any, pace: Pace) -> Work[None]:
+    def write(out: bytearray, items: Any, pace: EncodingPace) -> Work[None]:
+        if pace.copy_if_written(write, items, out):
+            return
+        start = len(out)
         write_count(out, items)
         for item in items or ():
             if nested is None:
@@ -140,6 +172,8 @@ def _array_writer(field: Field, flexible: bool) -> _WriteWork:
                 if len(out) > RESPONSE_BYTES_MAX:
                     raise ResponseTooLargeError(f"the response would have more than {RESPONSE_BYTES_MAX} bytes")
                 yield PLAIN_STEP
+        if items:
+            pace.note_written(write, items, start, len(out))
 
     return write
 
@@ -154,7 +188,7 @@ def _struct_writer(schema: Schema) -> _WriteWork:
     if schema.flexible:
         parts.append((None, None, tags_write_step(schema.tagged)))
 
-    def write(out: bytearray, value: Any, pace: Pace) -> Work[None]:
+    def write(out: bytearray, value: Any, pace: EncodingPace) -> Work[None]:
         values: Mapping[str, Any] = value.__dict__ if isinstance(value, Struct) else value
         for field, work, step in parts:
             if work is None or field is None:
@@ -190,7 +224,7 @@ def encode_response_in_steps(api_key: int, version: int, fields: Fields) -> Work
     """The work of `codec.encode_response`. `fields` must stay as they are until the end."""
     out = bytearray()
     try:
-        yield from _response_writer(api_key, version)(out, fields, Pace())
+        yield from _response_writer(api_key, version)(out, fields, EncodingPace())
     except struct.error as error:
         raise ValueError(f"cannot encode a response of API {api_key}: {error}") from error
     return out
@@ -210,9 +244,11 @@ def _free_some(values: list[Any]) -> None:
     """Let go of some values. What their arrays have comes in their place."""
     freed = values[-FREED_PER_STEP:]
     del values[-FREED_PER_STEP:]
+    shared: list[Any] | None = None
     for value in freed:
         fields = value.__dict__ if isinstance(value, Struct) else value
         if isinstance(fields, dict):
             for field in fields.values():
-                if isinstance(field, list):
+                if isinstance(field, list) and field is not shared:
                     values.extend(field)
+                    shared = field

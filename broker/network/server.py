@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from ...runtime.tls_contexts import report_failed_handshakes
 from ..log_limiter import LogLimiter
 from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
@@ -82,6 +84,8 @@ class Server:
         if self.security is not None:
             await self.security.start()
             options = self.security.server_options()
+            if self.security.tls is not None:
+                report_failed_handshakes(self.security.tls, partial(self.log_rejection, "a client"))
         self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog, **options)
         if self.config.max_idle_ms >= 0:
             self._schedule_idle_check()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError, RefusedError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.group_client import GroupClient
+from ...cluster.command_line.cluster_address import options_of
 from ...cluster.command_line.extras import how_to_install, missing_modules
 from ...cluster.command_line.plural import counted
 from ...cluster.local.client_files import ADMIN_PROPERTIES
@@ -81,7 +83,7 @@ class RunOptions:
     java: bool = False
     transactions: bool = True
     acks: str = "all"
-    interval_s: float = 6.0
+    interval_s: float = 3.0
     hold_s: float = 4.0
     seed: int = 1
     bootstrap: str | None = None
@@ -115,6 +117,8 @@ class RunResult:
     inflicted: dict[str, int]
     left_out: dict[str, str]
     errors: list[str] = field(default_factory=list)
+    not_injected: tuple[str, ...] = ()
+    """Faults that this machine can inject and that were named, but did not come up before the time was over."""
 
 
 class ChaosRun:
@@ -135,6 +139,8 @@ class ChaosRun:
         self.is_interrupted = False
         """Whether Ctrl-C has ended the faults early."""
         self._client_properties = options.client_properties
+        self._has_topics = False
+        """Whether topics of this run may be in the cluster."""
         self._fault_number = 0
         self._under_way: PlannedFault | None = None
         """The fault that has begun, or was about to begin, and is not healed."""
@@ -157,8 +163,9 @@ class ChaosRun:
     def _run(self) -> RunResult:
         faults = self._choose()
         os.makedirs(os.path.join(self.options.directory, "history"))
-        with self._cluster(faults) as cluster, self._left_healed():
+        with self._cluster(faults) as cluster, self._remains_told(), self._left_healed():
             use_login(self._client_properties)
+            self._has_topics = True
             self._create_topics(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
@@ -181,7 +188,8 @@ class ChaosRun:
         result = check_paths([self.options.directory])
         if self.options.bootstrap is not None:
             self._leave(self.options.bootstrap, is_valid=bool(result.verdict.valid))
-        return RunResult(result, self.inflicted, self.left_out, self.errors)
+        not_injected = tuple(fault.name for fault in faults if fault.name not in self.inflicted)
+        return RunResult(result, self.inflicted, self.left_out, self.errors, not_injected)
 
     # -- the cluster
 
@@ -274,16 +282,47 @@ class ChaosRun:
                 for topic in self._topics():
                     await AdminClient(client).delete_topic(topic)
 
-        names = f"the topics {', '.join(self._topics())}"
-        if self._groups():
-            names += f" and {'the groups' if self.options.java else 'the group'} {', '.join(self._groups())}"
         if not is_valid:
-            self.say(f"{names} stay, for a closer look")
+            self.say(f"{self._names()} stay, for a closer look; {self._removal()}")
             return
         try:
             asyncio.run(delete())
         except (ClientError, OSError) as error:
-            self._error(f"{names} could not be deleted: {error}")
+            self._error(f"{self._names()} could not be deleted: {error}; {self._removal()}")
+
+    def _names(self) -> str:
+        """What the run has made in the cluster, by name."""
+        topics, groups = self._topics(), self._groups()
+        names = f"the topic{'s' * (len(topics) > 1)} {', '.join(topics)}"
+        return f"{names} and the group{'s' * (len(groups) > 1)} {', '.join(groups)}" if groups else names
+
+    def _removal(self) -> str:
+        """The commands that remove from a cluster that goes on what the run has made there."""
+        where = self._where()
+        commands = [f"raftwerk topics delete {' '.join(self._topics())} --if-exists{where}"]
+        commands += [f"raftwerk groups delete {' '.join(self._groups())}{where}"] * bool(self._groups())
+        return f"to remove: {'; '.join(commands)}"
+
+    def _where(self) -> str:
+        """The options that name a cluster that goes on; empty for one of the run's own."""
+        options = self.options
+        if options.bootstrap is None:
+            return ""
+        if options.cluster_directory is not None:
+            return options_of(options.cluster_directory)
+        login = options.client_properties
+        return f" -b {options.bootstrap}" + ("" if login is None else f" --command-config {shlex.quote(login)}")
+
+    @contextmanager
+    def _remains_told(self) -> Iterator[None]:
+        """Tell what stays in a cluster that goes on, when the run ends before its end, as by Ctrl-C."""
+        try:
+            yield
+        except BaseException:
+            if self.options.bootstrap is not None and self._has_topics:
+                with suppress(OSError):  # the terminal may be closed
+                    self.say(f"{self._names()} stay; {self._removal()}")
+            raise
 
     # -- the load
 
@@ -401,7 +440,7 @@ class ChaosRun:
                 self._sleep(min(left_s, 1.0))
                 continue
             self._inject(cluster, self.rng.choice(list(faults)), nemesis)
-            self._sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
+            self._sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s)
 
     def _inject(self, cluster: ClusterUnderTest, fault: Fault, nemesis: HistoryWriter) -> None:
         if fault.needs_in_sync and self._wait_in_sync(cluster, _CALM_LIMIT_S) is not None:
@@ -411,6 +450,8 @@ class ChaosRun:
         number, asked_ns = self._fault_number, time.monotonic_ns()
         planned = fault.plan(cluster)
         start_ns = cluster.began_ns if planned.hold_s is None else asked_ns
+        told = planned.target
+        self.say(f"{fault.name}: {told}")  # as it begins, which is the time that the report has
         try:
             self._under_way = planned
             if self._watch is not None and planned.may_end is not None:
@@ -425,7 +466,8 @@ class ChaosRun:
             self._take_back()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
-        self.say(f"{fault.name}: {planned.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
+        lasted = f"ended after {(time.monotonic_ns() - start_ns) / 1e9:.1f} s"
+        self.say(f"{fault.name}: {lasted if planned.target == told else f'{planned.target}; {lasted}'}")
 
     def _sleep(self, duration_s: float) -> None:
         """Wait, and report nodes that end meanwhile."""
@@ -511,6 +553,7 @@ class ChaosRun:
         facts = {"raftwerk": __version__, "topic": self.topic, "transactions": options.transactions}
         facts["began"] = self._began_ns
         facts["secured"] = self._client_properties is not None
+        facts["cluster"] = self._where()
         return {**facts, **faults, **load, **times}
 
     def _error(self, text: str) -> None:

@@ -28,6 +28,7 @@ from ...wire.types import SnapshotId
 from .faults.fault import FaultKind
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.quorum_invariants import QuorumChecker
+from .invariants.steps.quorum_steps import QuorumStepChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.world import World
 
@@ -154,6 +155,7 @@ class QuorumSimulation:
         self.client_names: list[str] = []
         self.extra_log_dirs: list[str] = []
         self.checker = QuorumChecker(self.ids, world.trace.note, lambda: world.now_s)
+        self.steps = QuorumStepChecker(lambda _: None)
         self.listeners: dict[int, _Listener] = {}
         self.drivers: dict[int, RaftDriver] = {}
         self.acked: dict[bytes, None] = {}
@@ -180,6 +182,7 @@ class QuorumSimulation:
         """See `TargetCluster`."""
         node_id = int(name[1:])
         self.checker.forget(node_id)
+        self.steps.forget(node_id)
         self.drivers.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
 
@@ -199,6 +202,7 @@ class QuorumSimulation:
     def on_disk_replaced(self, name: str) -> None:
         """See `TargetCluster`."""
         self.checker.on_disk_replaced(int(name[1:]))
+        self.steps.on_disk_replaced(int(name[1:]))
 
     def on_bit_rot(self, name: str) -> None:
         """Does nothing: bit rot concerns partitions."""
@@ -236,7 +240,8 @@ class QuorumSimulation:
             state_dir = metadata_log_dir(LOG_DIR)
             driver = RaftDriver(config, runtime, open_metadata_log(runtime, LOG_DIR), state_dir, listener)
             await loop.create_server(lambda: QuorumServer(driver), f"n{node_id}", PORT)
-            self.checker.watch(node_id, driver, self.world.hosts[f"n{node_id}"].disk, state_dir)
+            for checker in (self.checker, self.steps):
+                checker.watch(node_id, driver, self.world.hosts[f"n{node_id}"].disk, state_dir)
             self.drivers[node_id] = driver
             await driver.start()
             await self._append_while_leading(driver, listener)
@@ -273,6 +278,7 @@ class QuorumSimulation:
     def _after_event(self, process: ProcessLoop) -> None:
         if process.name[0] == "n" and process.name[1:].isdigit():
             self.checker.after_event(int(process.name[1:]))
+            self.steps.after_event(int(process.name[1:]))
 
     # -- the end
 

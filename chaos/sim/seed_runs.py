@@ -15,8 +15,13 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, TextIO
 
-from ...cluster.command_line.plural import counted
+from ...cluster.command_line.plural import counted, size_text
+from ...runtime.os_errors import os_reason
+from .faults.fault import Fault
 from .minimize_faults import shrink
+from .replay.history import within
+from .replay.page_text import render_replay
+from .replay.record_run import record_run
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
 from .statements import ConfirmedStatements
@@ -51,6 +56,11 @@ class SeedOptions:
     shrink: bool = False
     keep_going: bool = False
     verbose: bool = False
+    html: str | None = None
+    """The file for the replay of the run, or of the first one that fails if there are several."""
+    html_from: float = 0.0
+    html_to: float | None = None
+    """The virtual seconds that the replay shows."""
 
 
 @dataclass(slots=True)
@@ -91,6 +101,7 @@ def run_seeds(options: SeedOptions) -> int:
     totals = Totals()
     progress = Progress(len(tasks), sys.stderr, is_shown=not options.as_json and not options.verbose)
     interrupted: list[int] = []
+    shown: _ShownRun | None = None
 
     def on_sigterm(number: int, _frame: object) -> None:
         interrupted.append(number)
@@ -104,9 +115,17 @@ def run_seeds(options: SeedOptions) -> int:
             progress.show(totals)
             if options.verbose and not options.as_json:
                 print(_line(outcome), flush=True)
-            if outcome.failure is not None and not options.as_json:
-                progress.erase()
-                _print_failure(outcome, options)
+            told = _ShownRun(outcome)
+            if outcome.failure is not None:
+                is_shown = options.html is not None and shown is None
+                if options.shrink and (is_shown or not options.as_json):
+                    needed, shrunk = shrink(SCENARIOS[outcome.scenario], outcome.seed)
+                    told = _ShownRun(shrunk, needed)
+                if not options.as_json:
+                    progress.erase()
+                    _print_failure(told, len(outcome.faults), options)
+            if shown is None and (outcome.failure is not None or len(tasks) == 1):
+                shown = told
             if outcome.failure is not None and not options.keep_going:
                 break
             if options.minutes is not None and time.monotonic() - started > 60 * options.minutes:
@@ -121,9 +140,42 @@ def run_seeds(options: SeedOptions) -> int:
         print(json.dumps(_summary(totals, time.monotonic() - started, following)))
     else:
         _print_summary(totals, time.monotonic() - started, following)
+    if options.html is not None and not interrupted and not _write_replay(shown, options.html, options):
+        return 1
     if totals.failed:
         return 1
     return 128 + interrupted[0] if interrupted else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownRun:
+    """A run that is told in full, or shown by a replay."""
+
+    outcome: Outcome
+    faults: Sequence[Fault] | None = None
+    """The faults that its failure needs, if they were looked for; None: all that the seed draws."""
+
+
+def _write_replay(shown: _ShownRun | None, path: str, options: SeedOptions) -> bool:
+    """Record the run again, and write its page; False if it could not be written."""
+    say = print if not options.as_json else lambda _text: None
+    if shown is None:
+        say(f"No run failed, so {path} is not written; --seed with one --scenario shows a run that holds.")
+        return True
+    outcome, history = record_run(SCENARIOS[shown.outcome.scenario], shown.outcome.seed, shown.faults)
+    if options.html_from * 1e6 >= history.to_us:
+        print(f"Error: the run ends after {outcome.virtual_s:.3f} s, before --html-from", file=sys.stderr)
+        return False
+    to_us = history.to_us if options.html_to is None else round(options.html_to * 1e6)
+    page = render_replay(within(history, round(options.html_from * 1e6), to_us))
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
+    except OSError as error:
+        print(f"Error: the replay could not be written: {os_reason(error)}", file=sys.stderr)
+        return False
+    say(f"Replay of scenario {outcome.scenario}, seed {outcome.seed}: {path}, {size_text(len(page.encode()))}.")
+    return True
 
 
 class Progress:
@@ -214,11 +266,11 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-def _print_failure(outcome: Outcome, options: SeedOptions) -> None:
-    faults = outcome.faults
-    if options.shrink:
-        _, outcome = shrink(SCENARIOS[outcome.scenario], outcome.seed)
-        print(f"\n{len(outcome.faults)} of {len(faults)} faults are needed.")
+def _print_failure(told: _ShownRun, drawn: int, options: SeedOptions) -> None:
+    """Print the failure; the seed had `drawn` faults."""
+    outcome = told.outcome
+    if told.faults is not None:
+        print(f"\n{len(told.faults)} of {drawn} faults are needed.")
     print(f"\nFAILED: scenario {outcome.scenario}, seed {outcome.seed}: {outcome.failure}")
     print("\nFaults:")
     for fault in outcome.faults:
@@ -226,7 +278,11 @@ def _print_failure(outcome: Outcome, options: SeedOptions) -> None:
     print("\nTimeline:")
     for line in outcome.timeline[-options.timeline :]:
         print(f"  {line}")
-    print(f"\nAgain: raftwerk sim --scenario {outcome.scenario} --seed {outcome.seed}\n", flush=True)
+    again = f"raftwerk sim --scenario {outcome.scenario} --seed {outcome.seed}"
+    print(f"\nAgain: {again}")
+    if options.html is None:
+        print(f"Watch: {again} --html replay.html")
+    print(flush=True)
 
 
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:

@@ -22,7 +22,10 @@ from ...runtime.ports import Runtime
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker
+from .invariants.steps.partition_steps import PartitionStepChecker
+from .invariants.steps.quorum_steps import QuorumStepChecker
 from .kernel.event_loop import ProcessLoop
+from .kernel.run_observer import ProcessChange
 from .kernel.world import World
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -84,6 +87,7 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
+        self.quorum_steps = QuorumStepChecker(PartitionStepChecker().on_committed)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
@@ -203,6 +207,7 @@ class SimulatedCluster:
         """See `TargetCluster`."""
         node_id = self._node_of[name]
         self.quorum.forget(node_id)
+        self.quorum_steps.forget(node_id)
         self.partitions.forget(node_id, power_loss=power_loss)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
@@ -218,11 +223,11 @@ class SimulatedCluster:
         node, process = self.nodes.get(node_id), self.world.hosts[name].process
         if node is None or process is None:
             return
-        self.world.trace.note(name, "STOPPING")
+        self.world.note_process(name, ProcessChange.STOPPING)
 
         async def stop() -> None:
             await node.stop()
-            self.world.trace.note(name, "STOPPED")
+            self.world.note_process(name, ProcessChange.STOPPED)
             process.call_soon(lambda: self.crash(name, power_loss=False))
 
         process.call_soon(lambda: process.create_task(stop()))
@@ -259,6 +264,7 @@ class SimulatedCluster:
         self._died_with_disk[self._node_of[name]] = self._broker_epoch(self._node_of[name])
         self._with_new_disk[self._node_of[name]] = None
         self.quorum.on_disk_replaced(self._node_of[name])
+        self.quorum_steps.on_disk_replaced(self._node_of[name])
         self.partitions.on_disk_replaced(self._node_of[name])
 
     def on_bit_rot(self, name: str) -> None:
@@ -357,7 +363,7 @@ class SimulatedCluster:
             except (NodeFailedError, FormatError, OSError) as error:
                 if self._failed_operations(node_id) == refused_before:
                     raise InvariantBroken("a node ends by itself only when its disk fails", str(error)) from error
-                self.world.trace.note(_host_name(node_id), f"ended: {error}")
+                self.world.note_process(_host_name(node_id), ProcessChange.ENDED, f"ended: {error}")
                 await node.stop()
                 self._end(node_id)
 
@@ -380,7 +386,7 @@ class SimulatedCluster:
 
     def _on_ready(self, node_id: int, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self.world.trace.note(_host_name(node_id), "ready")
+            self.world.note_process(_host_name(node_id), ProcessChange.READY)
             self.ready[node_id] = None
 
     def _after_event(self, process: ProcessLoop) -> None:
@@ -390,6 +396,7 @@ class SimulatedCluster:
         if node_id not in self._watched:
             self._watch(node_id)
         self.quorum.after_event(node_id)
+        self.quorum_steps.after_event(node_id)
         self.partitions.after_event(node_id)
         loader = self.nodes[node_id].loader if self._metadata_watchers and node_id in self._watched else None
         if loader is not None:
@@ -403,7 +410,8 @@ class SimulatedCluster:
         if node.replica_manager is None and node_id in self.brokers:
             return
         disk = self.world.hosts[_host_name(node_id)].disk
-        self.quorum.watch(node_id, node.raft, disk, metadata_log_dir(LOG_DIR))
+        for checker in (self.quorum, self.quorum_steps):
+            checker.watch(node_id, node.raft, disk, metadata_log_dir(LOG_DIR))
         if node.replica_manager is not None:
             directory, unclean = metadata_log_dir(LOG_DIR), self.partitions.unclean
             read_metadata = lambda end_offset: unclean.read(disk, directory, end_offset)  # noqa: E731

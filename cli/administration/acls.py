@@ -10,7 +10,6 @@ import click
 from ...cluster.command_line.text_table import folded
 from ...security.authorizer.acl_binding import (
     CLUSTER_NAME,
-    SUPPORTED_OPERATIONS,
     WILDCARD,
     AclBinding,
     AclBindingFilter,
@@ -19,24 +18,9 @@ from ...security.authorizer.acl_binding import (
     PatternType,
     ResourceType,
 )
+from ...security.authorizer.acl_words import AclWordError, operations_of, principal_of, row_of
 from ..options import Group, bootstrap_option, counted, json_option, print_json, run_client, tell_none
 
-_OPERATIONS = {
-    one.name.lower().replace("_", "-"): one
-    for one in AclOperation
-    if one not in (AclOperation.UNKNOWN, AclOperation.ANY)
-}
-_SETS = {
-    "produce": {
-        ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
-        ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
-    },
-    "consume": {
-        ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
-        ResourceType.GROUP: (AclOperation.READ,),
-    },
-}
-"""What producers and consumers do, as with --producer and --consumer of kafka-acls."""
 _KINDS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -44,7 +28,6 @@ _KINDS = {
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user_principal": ResourceType.USER,
 }
-_NOUNS: dict[int, str] = {kind: kind.name.lower().replace("_", " ") for kind in ResourceType}
 
 
 @click.group(cls=Group)
@@ -83,61 +66,23 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
 def _resources(given: dict[str, Any]) -> list[tuple[ResourceType, str]]:
     """The types and names of resources that the options name. Those options are removed from `given`."""
     named = [
-        (kind, _principal(name) if kind is ResourceType.USER and name != WILDCARD else name)
+        (kind, principal_of(name) if kind is ResourceType.USER and name != WILDCARD else name)
         for key, kind in _KINDS.items()
         for name in given.pop(key)
     ]
     return named + ([(ResourceType.CLUSTER, CLUSTER_NAME)] if given.pop("cluster") else [])
 
 
-def _principal(text: str) -> str:
-    """`alice` is short for `User:alice`, `*` for everybody."""
-    return text if ":" in text else f"User:{text}"
-
-
 def _operations(names: Sequence[str], kind: ResourceType) -> list[AclOperation]:
-    """The operations that the names stand for on resources of that type."""
-    found: dict[AclOperation, None] = {}
-    for name in names:
-        word = name.lower().replace("_", "-")
-        if word in _SETS:
-            if kind is ResourceType.ANY:
-                raise click.UsageError(
-                    f"{name} means something on topics, groups and transactional ids only: name them"
-                )
-            found |= dict.fromkeys(_SETS[word].get(kind, ()))
-            continue
-        operation = _OPERATIONS.get(word)
-        if operation is None:
-            raise click.UsageError(f"{name!r} is no operation; there are {', '.join((*_SETS, *_OPERATIONS))}")
-        if operation not in (AclOperation.ALL, *SUPPORTED_OPERATIONS.get(kind, _OPERATIONS.values())):
-            known = ", ".join(_name(one) for one in SUPPORTED_OPERATIONS[kind])
-            raise click.UsageError(f"nobody can {_name(operation)} a {_NOUNS[kind]}; there are all, {known}")
-        found[operation] = None
-    return list(found)
-
-
-def _name(operation: int) -> str:
-    return next((name for name, one in _OPERATIONS.items() if one == operation), str(operation))
-
-
-def _rows(bindings: Sequence[AclBinding]) -> list[dict[str, object]]:
-    return [
-        {
-            "permission": "deny" if one.permission_type == AclPermissionType.DENY else "allow",
-            "principal": one.principal,
-            "operation": _name(one.operation),
-            "resource_type": _NOUNS.get(one.resource_type, str(one.resource_type)),
-            "resource_name": one.resource_name,
-            "pattern": "prefix" if one.pattern_type == PatternType.PREFIXED else "literal",
-            "host": one.host,
-        }
-        for one in bindings
-    ]
+    """The operations that the names stand for on resources of that type. Raises `UsageError`."""
+    try:
+        return operations_of(names, kind)
+    except AclWordError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _print(work: Coroutine[Any, Any, list[AclBinding]], *, as_json: bool) -> int:
-    rows = _rows(run_client(work))
+    rows = [row_of(one) for one in run_client(work)]
     for row in rows:
         if as_json:
             print_json(row)
@@ -162,9 +107,16 @@ def _change(permission: AclPermissionType, principal: str, operations: Sequence[
             "say on what: --topic NAME, --group ID, --transactional-id ID, --user-principal NAME, "
             "--delegation-token ID or --cluster"
         )
+    for kind, name in resources:
+        if kind is ResourceType.TOPIC and WILDCARD in name and name != WILDCARD:
+            beginning = name.partition(WILDCARD)[0] or "orders"
+            raise click.UsageError(
+                f"no topic has {WILDCARD} in its name: --topic {beginning} --prefixed is for all that begin so, "
+                f"--topic '{WILDCARD}' for all topics"
+            )
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     bindings = [
-        AclBinding(kind, name, pattern, _principal(principal), host, operation, permission)
+        AclBinding(kind, name, pattern, principal_of(principal), host, operation, permission)
         for kind, name in resources
         for operation in _operations(operations, kind)
     ]
@@ -182,6 +134,9 @@ def _change(permission: AclPermissionType, principal: str, operations: Sequence[
         return bindings
 
     _print(run(), as_json=as_json)
+    is_of_consumers = permission is AclPermissionType.ALLOW and "consume" in operations
+    if is_of_consumers and not any(kind is ResourceType.GROUP for kind, _ in resources):
+        click.echo("Note: who consumes in a group needs the same for the group: --group ID.", err=True)
 
 
 def _change_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -315,7 +270,7 @@ def _filters(
     principal: str | None,
     operations: Sequence[str] = (),
 ) -> list[AclBindingFilter]:
-    whose = None if principal is None else _principal(principal)
+    whose = None if principal is None else principal_of(principal)
     any_resource: list[tuple[ResourceType, str | None]] = [(ResourceType.ANY, None)]
     return [
         AclBindingFilter(kind, name, pattern, whose, operation=operation)

@@ -45,7 +45,12 @@ def doctor(
     """
     from ...cluster.doctor.cluster_checks import examine_cluster
     from ...cluster.doctor.findings import FAILURE, Finding
-    from ...cluster.doctor.node_checks import examine_config, examine_local_logs, examine_machine
+    from ...cluster.doctor.node_checks import (
+        examine_config,
+        examine_local_logs,
+        examine_local_voters,
+        examine_machine,
+    )
 
     found = examine_machine()
     for file in files:
@@ -55,10 +60,13 @@ def doctor(
         address = choose_address(*names)
         options = address.local_options
         if address.paused is None:
-            found += run_client(examine_cluster(address.bootstrap, address.advice, address.controllers, options))
+            found += run_client(
+                examine_cluster(address.bootstrap, address.advice, address.controllers, options, address.silence_advice)
+            )
         else:
             found.append(Finding(FAILURE, f"no broker answers: {address.paused}"))
         if address.directory is not None:
+            found += examine_local_voters(address.directory)
             found += examine_local_logs(address.directory, address.local_options or "")
     for one in found:
         if as_json:

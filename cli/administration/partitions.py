@@ -80,7 +80,7 @@ def reassign(
     async def run() -> None:
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import alter_replica_log_dirs, moving_of, reassign
+        from ...cluster.client.reassignment import alter_replica_log_dirs, reassign
         from ...cluster.client.reassignment import throttle as set_throttle
 
         nonlocal is_moving, is_throttled
@@ -93,9 +93,7 @@ def reassign(
                 await alter_replica_log_dirs(client, wanted)
                 await reassign(client, wanted)
             except RefusedError:
-                if is_throttled and not await moving_of(client, wanted):
-                    await throttled.remove(client)
-                    is_throttled = False
+                is_throttled = is_throttled and not await throttled.remove_unless_moving(client, wanted)
                 raise
             if wait:
                 await _follow(client, wanted, timeout_s)

@@ -24,6 +24,8 @@ from .topic_offsets import delete_records, offsets
 _QUORUM_S = 2.0
 """How long brokers have to say whether there is an active controller."""
 
+_exclude_internal = click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+
 
 @click.group(
     cls=Group,
@@ -101,15 +103,16 @@ def create(
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Include internal topics.")
+@_exclude_internal
 @bootstrap_option
 @json_option
-def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
-    """List the names of the topics.
+def list_topics(exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
+    """List the names of all topics, internal ones such as __consumer_offsets included.
 
     \b
-    Example:
-      raftwerk topics list --internal
+    Examples:
+      raftwerk topics list
+      raftwerk topics list --exclude-internal
     """
 
     async def run() -> list[tuple[str, int]]:
@@ -117,7 +120,7 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 
         async with ClusterClient(bootstrap) as client:
             view = await client.metadata()
-        return [(one.name, len(one.partitions)) for one in view.topics if internal or not one.internal]
+        return [(one.name, len(one.partitions)) for one in view.topics if not (exclude_internal and one.internal)]
 
     found = run_client(run())
     if not found:
@@ -131,14 +134,16 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 
 @topics.command()
 @topic_argument("names", nargs=-1, metavar="[TOPIC]...")
+@_exclude_internal
 @bootstrap_option
 @json_option
-def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Show leaders, replicas and in-sync replicas of the topics (default: all).
+def describe(names: tuple[str, ...], exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
+    """Show leaders, replicas and in-sync replicas of the topics (default: all, internal ones included).
 
     \b
-    Example:
+    Examples:
       raftwerk topics describe flights
+      raftwerk topics describe --exclude-internal
     """
 
     async def run() -> tuple[list[dict[str, object]], bool]:
@@ -152,6 +157,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
             if is_led:
                 view = await with_reassignments(other, view)
         chosen = [view.topic(name) for name in names] if names else list(view.topics)
+        chosen = [topic for topic in chosen if not (exclude_internal and topic.internal)]
         rows: list[dict[str, object]] = [
             {
                 "topic": topic.name,

@@ -22,7 +22,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...cluster.client.transaction_client import OpenTransaction, TransactionView
+    from ...cluster.client.transactions.transaction_client import OpenTransaction, TransactionView
 
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -81,22 +81,13 @@ def list_transactions(
 
     async def run() -> tuple[list[dict[str, Any]], list[str]]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.transaction_client import TransactionClient
+        from ...cluster.client.transactions.transaction_client import TransactionClient
 
         async with ClusterClient(bootstrap) as client:
             found = await TransactionClient(client).list_transactions(
                 states=states, older_than_ms=older_than_ms, pattern=pattern
             )
-        rows = [
-            {
-                "transactional_id": one.transactional_id,
-                "state": one.state,
-                "producer_id": one.producer_id,
-                "coordinator": one.coordinator,
-            }
-            for one in found.rows
-        ]
-        return rows, found.missing
+        return [one.as_row() for one in found.rows], found.missing
 
     rows, missing = run_client(run())
     if not rows and not missing:
@@ -125,20 +116,10 @@ def describe(transactional_id: str, bootstrap: str, as_json: bool) -> None:
 
     async def run() -> dict[str, Any]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.transaction_client import TransactionClient
+        from ...cluster.client.transactions.transaction_client import TransactionClient
 
         async with ClusterClient(bootstrap) as client:
-            found = await TransactionClient(client).describe(transactional_id)
-        return {
-            "transactional_id": found.transactional_id,
-            "state": found.state,
-            "coordinator": found.coordinator,
-            "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch,
-            "timeout_ms": found.timeout_ms,
-            "start_ms": found.start_ms if found.start_ms >= 0 else None,
-            "partitions": [{"topic": topic, "partition": index} for topic, index in sorted(found.partitions)],
-        }
+            return (await TransactionClient(client).describe(transactional_id)).as_row()
 
     row = run_client(run())
     if as_json:
@@ -168,7 +149,7 @@ def terminate(transactional_id: str, bootstrap: str) -> None:
 
     async def run() -> TransactionView:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.transaction_client import TransactionClient
+        from ...cluster.client.transactions.transaction_client import TransactionClient
 
         async with ClusterClient(bootstrap) as client:
             return await TransactionClient(client).terminate(transactional_id)
@@ -211,7 +192,7 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
 
     async def run() -> list[OpenTransaction]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.transaction_client import TransactionClient
+        from ...cluster.client.transactions.transaction_client import TransactionClient
 
         async with ClusterClient(bootstrap) as client:
             return await TransactionClient(client).find_hanging(before_ms, topic)
@@ -220,9 +201,7 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
     for one in found:
         name, index = one.partition
         if as_json:
-            row = {"topic": name, "partition": index, "start_offset": one.start_offset}
-            producer = {"producer_id": one.producer_id, "producer_epoch": one.producer_epoch}
-            print_json({**row, **producer, "last_timestamp_ms": one.last_timestamp_ms})
+            print_json(one.as_row())
         else:
             click.echo(f"{one.partition}  offset {one.start_offset}  producer {one.producer_id}", nl=False)
             click.echo(f"  epoch {one.producer_epoch}  last record {_since(one.last_timestamp_ms)}")
@@ -252,7 +231,7 @@ def abort(topic: str, partition: int, start_offset: int, force: bool, bootstrap:
 
     async def run() -> OpenTransaction:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.transaction_client import TransactionClient
+        from ...cluster.client.transactions.transaction_client import TransactionClient
         from ...wire.types import TopicPartition
 
         async with ClusterClient(bootstrap) as client:

@@ -78,6 +78,9 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int | None, bootstra
       raftwerk users add alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512 --iterations 8192
       openssl rand -hex 16 | tee alice.txt | raftwerk users add alice
     """
+    prefix, _, user = name.partition(":")
+    if prefix == "User" and user:
+        raise click.UsageError(f"User: belongs to principals, as ACLs name them: raftwerk users add {user}")
     wanted = dict.fromkeys(mechanisms or [SCRAM_SHA_512], iterations or ITERATIONS_MIN)
     password = _password(name, **given)
 
@@ -197,16 +200,14 @@ def remove(name: str, mechanisms: tuple[str, ...], force: bool, bootstrap: str) 
 def _check_not_oneself(name: str, mechanisms: Collection[str]) -> None:
     """Raises `ClientError` for the user and a mechanism by which this command logs in."""
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.client.cluster_client import CURRENT_LOGIN
+    from ...cluster.client.cluster_client import own_scram_user
 
-    login = CURRENT_LOGIN.get()
-    if login is not None and login.scram_user is not None:
-        mechanism, user = login.scram_user
-        if user == name and mechanism in mechanisms:
-            raise ClientError(
-                f"this command logs in as {name} by {mechanism}, and could not log in again: log in as another user "
-                "(--command-config), or --force removes it all the same"
-            )
+    mechanism, user = own_scram_user() or ("", "")
+    if user == name and mechanism in mechanisms:
+        raise ClientError(
+            f"this command logs in as {name} by {mechanism}, and could not log in again: log in as another user "
+            "(--command-config), or --force removes it all the same"
+        )
 
 
 def _with_password(name: str, found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

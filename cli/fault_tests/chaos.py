@@ -125,12 +125,18 @@ def _fault_rows() -> list[tuple[str, str]]:
     "--interval",
     "interval_s",
     type=click.FloatRange(0.1),
-    default=6.0,
+    default=3.0,
     show_default=True,
-    help="Seconds between faults.",
+    help="Mean seconds from the end of a fault to the next one, each from 0.3 to 1.7 times as long.",
 )
 @click.option(
-    "--hold", "hold_s", type=click.FloatRange(0.1), default=4.0, show_default=True, help="Seconds that a fault lasts."
+    "--hold",
+    "hold_s",
+    type=click.FloatRange(0.1),
+    default=4.0,
+    show_default=True,
+    help="Mean seconds that a fault lasts until it is healed, such as a node being down: each from 0.4 to 1.6 times as "
+    "long. kill-all lasts at most 2 s, chase twice as long, and rolling as long as the restarts take.",
 )
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="Chooses the faults and their times; the outcome may differ."
@@ -385,7 +391,8 @@ def _to_json(verdict: Verdict, outcome: RunResult | None) -> dict[str, Any]:
     """The verdict, and what a run knows beside it."""
     if outcome is None:
         return verdict.to_json()
-    extra = {"run": outcome.result.series.facts, "inflicted": outcome.inflicted}
+    facts = outcome.result.series.facts
+    extra = {"run": facts, "inflicted": outcome.inflicted, "not_injected": outcome.not_injected}
     return {**verdict.to_json(), **extra, "left_out": outcome.left_out, "errors": outcome.errors}
 
 
@@ -396,6 +403,9 @@ def _print_verdict(verdict: Verdict, as_json: bool, outcome: RunResult | None = 
     if outcome is not None:
         inflicted = "  ".join(f"{name} {count:,}" for name, count in sorted(outcome.inflicted.items()))
         click.echo(f"faults: {inflicted or 'none'}")
+        if outcome.not_injected:
+            never = ", ".join(outcome.not_injected)
+            click.echo(f"never injected: {never} (a longer run, or a shorter --interval, injects more)")
     click.echo("  ".join(f"{name} {count:,}" for name, count in verdict.totals.items()))
     if verdict.transactions:
         click.echo("in transactions: " + "  ".join(f"{name} {count:,}" for name, count in verdict.transactions.items()))

@@ -49,6 +49,14 @@ from ..options import Command, json_option
     "--timeline", type=click.IntRange(0), default=60, show_default=True, metavar="N", help="Events shown of a failure."
 )
 @click.option("--shrink", is_flag=True, help="Reduce a failure to the faults that it needs.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the run as a page to step and play through; of several runs, the first that fails.",
+)
+@click.option("--html-from", type=click.FloatRange(0), default=0.0, metavar="S", help="The page begins at this second.")
+@click.option("--html-to", type=click.FloatRange(0), metavar="S", help="The page ends at this second.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for every seed.")
 @click.pass_context
@@ -64,6 +72,8 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
       raftwerk sim --scenario network --seed 7             one run again
       raftwerk sim --seed 7 --seeds 3                      every scenario with the seeds 7, 8 and 9
       raftwerk sim --scenario network --seed 7 --shrink    with as few faults as still fail
+      raftwerk sim --scenario chase --seed 7 --html replay.html
+                                                           watch it: nodes, messages, logs, step by step
 
     Exit code 0 when every seed held, 1 when one failed, 130 after Ctrl-C, which prints the totals of what has run.
     """
@@ -71,4 +81,10 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError(
             "--resume goes on with seeds that take the scenarios in turn, and --seed begins: give one"
         )
+    if options["html_to"] is not None and options["html_from"] >= options["html_to"]:
+        raise click.UsageError("--html-from is not before --html-to")
+    if options["html"] is None and (options["html_from"] or options["html_to"] is not None):
+        raise click.UsageError("--html-from and --html-to choose what a page shows: give --html, too")
+    if options["html"] is not None and not os.path.isdir(os.path.dirname(options["html"]) or "."):
+        raise click.UsageError(f"--html: there is no directory {os.path.dirname(options['html'])}")
     ctx.exit(run_seeds(SeedOptions(**options)))

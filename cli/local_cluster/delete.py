@@ -27,10 +27,15 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
       raftwerk down --name orders;  raftwerk delete --name orders --yes
     """
     from ...cluster.local.cluster_directory import delete_files, size_bytes
+    from ...cluster.local.running_up import CONSOLE_PID, running_up
     from ...cluster.local.supervisor import node_pid
 
     plan = find_plan(directory)
     running = [str(node.node_id) for node in plan.nodes if node_pid(node) is not None]
+    console_pid = running_up(plan.directory, CONSOLE_PID)
+    if console_pid is not None and not running:
+        told = f"its console runs (process {console_pid}); raftwerk down{options_of(plan.directory)} stops it"
+        raise click.ClickException(told)
     if running:
         raise click.ClickException(
             f"running nodes: {', '.join(running)}; raftwerk down{options_of(plan.directory)} stops them"

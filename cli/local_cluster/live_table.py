@@ -21,6 +21,7 @@ from ...cluster.client.quorum_client import QuorumClient
 from ...cluster.command_line.text_table import Cell, boxed
 from ...cluster.local.processes import cpu_seconds, is_paused, memory_bytes
 from ...cluster.local.supervisor import Child, Supervisor, node_pid
+from .node_deaths import next_step
 
 _CLEAR_BELOW = "\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -102,8 +103,10 @@ class _Usage:
 class LiveTable:
     """One row for each node: roles, port, process, memory, processor, partitions that it leads and that are in sync."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, *, restarts: bool) -> None:
+        """With `restarts`, nodes that die are started again."""
         self._supervisor = supervisor
+        self._restarts = restarts
         self._usage: dict[int, _Usage] = {}
         self._runner = asyncio.Runner()
         self._client = ClusterClient(supervisor.plan.bootstrap, timeout_s=1.0)
@@ -153,7 +156,8 @@ class LiveTable:
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",
         ]
-        return [*map(Cell, texts), node_state(child, pid, is_controller=node_id == controller)]
+        is_controller = node_id == controller
+        return [*map(Cell, texts), node_state(child, pid, is_controller=is_controller, restarts=self._restarts)]
 
     def _cpu(self, pid: int | None) -> str:
         used, now = cpu_seconds(pid) if pid else None, time.monotonic()
@@ -164,10 +168,13 @@ class LiveTable:
         return "-" if before is None else f"{100 * (used - before.cpu_s) / (now - before.at):.0f} %"
 
 
-def node_state(child: Child, pid: int | None, *, is_controller: bool) -> Cell:
-    """What the table says of a node whose process is `pid`, None if it does not run."""
+def node_state(child: Child, pid: int | None, *, is_controller: bool, restarts: bool = False) -> Cell:
+    """What the table says of a node whose process is `pid`, None if it does not run.
+
+    With `restarts`, nodes that die are started again.
+    """
     if pid is None:
-        return Cell((child.is_newest and child.death) or "down", "red")
+        return Cell(f"{(child.is_newest and child.ending) or 'down'}; {next_step(child, restarts=restarts)}", "red")
     if is_paused(pid):
         return Cell("paused", "yellow")
     return Cell("active controller", "green") if is_controller else Cell("up")

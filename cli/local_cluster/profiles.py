@@ -16,6 +16,7 @@ from ...cluster.command_line.cluster_address import (
 )
 from ...cluster.command_line.cluster_options import (
     COMMAND_CONFIG_VARIABLE,
+    check_login_file,
     check_name,
     choose_address,
     cluster_options,
@@ -35,6 +36,7 @@ def profile() -> None:
     \b
     Examples:
       raftwerk profile add staging broker-1:9092,broker-2:9092
+      raftwerk profile add live broker-1:9093 --command-config live.properties
       raftwerk topics list --name staging
       raftwerk profile use staging               from now on, without --name
       raftwerk profile use --none
@@ -44,12 +46,20 @@ def profile() -> None:
 @profile.command()
 @click.argument("name", callback=check_name)
 @click.argument("bootstrap", metavar="HOST:PORT,...")
-def add(name: str, bootstrap: str) -> None:
-    """Add the profile NAME, or change its addresses.
+@click.option(
+    "--command-config",
+    "login_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="How to log in there, in the properties of Kafka's clients. The profile has the path, and no password.",
+)
+def add(name: str, bootstrap: str, login_file: str | None) -> None:
+    """Add the profile NAME, or replace it.
 
     \b
-    Example:
+    Examples:
       raftwerk profile add staging broker-1:9092,broker-2:9092
+      raftwerk profile add live broker-1:9093 --command-config live.properties
     """
     if os.path.isdir(os.path.join(state_dir(), name)):
         raise WrongConfiguration(f"{name} is a local cluster (raftwerk clusters lists them): take another name")
@@ -57,8 +67,33 @@ def add(name: str, bootstrap: str) -> None:
         servers = normal_bootstrap(bootstrap)
     except AddressError as error:
         raise click.BadParameter(str(error), param_hint="HOST:PORT,...") from None
-    _save(_load().with_profile(name, servers))
-    click.echo(f"Added the profile {name}; --name {name} names it, raftwerk profile use {name} makes it the default.")
+    path = None if login_file is None else os.path.abspath(login_file)
+    if path is not None:
+        check_login_file(path)
+    before = _load()
+    _save(before.with_profile(name, servers, path))
+    done = "Replaced" if name in before.bootstraps else "Added"
+    click.echo(f"{done} the profile {name}; --name {name} names it, raftwerk profile use {name} makes it the default.")
+    if path is not None:
+        click.echo(f"Its commands log in as {path} says, which has to stay there.")
+        _warn_of_relative_paths(path)
+    elif name in before.login_files:
+        click.echo(
+            f"Its commands log in no more as {before.login_files[name]} says: --command-config keeps that.", err=True
+        )
+
+
+def _warn_of_relative_paths(path: str) -> None:
+    """Tell what a command would look for in its own directory, which is another one each time."""
+    from ...cluster.settings.client_properties import relative_paths
+    from ...runtime.loop import real_runtime
+
+    for setting, value in relative_paths(path, real_runtime()).items():
+        click.echo(
+            f"Warning: {setting}={value} in that file is a relative path, which each command looks for in its own "
+            f"directory: write {os.path.abspath(value)}",
+            err=True,
+        )
 
 
 @profile.command("list")
@@ -73,10 +108,12 @@ def list_profiles(as_json: bool) -> None:
     profiles = _load()
     for name, bootstrap in profiles.bootstraps.items():
         is_used = name == profiles.current
+        login_file = profiles.login_files.get(name)
         if as_json:
-            print_json({"profile": name, "bootstrap": bootstrap, "used": is_used})
+            print_json({"profile": name, "bootstrap": bootstrap, "used": is_used, "command_config": login_file})
         else:
-            click.echo(f"{'*' if is_used else ' '} {name:20}  {bootstrap}")
+            login = "" if login_file is None else f"  logs in as {login_file} says"
+            click.echo(f"{'*' if is_used else ' '} {name:20}  {bootstrap}{login}")
     if not profiles.bootstraps:
         tell_none("There are no profiles; raftwerk profile add NAME HOST:PORT,... adds one.")
 
@@ -134,8 +171,10 @@ def env(cluster: str | None, bootstrap_server: str | None, cluster_name: str | N
     address = choose_address(bootstrap_server, cluster or cluster_name, cluster_dir)
     click.echo(f"export {BOOTSTRAP_VARIABLE}={shlex.quote(address.bootstrap)};")
     click.echo(f"export {DIR_VARIABLE}={shlex.quote(address.directory or '')};")
-    login_file = None if address.directory is None else own_login_file(address.directory)
-    if login_file is not None or os.environ.get(COMMAND_CONFIG_VARIABLE, "").endswith(ADMIN_PROPERTIES):
+    login_file = address.login_file if address.directory is None else own_login_file(address.directory)
+    former = os.environ.get(COMMAND_CONFIG_VARIABLE, "")
+    is_of_another = former.endswith(ADMIN_PROPERTIES) or former in _load().login_files.values()
+    if login_file is not None or is_of_another:
         click.echo(f"export {COMMAND_CONFIG_VARIABLE}={shlex.quote(login_file or '')};")
     click.echo(f"# The address is from {address.origin}.")
 
@@ -160,4 +199,5 @@ def _check_there(profiles: Profiles, name: str) -> None:
 
 
 def _missing(profiles: Profiles, name: str) -> str:
-    return f"there is no profile {name}; there are: {', '.join(profiles.bootstraps) or 'none'}"
+    others = f"there are: {', '.join(profiles.bootstraps)}" if profiles.bootstraps else "there are no profiles"
+    return f"there is no profile {name}; {others}"

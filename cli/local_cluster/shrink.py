@@ -7,7 +7,7 @@ import sys
 import click
 
 from ...cluster.command_line.cluster_address import options_of
-from ...cluster.command_line.cluster_options import use_own_login
+from ...cluster.command_line.cluster_options import local_login_option, use_own_login
 from ...cluster.command_line.text_table import folded
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
 from .nodes import find_plan, tell
@@ -19,6 +19,7 @@ _NAMED = 5
 @click.option("-n", "--nodes", type=click.IntRange(1), required=True, help="Number of brokers that stay.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @directory_option
+@local_login_option
 @click.pass_context
 def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     """Take the last nodes out of a local cluster that is running, after a confirmation.
@@ -30,6 +31,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     Examples:
       raftwerk shrink -n 3
       raftwerk shrink -n 1 --yes --name orders
+      raftwerk shrink -n 3 --command-config admin.properties      where settings of one's own secure the cluster
     """
     from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink
     from ...cluster.local.shrinking import shrink as shrink_cluster
@@ -38,7 +40,8 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     plan = find_plan(directory)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: --yes takes nodes out without asking")
-    use_own_login(plan.directory)
+    is_named = any(ctx.params[name] is not None for name in ("directory", "cluster_name"))
+    use_own_login(plan.directory, is_named=is_named)
     try:
         planned = run_client(plan_shrink(plan, nodes))
     except CannotShrinkError as error:

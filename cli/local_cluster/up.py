@@ -17,6 +17,7 @@ import click
 
 from ...cluster.command_line.cluster_address import default_directory, options_of
 from ...cluster.command_line.cluster_options import use_own_login
+from ...cluster.command_line.extras import how_to_install, missing_modules
 from ...cluster.local.client_files import (
     ADMIN,
     ADMIN_PROPERTIES,
@@ -38,31 +39,30 @@ from ...cluster.local.layout import (
     quorum_weakness,
     shape_of,
 )
+from ...cluster.local.local_console import CONSOLE_PORT, LocalConsole, stop_console
 from ...cluster.local.overrides import check_overrides, warnings_of
-from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence
-from ...cluster.local.running_up import AnotherUpError, running_up, staying_with
-from ...cluster.local.secured import is_secured
+from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence, silent
+from ...cluster.local.running_up import CONSOLE_PID, AnotherUpError, running_up, staying_with
+from ...cluster.local.secured import check_libraries, is_secured
 from ...cluster.local.supervisor import (
-    Child,
     LocalNodeError,
     Stopped,
     Supervisor,
     ask_to_stop,
-    last_line,
-    node_pid,
+    has_stopped,
     refuse_running_nodes,
     stop_nodes_in,
 )
-from ...cluster.local.voters_on_disk import has_dynamic_voters
+from ...cluster.local.voters_on_disk import has_dynamic_voters, lost_majority_told
 from ...cluster.settings.node_config import ConfigError
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
+from .node_deaths import NodeDeaths
 from .node_logs import LogStream
 from .nodes import find_plan, no_progress_option, tell
 
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
-_RESTART_PAUSE_S = 1.0
 _UP_ENDS_S = 10.0
 """How long `raftwerk up` may take to end when its nodes have."""
 
@@ -76,6 +76,11 @@ class _UpOptions:
     logs: bool
     log_level: str
     log_format: str
+    console: bool
+    console_port: int | None
+
+    def __post_init__(self) -> None:
+        self.console = self.console or self.console_port is not None
 
 
 @click.command(cls=Command)
@@ -109,6 +114,12 @@ class _UpOptions:
 @click.option(
     "--logs", is_flag=True, help="Show the nodes' logs, each line with its node's number, instead of the table."
 )
+@click.option("--console", is_flag=True, help="Show the cluster in a browser, too, for as long as it runs.")
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    help=f"The console's port, which starts it, too; default: {CONSOLE_PORT}; 0: a free one.",
+)
 @log_options
 @click.pass_context
 def up(
@@ -141,6 +152,7 @@ def up(
       raftwerk up -n 3 --ephemeral --port 19092
       raftwerk up -n 3 --secure --detach;  raftwerk users add alice
       raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
+      raftwerk up -n 3 --console                   http://127.0.0.1:8080
       raftwerk up -n 3 --port 19092 --controller-port 29092
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
@@ -204,8 +216,8 @@ def check_settings(plan: ClusterPlan, overrides: Mapping[str, str], *, secure: b
 def down(limit_s: float, directory: str) -> None:
     """Stop the nodes of a local cluster cleanly; raftwerk up starts them again.
 
-    A raftwerk up that stays with the cluster ends, too. Nodes with many partitions take their time: they are waited for
-    as long as they make progress. Exit code 1 if one had to be killed.
+    A raftwerk up that stays with the cluster ends, too, and so does its console. Nodes with many partitions take their
+    time: they are waited for as long as they make progress. Exit code 1 if one had to be killed.
 
     \b
     Examples:
@@ -220,10 +232,12 @@ def down(limit_s: float, directory: str) -> None:
         _wait_for_up(directory, up_pid)
         late = stop_nodes_in(directory, limit_s, tell)  # it may just have started one again
         stopped = Stopped({**stopped.pids, **late.pids}, stopped.killed + late.killed)
-    elif not stopped.pids:
+    console_pid = stop_console(directory)
+    if up_pid is None and not stopped.pids and console_pid is None:
         find_plan(directory)
     count = counted(len(stopped.pids), "node")
     told = f"Stopped {count}: {', '.join(map(str, stopped.pids))}." if stopped.pids else "No node was running."
+    told += "" if console_pid is None else f" The console (process {console_pid}) has ended."
     click.echo(told if up_pid is None else f"{told} raftwerk up (process {up_pid}) has ended.")
     if stopped.killed:
         raise click.ClickException(killed_sentence(stopped.killed, limit_s))
@@ -242,20 +256,42 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         refuse_running_nodes(plan.directory)
     except LocalNodeError as error:
         raise click.ClickException(str(error)) from None
-    check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
+    try:
+        check_libraries(plan)
+    except ValueError as error:
+        raise WrongConfiguration(str(error)) from None
+    console = _console_of(plan, options)
+    is_new = existing_cluster_id(node.data_dir for node in plan.nodes) is None
+    check_ports(plan, is_new=is_new, console=None if console is None else console.address)
     make_directory(plan.directory)
     try:
         with staying_with(plan.directory):
-            return _stay(plan, options)
+            return _stay(plan, options, console)
     except AnotherUpError as error:
-        raise click.ClickException(f"{error}: raftwerk down{options_of(plan.directory)} ends it") from None
+        where = options_of(plan.directory)
+        ways = f"raftwerk start{where} starts nodes that are down, raftwerk down{where} ends it"
+        raise click.ClickException(f"{error}: {ways}") from None
+
+
+def _console_of(plan: ClusterPlan, options: _UpOptions) -> LocalConsole | None:
+    """The console that is to run beside the nodes; a sentence where it cannot."""
+    if not options.console:
+        return None
+    if missing_modules("uvicorn"):
+        raise click.ClickException(f"the package uvicorn is not installed: {how_to_install('console')}")
+    pid = running_up(plan.directory, CONSOLE_PID)
+    if pid is not None:
+        where = options_of(plan.directory)
+        raise click.ClickException(f"the cluster has a console (process {pid}): raftwerk down{where} ends it")
+    port = CONSOLE_PORT if options.console_port is None else options.console_port
+    return LocalConsole(plan.directory, port, detach=options.detach)
 
 
 class _AskedToStop(Exception):
     """SIGTERM came before all nodes were ready."""
 
 
-def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
+def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
     stopping: list[int] = []
     is_ready = False
 
@@ -265,21 +301,23 @@ def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
             raise _AskedToStop if number == signal.SIGTERM else KeyboardInterrupt
 
     stream = LogStream.of(plan) if options.logs else None
-    supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
+    log_options = ["--log-level", options.log_level, "--log-format", options.log_format]
+    supervisor = Supervisor(plan, detach=options.detach, log_options=log_options)
     previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     killed: list[int] = []
     try:
         took_s = supervisor.start(tell=tell)
         is_ready = True
         use_own_login(plan.directory)
+        url = None if console is None else console.start()
         if options.detach:
             supervisor.leave_running()
-        _announce(plan, took_s, options)
+        _announce(plan, took_s, options, url)
         if options.detach:
             return 0
-        _watch(supervisor, options, stream, stopping)
+        _watch(supervisor, options, stream, stopping, console)
     except LocalNodeError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {error}{lost_majority_told(plan)}", err=True)
         return 1
     except _AskedToStop:
         click.echo("Error: SIGTERM came, as from raftwerk down, before all nodes were ready", err=True)
@@ -289,17 +327,41 @@ def _stay(plan: ClusterPlan, options: _UpOptions) -> int:
         killed = supervisor.stop(tell=tell)
         if not options.detach:
             killed += stop_nodes_in(plan.directory, tell=tell).killed  # of those that `raftwerk start` has started
+            stop_console(plan.directory)
         for each, handler in previous.items():
             signal.signal(each, handler)
+    died = {node_id: how for node_id, how in unclean_ends(supervisor).items() if node_id not in killed}
     if killed:
         click.echo(f"Error: {killed_sentence(killed, NO_PROGRESS_LIMIT_S)}", err=True)
+    if died:
+        click.echo(f"Error: {_died_sentence(died)}", err=True)
+    if killed or died:
         return 1
     asked = ": SIGTERM came, as from raftwerk down" if signal.SIGTERM in stopping else ""
     click.echo(f"Stopped cleanly{asked}.")
     return 0
 
 
-def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
+def unclean_ends(supervisor: Supervisor) -> dict[int, str]:
+    """How those nodes ended that did not end cleanly, by their ids, once all have ended."""
+    found = {}
+    for node_id, child in supervisor.children.items():
+        was_early = child.process.poll() == -signal.SIGTERM  # SIGTERM came before the node had begun
+        if child.is_newest and child.has_died and not was_early:
+            found[node_id] = child.ending
+        elif not child.is_newest and not has_stopped(child.plan):  # another command has started it
+            found[node_id] = "down"
+    return found
+
+
+def _died_sentence(died: Mapping[int, str]) -> str:
+    """What to say at the end of the nodes that did not end cleanly, each with how it ended."""
+    told = ", ".join(f"node {node_id} ({how})" for node_id, how in died.items())
+    logs = "its logs are" if len(died) == 1 else "their logs are"
+    return f"stopped, but not all nodes ended cleanly: {told}; {logs} checked at the next start"
+
+
+def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions, console_url: str | None) -> None:
     count = len(plan.nodes)
     click.echo(f"{counted(count, 'node')} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
     click.echo(f"bootstrap.servers={plan.bootstrap}")
@@ -310,7 +372,10 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     metrics = [f"http://{node.metrics_address}/metrics" for node in plan.nodes if node.metrics_address is not None]
     if metrics:
         click.echo(f"metrics: {' '.join(metrics)}")
-    click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
+    if console_url is not None:
+        click.echo(f"console: {console_url}")
+    stop = f"stop with: raftwerk down{options_of(plan.directory)}"
+    click.echo(stop if options.detach else "Ctrl-C stops the cluster.")
     weakness = quorum_weakness(plan)
     if weakness:
         click.echo(f"Note: {weakness}.", err=True)
@@ -331,27 +396,28 @@ def _announce_logins(plan: ClusterPlan) -> None:
         click.echo(f"  {what:22}  {file}")
 
 
-def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None, stopping: list[int]) -> None:
+def _watch(
+    supervisor: Supervisor,
+    options: _UpOptions,
+    stream: LogStream | None,
+    stopping: list[int],
+    console: LocalConsole | None,
+) -> None:
     """Until a signal comes: report nodes that died, restart them if asked, update the table."""
-    table = None
+    table, is_console_told = None, False
     if sys.stdout.isatty() and not options.plain and stream is None:
         from .live_table import LiveTable
 
-        table = LiveTable(supervisor)
-    reported: dict[int, float] = {}
+        table = LiveTable(supervisor, restarts=options.restart)
+    deaths = NodeDeaths(supervisor, restarts=options.restart, tell=click.echo if table is None else silent)
     next_table = 0.0
     try:
         while not stopping:
+            deaths.look()
             now = time.monotonic()
-            for node_id, child in list(supervisor.children.items()):
-                if not os.path.exists(child.plan.properties_file):
-                    supervisor.leave_out(node_id)  # raftwerk shrink has taken it out of the cluster
-                elif not child.alive and child.pid not in reported:
-                    reported[child.pid] = now
-                    _report_death(child, options, options_of(supervisor.plan.directory), table is None)
-                elif options.restart and _is_due(child, reported, now):
-                    supervisor.start_node(node_id)
-                    break
+            if console is not None and console.exit_code is not None and not is_console_told and table is None:
+                is_console_told = True
+                click.echo(f"the console ended with exit code {console.exit_code}; see {console.log_file}")
             if stream is not None:
                 stream.show()
             if table is not None and (table.is_stale or now >= next_table):
@@ -361,25 +427,3 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
     finally:
         if table is not None:
             table.stop()
-
-
-def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
-    """Whether a node died long enough ago and is still down. `raftwerk start` may have started it again.
-
-    A node that was stopped cleanly has not died.
-    """
-    is_dead = not child.alive and child.process.returncode != 0
-    return is_dead and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
-
-
-def _report_death(child: Child, options: _UpOptions, where: str, print_it: bool) -> None:
-    code = child.process.returncode
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    how = how if code else "was stopped cleanly"
-    why = f": {last_line(child.plan.log_file, child.log_start)}" if code > 0 else ""
-    start = f"raftwerk start {child.plan.node_id}{where}"
-    next_step = "starting it again" if options.restart and code else f"{start} starts it again"
-    if print_it:
-        click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
-        sys.stdout.flush()
-    child.death = f"{how.removeprefix('was ')}; {next_step.removesuffix(' again')}"

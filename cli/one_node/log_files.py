@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _EXISTING = click.Path(exists=True, resolve_path=True)
 _EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
+_directories = click.argument("directories", type=_EXISTING_DIR, nargs=-1, required=True, metavar="DIRECTORY...")
 
 
 @click.group(cls=Group)
@@ -66,25 +67,26 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 
 
 @log.command()
-@click.argument("directory", type=_EXISTING_DIR)
+@_directories
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
+def verify(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> None:
     """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 if records are damaged.
 
     The open segments of a running node may look unfinished.
 
     \b
-    Example:
+    Examples:
       raftwerk log verify raftwerk-data/node-1
+      raftwerk log verify raftwerk-data/node-*
     """
     from ...log.tools.verification import verify_dir, verify_partition
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk(is_read_only=True)
     with _refusals():
-        paths = _partitions_in(disk, directory)
-        findings = list(verify_dir(disk, directory))
+        paths = _partitions_in_all(disk, directories)
+        findings = [one for directory in dict.fromkeys(directories) for one in verify_dir(disk, directory)]
         for path in paths:
             findings += verify_partition(disk, path)
     for one in findings:
@@ -101,10 +103,10 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
 
 
 @log.command()
-@click.argument("directory", type=_EXISTING_DIR)
+@_directories
 @click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
 @json_option
-def repair(directory: str, execute: bool, as_json: bool) -> None:
+def repair(directories: tuple[str, ...], execute: bool, as_json: bool) -> None:
     """Truncate the logs in DIRECTORY before their first damage, and rebuild their indexes.
 
     What is cut off is lost on this node. If other replicas have it, remove the partition's directory instead: the node
@@ -114,14 +116,15 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
     Examples:
       raftwerk log repair raftwerk-data/node-1               shows what would be cut off
       raftwerk log repair raftwerk-data/node-1 --execute
+      raftwerk log repair raftwerk-data/node-1/flights-0 raftwerk-data/node-1/flights-1 --execute
     """
     from ...log.tools.repair import plan_repair, repair_partition
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk()
     sound = damaged = 0
-    with _refusals(), _locked(disk, directory):
-        for path in _partitions_in(disk, directory):
+    with _refusals(), _locked(disk, directories):
+        for path in _partitions_in_all(disk, directories):
             result = repair_partition(disk, path) if execute else plan_repair(disk, path)
             damaged += bool(result.lost_bytes)
             if as_json:
@@ -141,6 +144,11 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
             click.echo("Nothing was changed; --execute does it.")
 
 
+def _partitions_in_all(disk: Disk, directories: Iterable[str]) -> list[str]:
+    """As `_partitions_in`, of several directories; a partition that is named twice is there once."""
+    return list(dict.fromkeys(path for directory in directories for path in _partitions_in(disk, directory)))
+
+
 def _partitions_in(disk: Disk, directory: str) -> list[str]:
     """The partitions below a node's directory, or the one that it is. Any other directory is refused."""
     from ...log.segment.segment import base_offsets
@@ -156,16 +164,14 @@ def _partitions_in(disk: Disk, directory: str) -> list[str]:
 
 
 @contextmanager
-def _locked(disk: Disk, directory: str) -> Iterator[None]:
-    """Hold the lock of the log directory, which is `directory` or its parent."""
-    parent = directory.rpartition("/")[0]
-    root = next((path for path in (directory, parent) if disk.exists(f"{path}/meta.properties")), None)
-    lock = disk.lock_dir(root) if root is not None else None
-    try:
+def _locked(disk: Disk, directories: Iterable[str]) -> Iterator[None]:
+    """Hold the locks of the log directories, each of which is one of `directories` or the parent of one."""
+    around = ((directory, directory.rpartition("/")[0]) for directory in directories)
+    roots = (next((one for one in paths if disk.exists(f"{one}/meta.properties")), None) for paths in around)
+    with ExitStack() as stack:
+        for root in dict.fromkeys(root for root in roots if root is not None):
+            stack.callback(disk.lock_dir(root).release)
         yield
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 @contextmanager

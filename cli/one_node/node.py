@@ -22,6 +22,7 @@ from ..options import Command, log_options
 @click.option("--no-initial-controllers", "no_initial", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--progress-file", hidden=True)
+@click.option("--pid-file", hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.option("--cuttable", is_flag=True, hidden=True)
 @click.pass_context
@@ -37,6 +38,7 @@ def node(
     no_initial: bool,
     ready_fd: int | None,
     progress_file: str | None,
+    pid_file: str | None,
     stop_at_eof: bool,
     cuttable: bool,
 ) -> None:
@@ -71,6 +73,7 @@ def node(
         initial_controllers=initial,
         no_initial_controllers=no_initial,
         progress_file=progress_file,
+        pid_file=pid_file,
     )
     ctx.exit(run_node(options))
 
@@ -84,7 +87,11 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
 
 
 @click.command("format", cls=Command)
-@click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
+@click.option(
+    "-t",
+    "--cluster-id",
+    help="The cluster's id, 22 characters; default: a new one, for a first node, which is printed for the others.",
+)
 @click.option(
     "-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="The node's server.properties."
 )
@@ -174,14 +181,23 @@ def format_dirs(
 
 
 @click.command(cls=Command)
+@click.argument("text", default="")
 @click.option("--markdown", is_flag=True, help="Print the page docs/configuration.md, with the settings of topics.")
-def settings(markdown: bool) -> None:
-    """List all settings of a node: name, type, default, meaning.
+def settings(text: str, markdown: bool) -> None:
+    """List the settings of a node, or those with TEXT in their name: name, type, default, meaning.
+
+    Exit code 1 if no name has TEXT in it.
 
     \b
-    Example:
-      raftwerk settings | grep retention
+    Examples:
+      raftwerk settings
+      raftwerk settings log.retention
     """
     from ...cluster.settings.configuration_page import configuration_page, describe_broker_configs
 
-    click.echo(configuration_page() if markdown else describe_broker_configs(), nl=not markdown)
+    if markdown and text:
+        raise click.UsageError("--markdown prints the whole page: leave out TEXT or --markdown")
+    found = configuration_page() if markdown else describe_broker_configs(text)
+    if not found:
+        raise click.ClickException(f"no setting of a node has {text!r} in its name; raftwerk settings lists all")
+    click.echo(found, nl=not markdown)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from ..options import (
     run_client,
     topic_argument,
 )
-from .decoding import DECODERS, RAW, as_json, base64, decode, is_text, line_of
+from .decoding import DECODERS, INTERNAL, RAW, as_json, base64, decode, is_text, line_of, readable
 from .formats import FormatError, Formatter, key_and_value, parse
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ class _Request:
                 "a --group begins where it has committed, in the partitions that it is assigned: it cannot be combined "
                 "with --partition, --offset, --last and --since; raftwerk groups reset sets its offsets"
             )
+        if self.decode == INTERNAL and self.topic not in ("__consumer_offsets", "__transaction_state"):
+            raise click.UsageError(
+                f"--decode internal is for __consumer_offsets and __transaction_state, not {self.topic}"
+            )
         if sum((self.as_json, self.line_format is not None, self.key_separator is not None)) > 1:
             raise click.UsageError("give one of --json, --format and --key-separator")
 
 
+_SILENT_S = 2.0
+"""So long a terminal shows nothing before it is told that the command waits."""
 _PLACES = "--offset N, --latest, --last N or --since TIME say where to begin; the default is the beginning"
 _PROPERTIES = "-k TEXT prints keys with TEXT behind them; -f prints %h headers, %T timestamp, %p partition, %o offset"
 _OTHER_TOOLS = {
@@ -153,10 +160,11 @@ _OTHER_TOOLS = {
 @click.option(
     "-s",
     "--decode",
-    type=click.Choice([*DECODERS, RAW]),
+    type=click.Choice([*DECODERS, INTERNAL, RAW]),
     default=RAW,
     show_default=True,
-    help="How to decode keys and values; what cannot be decoded is shown as text.",
+    help="How to decode keys and values; what cannot be decoded is shown as text. internal is for __consumer_offsets "
+    "and __transaction_state.",
 )
 @bootstrap_option
 @json_option
@@ -189,6 +197,7 @@ def consume(**options: Any) -> None:
       raftwerk consume flights -e -f '%t-%p@%o %k: %s\\n'
       raftwerk consume flights --group reports -e       what the group has not read yet
       raftwerk consume transfers --isolation read_committed
+      raftwerk consume __consumer_offsets -s internal --json -e
     """
     request = _Request(**options)
     request.check()
@@ -244,8 +253,14 @@ async def _note_committed(client: ClusterClient, group: str, topic: str) -> None
 
 async def _print_until(ends: dict[int, int] | None, source: Consumer | GroupMember, printer: _Printer) -> None:
     """Print records up to these offsets, or without end; at most as many as were asked for."""
+    waiting_since = time.monotonic() if ends is None and sys.stderr.isatty() else None
     while ends is None or not await source.is_past(ends):
-        for consumed in await source.poll():
+        found = await source.poll()
+        if waiting_since is not None and (found or time.monotonic() - waiting_since > _SILENT_S):
+            if not found:
+                click.echo("Waiting for records: Ctrl-C ends it; --exit-at-end stops at the end.", err=True)
+            waiting_since = None
+        for consumed in found:
             if ends is None or consumed.record.offset < ends[consumed.partition]:
                 printer.show(consumed)
             source.done(consumed)
@@ -303,7 +318,7 @@ class _Printer:
     def __init__(self, request: _Request, until_ms: int | None) -> None:
         self._request = request
         self._key = None if request.key is None else as_bytes(request.key)
-        self._how = "string" if request.decode == RAW else request.decode
+        self._how = {RAW: "string", INTERNAL: "json"}.get(request.decode, request.decode)
         self._until_ms = until_ms
         self._left = request.max_records
         try:
@@ -311,7 +326,7 @@ class _Printer:
         except FormatError as error:
             option = "--key-separator" if request.line_format is None else "--format"
             raise click.BadParameter(str(error), param_hint=option) from None
-        self._formatter = Formatter(request.topic, parts, request.decode, request.null)
+        self._formatter = Formatter(request.topic, parts, RAW if request.decode == RAW else self._how, request.null)
         self._pattern = None
         if request.grep is not None:
             try:
@@ -326,6 +341,8 @@ class _Printer:
 
     def show(self, consumed: Consumed) -> None:
         """Print the record if it is one that was asked for."""
+        if self._request.decode == INTERNAL:
+            consumed = readable(self._request.topic, consumed)
         if not self._wants(consumed):
             return
         line = self._json(consumed) if self._request.as_json else self._formatter.line(consumed)

@@ -1,11 +1,16 @@
-"""Shows keys and values of records as text, JSON, msgpack, hexadecimal, or as the bytes that they are."""
+"""Shows keys and values of records as text, JSON, msgpack, hexadecimal, internal records, or as their bytes."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...cluster.client.consumer import Consumed
 
 
 def _as_json(data: bytes) -> object:
@@ -31,6 +36,20 @@ DECODERS: Mapping[str, Callable[[bytes], object]] = MappingProxyType(
 )
 RAW = "raw"
 """The bytes as they are, for pipes."""
+INTERNAL = "internal"
+"""The records of the topics that Kafka keeps groups and transactions in."""
+
+
+def readable(topic: str, consumed: Consumed) -> Consumed:
+    """The record of an internal topic with JSON as key and value; as it is where its type is not known."""
+    from ...broker.internal_records import readable_record
+
+    record = consumed.record
+    found = readable_record(topic, record.key, record.value)
+    if found is None:
+        return consumed
+    value = None if found.value is None else as_json(found.value).encode()
+    return replace(consumed, record=record._replace(key=as_json(found.key).encode(), value=value))
 
 
 def decode(data: bytes | None, how: str) -> object:

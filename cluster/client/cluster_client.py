@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from socket import gaierror
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...runtime.os_errors import os_reason
 from ...runtime.tls_contexts import tls_failure
@@ -41,6 +41,8 @@ from .client_errors import (
 from .peer_protocol import login_way_out, speaks, spoken_protocol
 
 T = TypeVar("T")
+WaitsFor: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Finds out for whom a broker waits before it answers; None if for nobody."""
 
 CLIENT_ID = "raftwerk-cli"
 CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
@@ -159,6 +161,15 @@ class ClusterView:
                 return topic
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic")
 
+    def counts_of(self, node_id: int) -> dict[str, int]:
+        """How many partitions a node leads (`leads`), has (`replicas`), and has in sync (`in_sync`)."""
+        partitions = [one for topic in self.topics for one in topic.partitions]
+        return {
+            "leads": sum(one.leader == node_id for one in partitions),
+            "replicas": sum(node_id in one.replicas for one in partitions),
+            "in_sync": sum(node_id in one.isr for one in partitions),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered(Generic[T]):
@@ -259,8 +270,9 @@ class ClusterClient:
             if may_wait and await spoken_protocol(host, port, PROBE_TIMEOUT_S) == _HTTP:
                 reasons[host, port] = speaks(_HTTP)
                 continue
+            peer = f"{host}:{port}{', which asks the active controller,' if api in CONTROLLER_APIS else ''}"
             try:
-                with self._notice(f"{host}:{port}"):
+                with self._notice(peer):
                     await self._probe(host, port, api, may_wait=may_wait)
                     is_asked = True
                     answer = await self._request_to(host, port, api, version, fields)
@@ -299,24 +311,33 @@ class ClusterClient:
         return True
 
     @contextmanager
-    def _notice(self, peer: str) -> Iterator[None]:
-        """Say what is waited for, if it takes long and will take as long again; once for all brokers."""
+    def _notice(self, peer: str, waits_for: WaitsFor | None = None) -> Iterator[None]:
+        """Say what is waited for, if it takes long and will take as long again; once for all brokers.
+
+        `waits_for` finds out for whom a peer waits itself, which answers other requests.
+        """
         if self.timeout_s < 2 * NOTICE_AFTER_S or self._has_told:
             yield
             return
+        telling: list[asyncio.Task[None]] = []
 
-        def tell() -> None:
+        async def tell() -> None:
             if self._has_told:
                 return  # of another request that waits at the same time
             self._has_told = True
-            text = "%s has not answered for %g s; waiting for up to %g s"
-            _logger.warning(text, peer, NOTICE_AFTER_S, self.timeout_s)
+            others = None if waits_for is None else await waits_for()
+            since = "" if others is None else f", since it waits for {others}"
+            text = "%s has not answered for %g s%s; waiting for up to %g s"
+            _logger.warning(text, peer, NOTICE_AFTER_S, since, self.timeout_s)
 
-        timer = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, tell)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(NOTICE_AFTER_S, lambda: telling.append(loop.create_task(tell())))
         try:
             yield
         finally:
             timer.cancel()
+            for task in telling:
+                task.cancel()
 
     async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool) -> None:
         """Whether a peer that was not asked before answers, and serves this API to clients."""
@@ -329,9 +350,19 @@ class ClusterClient:
         if api not in served and ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served:
             raise ControllerListenerError
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        """Ask one broker. Raises one of `NO_ANSWER` when it does not answer."""
-        with self._notice(self.broker_text(node_id)):
+    async def request_node(
+        self,
+        node_id: int,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        waits_for: WaitsFor | None = None,
+    ) -> Struct:
+        """Ask one broker. Raises one of `NO_ANSWER` when it does not answer.
+
+        If that takes long, it is said for which brokers it `waits_for` itself, in the case that it finds any.
+        """
+        with self._notice(self.broker_text(node_id), waits_for):
             connection = await self.connection(node_id)
             return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
@@ -399,12 +430,22 @@ class ClusterClient:
             limit_s = self.timeout_s if timeout_s is None else timeout_s
             login = self._login or CURRENT_LOGIN.get()
             connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s, login=login)
+            other = self._connections.get((host, port))
+            if other is not None and not other.is_closed:  # made by another request meanwhile
+                connection.close()
+                return other
             self._connections[host, port] = connection
         return connection
 
     async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         connection = await self._connect(host, port)
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+
+def own_scram_user() -> tuple[str, str] | None:
+    """The mechanism and the user by whom the running command logs in with a SCRAM password; None otherwise."""
+    login = CURRENT_LOGIN.get()
+    return None if login is None else login.scram_user
 
 
 async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) -> str | None:

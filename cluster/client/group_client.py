@@ -12,11 +12,11 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
-from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, Gathered, no_answer_reason
+from .client_errors import ClientError, RefusedError
+from .cluster_client import ClusterClient, Gathered
 from .consumer import EARLIEST, LATEST, Consumer
+from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
 
-_FIND_COORDINATOR_VERSION = 4
 _LIST_GROUPS_VERSION = 5
 _DESCRIBE_GROUPS_VERSION = 5
 _CONSUMER_GROUP_DESCRIBE_VERSION = 0
@@ -26,8 +26,6 @@ _DELETE_GROUPS_VERSION = 2
 _RETRY_PAUSE_S = 0.1
 _OFFSETS_TOPIC = "__consumer_offsets"
 _NO_SUCH_GROUP = "there is no such group"
-_AGAIN = "try again in a moment; if it stays so, raftwerk doctor shows why"
-_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,14 @@ class LagView:
 
 
 class GroupClient:
-    """Asks the coordinators of groups, and finds the new coordinator when one has moved."""
+    """Asks the coordinators of groups.
 
-    def __init__(self, client: ClusterClient) -> None:
+    A request is repeated for `timeout_s` seconds, by default the time-out of the client, while a coordinator moves.
+    """
+
+    def __init__(self, client: ClusterClient, timeout_s: float | None = None) -> None:
         self._client = client
-        self._coordinators: dict[str, int] = {}
+        self._coordinators = CoordinatorRequests(client, CoordinatorType.GROUP, timeout_s)
 
     async def list_groups(self) -> Gathered[GroupView]:
         """The groups of every broker. Those of partitions without a leader are missing: nobody coordinates them."""
@@ -250,41 +251,11 @@ class GroupClient:
 
         `rows` is the part of the answer that has error codes; without it, the answer has one itself.
         """
-        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
-        while True:
-            coordinator = "its coordinator"
-            try:
-                node_id = await self._coordinator(group_id)
-                coordinator = f"its coordinator, {self._client.broker_text(node_id)},"
-                answer = await self._client.request_node(node_id, api, version, fields)
-                codes = list(_codes(getattr(answer, rows) if rows else [answer]))
-            except NO_ANSWER as error:
-                codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-                reason = no_answer_reason(error)
-            else:
-                reason = "is still loading its groups, or has moved"
-                if not any(code in _MOVED for code in codes):
-                    return answer
-            self._coordinators.pop(group_id, None)
-            if asyncio.get_running_loop().time() > deadline:
-                raise ClientError(f"group {group_id}: {coordinator} {reason}; {_AGAIN}")
-            await asyncio.sleep(_RETRY_PAUSE_S)
 
-    async def _coordinator(self, group_id: str) -> int:
-        if group_id in self._coordinators:
-            return self._coordinators[group_id]
-        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
-        fields = {"key_type": 0, "coordinator_keys": [group_id]}
-        while True:
-            answer = await self._client.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, fields)
-            row = answer.coordinators[0]
-            if not row.error_code:
-                await self._client.metadata([])
-                self._coordinators[group_id] = row.node_id
-                return int(row.node_id)
-            if not is_retriable(row.error_code) or asyncio.get_running_loop().time() > deadline:
-                raise RefusedError(row.error_code, f"group {group_id}", row.error_message)
-            await asyncio.sleep(_RETRY_PAUSE_S)
+        def codes_of(answer: Struct) -> Iterable[int]:
+            return _codes(getattr(answer, rows) if rows else [answer])
+
+        return await self._coordinators.ask(group_id, api, version, fields, codes_of)
 
     async def _until_loaded(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         deadline = asyncio.get_running_loop().time() + self._client.timeout_s
@@ -292,7 +263,7 @@ class GroupClient:
             answer = await self._client.request_node(node_id, api, version, fields)
             if not answer.error_code:
                 return answer
-            if answer.error_code not in _MOVED or asyncio.get_running_loop().time() > deadline:
+            if answer.error_code not in MOVED or asyncio.get_running_loop().time() > deadline:
                 raise RefusedError(answer.error_code, f"the groups of broker {node_id}")
             await asyncio.sleep(_RETRY_PAUSE_S)
 

@@ -83,7 +83,8 @@ async def explained(
         return NotLoggedInError(reasons, way_out)
     if _CANNOT_SERVE in reasons.values():
         return NotServedError(reasons, is_explained=True)
-    return UnreachableError(reasons, is_explained=all(map(_has_way_out, reasons.values())))
+    asked = [reasons[address] for address in (*error.closing, *error.silent)]  # where nothing listens a node is down
+    return UnreachableError(reasons, is_explained=bool(asked) and all(map(_has_way_out, asked)))
 
 
 def _has_way_out(reason: str) -> bool:

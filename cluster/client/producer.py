@@ -231,6 +231,17 @@ class Producer:
         rule = f"acks=all waits for all replicas in sync, and needs min.insync.replicas{least} of them"
         return f"{rule}: {'; '.join(missing)}"
 
+    async def _silent_replicas(self, partition: int) -> str | None:
+        """The replicas in sync that do not answer, for which a leader waits that does; None if there are none."""
+        row = self._topic().partitions[partition]
+        if self.acks != -1:
+            return None
+        reasons = await self.client.silences(row.isr)
+        if not reasons or row.leader in reasons:
+            return None
+        told = (f"{self.client.broker_text(one)}, which {reason}" for one, reason in sorted(reasons.items()))
+        return " and ".join(told)
+
     async def _min_insync_replicas(self) -> str | None:
         try:
             found = await AdminClient(self.client).describe_configs(TOPIC, self.topic, everything=True)
@@ -249,7 +260,9 @@ class Producer:
         if leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE, -1, None
         try:
-            answer = await self.client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+            answer = await self.client.request_node(
+                leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields, lambda: self._silent_replicas(batch.partition)
+            )
         except NO_ANSWER as error:
             return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader} {no_answer_reason(error)}"
         row = answer.responses[0].partition_responses[0]

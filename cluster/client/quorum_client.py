@@ -35,6 +35,11 @@ _ANSWER_S = 2.0
 _NO_DIRECTORY = UUID(int=0)
 REPLACED = "is back with another log directory, which does not vote"
 """Why a voter is gone although its node answers: the voter is a node id together with a directory id."""
+PUT_BACK = (
+    "so many voters have lost their log directories that no majority is left, and none can be removed or added: put "
+    "the former directories back, or see docs/voters.md, under 'A majority has lost its directories'"
+)
+"""What to do where a quorum has no majority since voters are back with other log directories."""
 MAKE_DYNAMIC = "raftwerk features set kraft.version=1 makes the voters dynamic, while all controllers run, for good"
 
 
@@ -403,18 +408,48 @@ def _knows_no_leader(answer: Struct) -> bool:
 async def _no_leader(voters: Mapping[int, Address]) -> NoLeaderError:
     """What to say where no leader is known: which of the voters answer, and why the others do not."""
     answering, silent = await _asked(voters)
-    of = f"of its voters {', '.join(answering) or 'none'} answer{'s' if len(answering) == 1 else ''}"
+    replaced = await _replaced_among({one: at for one, at in voters.items() if one not in {s.node_id for s in silent}})
+    silent += [DownVoter(one, bootstrap_text([voters[one]]), REPLACED) for one in replaced]
+    told = [f"{one} ({bootstrap_text([voters[one]])})" for one in answering if one not in replaced]
+    of = f"of its voters {', '.join(told) or 'none'} answer{'s' if len(told) == 1 else ''}"
     way_out = "a majority of the voters must run and reach each other"
+    if 2 * len(replaced) >= len(voters):
+        way_out = PUT_BACK
     return NoLeaderError(f"the quorum has no leader: {'; '.join([of, *map(str, silent)])}; {way_out}", silent)
 
 
-async def _asked(voters: Mapping[int, Address]) -> tuple[list[str], list[DownVoter]]:
-    """The voters that answer, by id and address, and those that do not."""
+async def _replaced_among(controllers: Mapping[int, Address]) -> list[int]:
+    """Which of these controllers, which answer and do not lead, are back with another directory than the voter's."""
+    async with ClusterClient(bootstrap_text(controllers.values()), timeout_s=_ANSWER_S, probe_timeout_s=None) as client:
+        found = await asyncio.gather(*(_refusal_of(client, at) for at in controllers.values()))
+    rows = {one: row for one, row in zip(controllers, found, strict=True) if row is not None}
+    known = max((row for row in rows.values() if row.current_voters), key=lambda row: row.leader_epoch, default=None)
+    directories = {} if known is None else {one.replica_id: one.replica_directory_id for one in known.current_voters}
+    return [
+        node_id
+        for node_id, row in rows.items()
+        for one in row.observers
+        if one.replica_id == node_id and directories.get(node_id, _NO_DIRECTORY) != one.replica_directory_id
+    ]
+
+
+async def _refusal_of(client: ClusterClient, controller: Address) -> Any:
+    """What a controller that does not lead knows of the voters and of itself; None if it leads, or tells nothing."""
+    try:
+        answer = await client.request_at(controller, ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+    except NO_ANSWER:
+        return None
+    row = answer.topics[0].partitions[0] if answer.topics else None
+    return row if row is not None and row.error_code in _TEMPORARY else None
+
+
+async def _asked(voters: Mapping[int, Address]) -> tuple[list[int], list[DownVoter]]:
+    """The voters that answer, by id, and those that do not."""
     reasons = await asyncio.gather(*(silence_of(*at) for at in voters.values()))
     answering, silent = [], []
     for (node_id, (host, port)), reason in zip(voters.items(), reasons, strict=True):
         if reason is None:
-            answering.append(f"{node_id} ({host}:{port})")
+            answering.append(node_id)
         else:
             silent.append(DownVoter(node_id, f"{host}:{port}", reason))
     return answering, silent

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
@@ -257,6 +257,13 @@ class Throttle:
             },
         )
 
+    async def remove_unless_moving(self, client: ClusterClient, moves: Sequence[Move]) -> bool:
+        """Take the changes back, unless one of these moves is under way; whether that was done."""
+        if await moving_of(client, moves):
+            return False
+        await self.remove(client)
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Unthrottled:
@@ -298,6 +305,25 @@ def _resource_text(kind: int, name: str) -> str:
     return name if kind == TOPIC else f"broker {name}" if name else "all brokers"
 
 
+class Copied(NamedTuple):
+    """The bytes that a move has copied to the replicas that it adds, of all that it has to copy."""
+
+    copied: int
+    total: int
+
+
+async def copied_bytes(client: ClusterClient, moving: Sequence[OngoingMove]) -> dict[tuple[str, int], Copied]:
+    """What the moves of these topics and partitions have copied, compared with the largest replica of each."""
+    sizes = await _sizes(client, moving)
+    found = {}
+    for one in moving:
+        key = (one.topic, one.partition)
+        full = max((sizes.get((*key, broker), 0) for broker in one.replicas), default=0)
+        copied = sum(min(sizes.get((*key, broker), 0), full) for broker in one.adding)
+        found[key] = Copied(copied, full * len(one.adding))
+    return found
+
+
 class ProgressMeter:
     """Measures how much of the added replicas is copied, compared with the largest replica of each partition."""
 
@@ -310,13 +336,9 @@ class ProgressMeter:
         """Ask the brokers for the sizes of their replicas."""
         under_way = {(one.topic, one.partition): one for one in await reassignments(client)}
         moving = [under_way[key] for key in self._keys if key in under_way]
-        sizes = await _sizes(client, moving)
-        copied = 0
-        for one in moving:
-            key = (one.topic, one.partition)
-            full = max((sizes.get((*key, broker), 0) for broker in one.replicas), default=0)
-            self._totals[key] = full * len(one.adding)
-            copied += sum(min(sizes.get((*key, broker), 0), full) for broker in one.adding)
+        found = await copied_bytes(client, moving)
+        self._totals |= {key: one.total for key, one in found.items()}
+        copied = sum(one.copied for one in found.values())
         copied += sum(total for key, total in self._totals.items() if key not in under_way)
         return Progress(len(self._keys) - len(moving), len(self._keys), copied, sum(self._totals.values()))
 

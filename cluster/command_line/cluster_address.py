@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...runtime.os_errors import os_reason
 from .profiles import ProfilesError, load_profiles
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
@@ -43,6 +44,8 @@ class ClusterAddress:
     """Whether these are the listeners of controllers."""
     controllers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """The controllers of a local cluster, by their node ids."""
+    login_file: str | None = None
+    """The file of client properties that the profile of this cluster names."""
 
     def of_file(self, controllers: Sequence[tuple[str, int]], file: str) -> ClusterAddress:
         """The `controllers` that a node's file names; this one if an option names it, or if they are its own."""
@@ -68,6 +71,29 @@ class ClusterAddress:
         from ..local.supervisor import why_no_broker_can_answer
 
         return why_no_broker_can_answer(load_plan(self.directory), self.local_options or "")
+
+    @property
+    def silence_advice(self) -> str | None:
+        """What to do where nothing listens at the addresses of a local cluster, of which nodes run; otherwise None.
+
+        A node that runs listens for clients when it knows the metadata, which it has from the quorum's leader.
+        """
+        if self.directory is None:
+            return None
+        from ..local.layout import load_plan
+        from ..local.supervisor import node_pid
+
+        brokers = load_plan(self.directory).brokers
+        running = [str(node.node_id) for node in brokers if node_pid(node) is not None]
+        if not running:
+            return None
+        who = (
+            f"node {running[0]} runs, and listens"
+            if len(running) == 1
+            else f"nodes {', '.join(running)} run, and listen"
+        )
+        rest = f"; {start_advice(self.directory)}" if len(running) < len(brokers) else ""
+        return f"{who} for clients when the quorum has a leader: a majority of its voters must run{rest}"
 
     @property
     def advice(self) -> str:
@@ -134,6 +160,17 @@ def options_of(directory: str) -> str:
     return f" --name {os.path.basename(path)}" if is_named else f" -d {shlex.quote(path)}"
 
 
+def start_advice(directory: str) -> str:
+    """What starts the local cluster in `directory`, or its nodes that are down: `up` is refused while one runs."""
+    from ..local.running_up import running_up
+    from ..local.supervisor import has_running_nodes
+
+    options = options_of(directory)
+    if running_up(directory) is not None or has_running_nodes(directory):
+        return f"raftwerk start{options} starts its nodes that are down"
+    return f"raftwerk up{options} or raftwerk start{options} starts it"
+
+
 def named_directory(name: str) -> str:
     """The directory of the local cluster of this name, be it there or not. Raises `AddressError` for a profile."""
     directory = os.path.join(state_dir(), name)
@@ -175,14 +212,15 @@ def _named(name: str) -> ClusterAddress:
     directory = os.path.join(state_dir(), name)
     if os.path.isdir(directory):
         return _local(directory, f"the local cluster {name}", is_explicit=True)
-    profile = load_profiles().bootstraps.get(name)
+    profiles = load_profiles()
+    profile = profiles.bootstraps.get(name)
     if profile is None:
         raise AddressError(
             f"there is no cluster {name}: raftwerk clusters and raftwerk profile list show the names, and raftwerk up "
             f"--name {name} creates a local one"
         )
     way_out = f"start that cluster, or correct the profile with raftwerk profile add {name}"
-    return _listed(profile, f"the profile {name}", way_out)
+    return replace(_listed(profile, f"the profile {name}", way_out), login_file=profiles.login_files.get(name))
 
 
 def _local(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress:
@@ -200,13 +238,10 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise AddressError(
-            f"the cluster in {os.path.abspath(directory)} ({origin}) cannot be read: {error.strerror}"
-        ) from None
+        raise AddressError(f"cannot read {os_reason(error)} (from {origin})") from None
     except ValueError as error:
         raise AddressError(f"{error} (from {origin})") from None
-    options = options_of(directory)
-    start = f"raftwerk up{options} or raftwerk start{options} starts it"
+    start = start_advice(plan.directory)
     way_out = f"{start}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
     controllers = controller_endpoints(plan)
     return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit, controllers=controllers)
@@ -239,7 +274,8 @@ def _implied() -> ClusterAddress:
     if profiles.current is not None:
         way_out = f"start that cluster, or stop using the profile with raftwerk profile use --none; {_NAME_ANOTHER}"
         origin = f"the profile {profiles.current}, which is in use"
-        return _listed(profiles.bootstraps[profiles.current], origin, way_out, is_explicit=False)
+        listed = _listed(profiles.bootstraps[profiles.current], origin, way_out, is_explicit=False)
+        return replace(listed, login_file=profiles.login_files.get(profiles.current))
     found = _local_if_any(DEFAULT_DIR, f"the cluster in ./{DEFAULT_DIR}", is_explicit=False)
     if found is not None:
         return found

@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,6 +22,9 @@ from .cluster_address import (
     named_directory,
 )
 from .commands import WHICH_CLUSTER, Option, WrongConfiguration
+
+if TYPE_CHECKING:
+    from ..settings.client_properties import ClientProperties
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +83,8 @@ def choose_address(
     keep_address(address)
     if address.directory is not None:
         use_own_login(address.directory, is_named=name is not None or directory is not None)
+    elif address.login_file is not None:
+        _use_profile_login(address.login_file, is_named=name is not None)
     return address
 
 
@@ -92,7 +97,7 @@ def use_own_login(directory: str, *, is_named: bool = False) -> None:
     """Let all connections of this command log in as the local cluster in `directory` says.
 
     `--command-config` says it before. So does the environment, which may mean another cluster, unless an option names
-    this one (`is_named`).
+    this one (`is_named`), and it has a login of its own or needs none.
     """
     meta = click.get_current_context().meta
     if _COMMAND_CONFIG in meta and not (is_named and login_is_of_environment()):
@@ -100,8 +105,25 @@ def use_own_login(directory: str, *, is_named: bool = False) -> None:
     own = own_login_file(directory)
     if own is not None:
         _use_login(own)
-    elif _COMMAND_CONFIG in meta:
+    elif _COMMAND_CONFIG in meta and not _needs_login(directory):
         _use_no_login()
+
+
+def _use_profile_login(path: str, *, is_named: bool) -> None:
+    """Let all connections of this command log in as the profile says, unless an option says it.
+
+    So does the environment, unless an option names the profile.
+    """
+    if _COMMAND_CONFIG not in click.get_current_context().meta or (is_named and login_is_of_environment()):
+        _use_login(path)
+
+
+def _needs_login(directory: str) -> bool:
+    """Whether the local cluster in `directory` is secured by settings that it was given (`raftwerk up -o`)."""
+    from ..local.layout import load_plan
+    from ..local.secured import has_secured_listener
+
+    return any(has_secured_listener(node) for node in load_plan(directory).brokers)
 
 
 def own_login_file(directory: str) -> str | None:
@@ -128,6 +150,11 @@ def login_is_of_environment() -> bool:
     """Whether the environment says how to log in, and no option does."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(_FROM_ENVIRONMENT, False)
+
+
+def local_login_option(function: F) -> F:
+    """Add `--command-config` to a command on a local cluster, which calls `use_own_login` before it connects."""
+    return _command_config()(function)
 
 
 def directory_option(function: F) -> F:
@@ -186,8 +213,19 @@ def _on_command_config(context: click.Context, parameter: click.Parameter, value
 
 def _use_login(path: str) -> None:
     """Let all connections of this command log in as the file says."""
-    from ...runtime.loop import real_runtime
     from ..client.cluster_client import CURRENT_LOGIN
+
+    CURRENT_LOGIN.set(_loaded(path).login)
+    click.get_current_context().meta[_LOGIN_FILE] = path
+
+
+def check_login_file(path: str) -> None:
+    """Refuse a file by which no command can log in, with exit code 2, and print what it would be warned of."""
+    _loaded(path)
+
+
+def _loaded(path: str) -> ClientProperties:
+    from ...runtime.loop import real_runtime
     from ..settings.client_properties import ClientPropertiesError, load_properties
 
     try:
@@ -196,8 +234,7 @@ def _use_login(path: str) -> None:
         raise WrongConfiguration(str(error)) from None
     for warning in properties.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    CURRENT_LOGIN.set(properties.login)
-    click.get_current_context().meta[_LOGIN_FILE] = path
+    return properties
 
 
 def _use_no_login() -> None:

@@ -6,6 +6,9 @@ The file is `$XDG_CONFIG_HOME/raftwerk/profiles.toml`, by default in `~/.config`
 
     [profiles.staging]
     bootstrap-servers = "broker-1:9092,broker-2:9092"
+    command-config = "/home/ann/staging.properties"
+
+`command-config` is the path of the file that says how to log in there. What is in that file is never copied.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _KEY = "bootstrap-servers"
+_LOGIN_KEY = "command-config"
 
 
 class ProfilesError(Exception):
@@ -25,23 +29,32 @@ class ProfilesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The bootstrap servers of each profile by name, and the name of the profile in use."""
+    """The bootstrap servers of each profile by name, and the name of the profile in use.
+
+    `login_files` has the files of client properties by which commands log in, of the profiles that have one.
+    """
 
     bootstraps: Mapping[str, str] = field(default_factory=dict)
     current: str | None = None
+    login_files: Mapping[str, str] = field(default_factory=dict)
 
-    def with_profile(self, name: str, bootstrap: str) -> Profiles:
+    def with_profile(self, name: str, bootstrap: str, login_file: str | None = None) -> Profiles:
         """These profiles and one more; one of the same name is replaced."""
-        return Profiles({**self.bootstraps, name: bootstrap}, self.current)
+        others = self.without(name)
+        login_files = {**others.login_files} if login_file is None else {**others.login_files, name: login_file}
+        return Profiles({**self.bootstraps, name: bootstrap}, self.current, login_files)
 
     def without(self, name: str) -> Profiles:
         """These profiles without one. If it was in use, none is in use."""
-        rest = {one: bootstrap for one, bootstrap in self.bootstraps.items() if one != name}
-        return Profiles(rest, None if self.current == name else self.current)
+        rest, login_files = (
+            {one: value for one, value in values.items() if one != name}
+            for values in (self.bootstraps, self.login_files)
+        )
+        return Profiles(rest, None if self.current == name else self.current, login_files)
 
     def using(self, name: str | None) -> Profiles:
         """These profiles, with this one in use, or none."""
-        return Profiles(self.bootstraps, name)
+        return Profiles(self.bootstraps, name, self.login_files)
 
 
 def profiles_file() -> str:
@@ -81,21 +94,29 @@ def _parse(document: Mapping[str, object]) -> Profiles:
     rows = document.get("profiles", {})
     if not isinstance(rows, dict):
         raise ValueError("profiles is not a table")
-    bootstraps = {}
+    bootstraps, login_files = {}, {}
     for name, row in rows.items():
         bootstrap = row.get(_KEY) if isinstance(row, dict) else None
         if not isinstance(bootstrap, str):
             raise ValueError(f"the profile {name} has no {_KEY}")
         bootstraps[name] = bootstrap
+        login_file = row.get(_LOGIN_KEY)
+        if login_file is not None:
+            if not isinstance(login_file, str):
+                raise ValueError(f"{_LOGIN_KEY} of the profile {name} is not the path of a file")
+            login_files[name] = login_file
     current = document.get("current")
     if current is not None and current not in bootstraps:
         raise ValueError(f"current is {current!r}, and there is no such profile")
-    return Profiles(bootstraps, None if current is None else str(current))
+    return Profiles(bootstraps, None if current is None else str(current), login_files)
 
 
 def _format(profiles: Profiles) -> str:
     """The file's text. A string of JSON is a string of TOML."""
     lines = [] if profiles.current is None else [f"current = {json.dumps(profiles.current)}", ""]
     for name, bootstrap in profiles.bootstraps.items():
-        lines += [f"[profiles.{json.dumps(name)}]", f"{_KEY} = {json.dumps(bootstrap)}", ""]
+        lines += [f"[profiles.{json.dumps(name)}]", f"{_KEY} = {json.dumps(bootstrap)}"]
+        if name in profiles.login_files:
+            lines.append(f"{_LOGIN_KEY} = {json.dumps(profiles.login_files[name])}")
+        lines.append("")
     return "\n".join(lines)

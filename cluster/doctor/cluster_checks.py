@@ -26,13 +26,21 @@ from ..client.cluster_client import (
     parse_bootstrap,
 )
 from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
-from ..client.quorum_client import REPLACED, SILENT_VOTER_MS, DownVoter, NoLeaderError, QuorumClient, SilentVoter
+from ..client.quorum_client import (
+    PUT_BACK,
+    REPLACED,
+    SILENT_VOTER_MS,
+    DownVoter,
+    NoLeaderError,
+    QuorumClient,
+    SilentVoter,
+)
 from ..client.reassignment import with_reassignments
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
-from .silent_nodes import NONE_SILENT, BrokerSilence, bring_back
+from .silent_nodes import NO_TROUBLES, BrokerTroubles, bring_back, fenced
 from .transaction_checks import hanging_transactions, long_transactions
 
 _TIMEOUT_S = 3.0
@@ -79,23 +87,27 @@ async def examine_cluster(
     way_out: str = "start the cluster with raftwerk up",
     controllers: Mapping[int, Address] = MappingProxyType({}),
     local_options: str | None = None,
+    silence_way_out: str | None = None,
 ) -> list[Finding]:
     """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
-    `way_out` is the remedy when no broker answers. `controllers` are those that are known without asking.
-    `local_options` is what commands about single nodes need behind them if the cluster is local.
+    `way_out` is the remedy when no broker answers, `silence_way_out` where nothing listens at the addresses. The
+    `controllers` are those that are known without asking. `local_options` is what commands about single nodes need
+    behind them if the cluster is local.
     """
     asked = parse_bootstrap(bootstrap)
     reached = dict(zip(asked, await asyncio.gather(*(_reach(*at) for at in asked)), strict=True))
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
-            addresses = await _broker_addresses(client)
+            addresses, fenced_ids = await _broker_addresses(client)
         except ClientError as error:
-            return await _unreachable([*_bootstrap_addresses(reached)], error, way_out)
+            return await _unreachable(
+                [*_bootstrap_addresses(reached, silence_way_out)], error, way_out, silence_way_out
+            )
         others = [at for at in addresses.values() if at not in reached]
         reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
         not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
-        found = [*_bootstrap_addresses(not_brokers)]
+        found = [*_bootstrap_addresses(not_brokers, silence_way_out)]
         found += _advertised({(one, at): reached[at] for one, at in addresses.items()}, local_options)
         apis = {one: reached[at].apis for one, at in addresses.items()}
         served = {one: answer for one, answer in apis.items() if answer is not None}
@@ -104,19 +116,20 @@ async def examine_cluster(
         is_led, of_quorum = await _controller(bootstrap, controllers, local_options)
         found += of_quorum
         found += await _controller_listeners(client) if is_led else [_stale()]
-        found += await examine_disks(client, {one: addresses[one] for one in served})
+        of_disks, full = await examine_disks(client, {one: addresses[one] for one in served})
+        found += [*of_disks, *fenced(fenced_ids & served.keys(), full)]
         try:  # what was asked above took time: a node that is silent may have lost what it led
             view = await client.metadata()
         except ClientError as error:
             return [*found, Finding(FAILURE, str(error), way_out)]
         if is_led:
             view = await with_reassignments(client, view)
-        silence = BrokerSilence(silent, bring_back("broker", silent, local_options), is_led)
-        found += [*_unled(view, silence), *_leaderless(await _leaderless_partitions(client, view), served)]
+        troubles = BrokerTroubles(silent, bring_back("broker", silent, local_options), full, is_led)
+        found += [*_unled(view, troubles), *_leaderless(await _leaderless_partitions(client, view), served)]
         seen = _in_sync_without(view, silent)
-        found += _partitions(seen, silence)
+        found += _partitions(seen, troubles)
         try:
-            found += _min_isr(seen, await _min_isr_by_topic(client, view))
+            found += _min_isr(seen, await _min_isr_by_topic(client, view), troubles)
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
         if silent:
@@ -127,32 +140,37 @@ async def examine_cluster(
     return found
 
 
-async def _broker_addresses(client: ClusterClient) -> dict[int, Address]:
-    """Where the registered brokers say that they are, the fenced ones, too."""
+async def _broker_addresses(client: ClusterClient) -> tuple[dict[int, Address], set[int]]:
+    """Where the registered brokers say that they are, the fenced ones, too; and which ones are fenced."""
     found = {one.node_id: (one.host, one.port) for one in (await client.metadata(())).brokers}
     try:
         registered = await AdminClient(client).registered_brokers()
     except (ClientError, *NO_ANSWER):
-        return found
-    return found | {one.node_id: (one.host, one.port) for one in registered}
+        return found, set()
+    found |= {one.node_id: (one.host, one.port) for one in registered}
+    return found, {one.node_id for one in registered if one.is_fenced}
 
 
-async def _unreachable(found: list[Finding], error: ClientError, way_out: str) -> list[Finding]:
+async def _unreachable(
+    found: list[Finding], error: ClientError, way_out: str, silence_way_out: str | None
+) -> list[Finding]:
     """What is told where no broker answers."""
     if isinstance(error, UnreachableError):
         error = await explained(error, CURRENT_LOGIN.get())
     if isinstance(error, NotLoggedInError):
         told = {finding.way_out for finding in found}
         return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
-    is_explained = all(finding.way_out in WAYS_OUT.values() for finding in found)  # no broker is there at all
+    # No broker is there at all, or what is there has been told.
+    is_explained = all(finding.way_out in (*WAYS_OUT.values(), silence_way_out) for finding in found)
     return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
 
 
-def _bootstrap_addresses(reached: Mapping[Address, Reached]) -> Iterator[Finding]:
+def _bootstrap_addresses(reached: Mapping[Address, Reached], silence_way_out: str | None) -> Iterator[Finding]:
     """What was found at each; addresses of which the same is to be said have one line."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for (host, port), one in reached.items():
-        alike.setdefault((one.level, one.told, one.way_out), []).append(f"{host}:{port}")
+        way_out = (silence_way_out if one.why == REFUSES else None) or one.way_out
+        alike.setdefault((one.level, one.told, way_out), []).append(f"{host}:{port}")
     for (level, told, way_out), addresses in alike.items():
         who = "bootstrap address" if len(addresses) == 1 else "each of the bootstrap addresses"
         yield Finding(level, f"{who} {', '.join(addresses)}: {told}", way_out)
@@ -295,9 +313,11 @@ def _no_controller(silent: Sequence[DownVoter], local_options: str | None) -> Fi
     if not silent:
         way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
         return Finding(FAILURE, what, way_out)
-    way_out = bring_back("node", {one.node_id: one.why for one in silent}, local_options)
+    away = {one.node_id: one.why for one in silent if one.why != REPLACED}
+    ways = [f"{bring_back('node', away, local_options)}: a majority of the voters must run"] * bool(away)
+    ways += [PUT_BACK] * (len(away) < len(silent))  # without a leader no voter is removed or added
     down = ", ".join(f"voter {one}" for one in silent)
-    return Finding(FAILURE, f"{what}; {down}", f"{way_out}: a majority of the voters must run")
+    return Finding(FAILURE, f"{what}; {down}", "; ".join(ways))
 
 
 def _stale() -> Finding:
@@ -364,22 +384,22 @@ def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> F
     return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
 
 
-def _unled(view: ClusterView, silence: BrokerSilence) -> Iterator[Finding]:
+def _unled(view: ClusterView, troubles: BrokerTroubles) -> Iterator[Finding]:
     """Report partitions that metadata gives to leaders that do not answer."""
     found = [
         (f"{topic.name}-{one.partition} (broker {one.leader})", one.leader)
         for topic in view.topics
         for one in topic.partitions
-        if one.leader in silence.why
+        if one.leader in troubles.why_silent
     ]
     if found:
         are = "is" if len(found) == 1 else "are"
         what = f"{counted(len(found), 'partition')} {are} offline, since the leader does not answer"
-        way_out = f"{silence.way_out}; only an active controller lets other replicas lead"
-        if silence.is_led:
+        way_out = f"{troubles.way_out}; only an active controller lets other replicas lead"
+        if troubles.is_led:
             way_out = (
                 "within broker.session.timeout.ms (9 s by default) the controller lets other replicas lead that are in "
-                f"sync; {silence.way_out}"
+                f"sync; {troubles.way_out}"
             )
         yield Finding(FAILURE, f"{what}: {some([name for name, _ in found])}", way_out)
 
@@ -476,7 +496,7 @@ def _unclean_election(partitions: Sequence[LeaderlessPartition]) -> str:
     return f"as the last resort, {command} makes a live replica the leader: acked records that it lacks are lost"
 
 
-def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iterator[Finding]:
+def _partitions(view: ClusterView, troubles: BrokerTroubles = NO_TROUBLES) -> Iterator[Finding]:
     behind = []
     missing: set[int] = set()
     count = adding = 0
@@ -496,8 +516,7 @@ def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iter
             "start the missing brokers; if they run, they are too slow or cut off, their disks are full, or their logs "
             "are damaged on the disk (raftwerk_log_damaged, raftwerk doctor -c on their machine)"
         )
-        if missing.issubset(silence.why):
-            way_out = silence.way_out
+        way_out = troubles.remedy(missing) or way_out
         what = f"{counted(len(behind), 'partition')} without all replicas in sync"
         yield Finding(WARNING, f"{what}: {some(behind)}", way_out)
     if has_leaders and not behind:
@@ -505,15 +524,16 @@ def _partitions(view: ClusterView, silence: BrokerSilence = NONE_SILENT) -> Iter
         yield Finding(OK, f"all replicas of {counted(count, 'partition')} are in sync{but}")
 
 
-def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
+def _min_isr(view: ClusterView, wanted: Mapping[str, int], troubles: BrokerTroubles = NO_TROUBLES) -> Iterator[Finding]:
     for topic in view.topics:
         needed = wanted.get(topic.name, 1)
         replicas = min((len(one.replicas) for one in topic.partitions), default=0)
-        lacking = [one.partition for one in topic.partitions if len(one.isr) < min(needed, len(one.replicas))]
+        lacking = [one for one in topic.partitions if len(one.isr) < min(needed, len(one.replicas))]
         if lacking:
+            way_out = troubles.remedy({broker for one in lacking for broker in one.out_of_sync})
             where = counted(len(lacking), "partition")
             what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {where}"
-            yield Finding(FAILURE, f"{what}: acks=all is refused", "bring brokers back: raftwerk status")
+            yield Finding(FAILURE, f"{what}: acks=all is refused", way_out or "bring brokers back: raftwerk status")
         elif needed > replicas > 0:
             what = f"{topic.name}: min.insync.replicas={needed} is more than its {counted(replicas, 'replica')}"
             yield Finding(WARNING, what, f"set it to {replicas} or less, or give the topic more replicas")

@@ -7,7 +7,7 @@ much is free. Whether a directory between the two has been full cannot be seen f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
@@ -24,6 +24,14 @@ _BROKER_RESOURCE = 4
 
 
 @dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is to be said of a broker's log directories, and whether the disk of one of them is full."""
+
+    problems: Sequence[Finding]
+    is_full: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Unseen:
     """Why a broker's log directories cannot be seen, and what to do if that does not say it."""
 
@@ -32,7 +40,7 @@ class _Unseen:
 
 
 def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | None:
-    """What is to be said of a log directory with so much free space; None if that is enough."""
+    """What is to be said of a log directory with so much free space; a failure if it is full, None if it has enough."""
     free, enough = size_text(free_bytes), size_text(2 * reserve_bytes)
     by_itself = f"writing goes on by itself when {enough} are free"
     way_out = (
@@ -51,25 +59,33 @@ def space_problem(where: str, free_bytes: int, reserve_bytes: int) -> Finding | 
     return None
 
 
-async def examine_disks(client: ClusterClient, brokers: Mapping[int, Address]) -> list[Finding]:
-    """Ask these brokers, which answer, for their log directories. A broker with a full one may be fenced."""
+async def examine_disks(client: ClusterClient, brokers: Mapping[int, Address]) -> tuple[list[Finding], frozenset[int]]:
+    """Ask these brokers, which answer, for their log directories; what was found, and the brokers with a full one.
+
+    A broker with a full one may be fenced.
+    """
     found = await asyncio.gather(*(_examine(client, one, at) for one, at in brokers.items()))
-    problems = [finding for one in found if not isinstance(one, _Unseen) for finding in one]
+    problems: list[Finding] = []
+    full: set[int] = set()
     unseen: dict[_Unseen, list[int]] = {}
     for broker, one in zip(brokers, found, strict=True):
         if isinstance(one, _Unseen):
             unseen.setdefault(one, []).append(broker)
-    for one, whose in unseen.items():
+            continue
+        problems += one.problems
+        if one.is_full:
+            full.add(broker)
+    for reason, whose in unseen.items():
         what = f"the free space of log directories cannot be seen, of broker{'s' * (len(whose) > 1)} {ids(whose)}"
-        problems.append(Finding(WARNING, f"{what}: {one.why}", one.way_out))
+        problems.append(Finding(WARNING, f"{what}: {reason.why}", reason.way_out))
     if brokers and not problems:
         problems.append(Finding(OK, "the log directories of all brokers that answer have free space"))
-    return problems
+    return problems, frozenset(full)
 
 
-async def _examine(client: ClusterClient, broker: int, at: Address) -> list[Finding] | _Unseen:
+async def _examine(client: ClusterClient, broker: int, at: Address) -> _Seen | _Unseen:
     try:
-        return [one async for one in _problems(client, broker, at)]
+        return await _look_at(client, broker, at)
     except (ClientError, *NO_ANSWER) as error:
         if isinstance(error, RefusedError) and error.is_of_rights:
             return _Unseen(str(error), "")
@@ -77,7 +93,7 @@ async def _examine(client: ClusterClient, broker: int, at: Address) -> list[Find
         return _Unseen(why, "remedy what is reported above, then ask again")
 
 
-async def _problems(client: ClusterClient, broker: int, at: Address) -> AsyncIterator[Finding]:
+async def _look_at(client: ClusterClient, broker: int, at: Address) -> _Seen:
     resource = {
         "resource_type": _BROKER_RESOURCE,
         "resource_name": str(broker),
@@ -93,12 +109,15 @@ async def _problems(client: ClusterClient, broker: int, at: Address) -> AsyncIte
         if code:
             raise RefusedError(code, what, message)
     reserve_bytes = next((int(one.value) for one in configs.configs if str(one.value).isdigit()), 0)
+    problems, is_full = [], False
     for row in answer.results:
         where = f"broker {broker}, {row.log_dir}"
         if row.error_code:
-            way_out = "repair or replace the disk, and start the broker again"
-            yield Finding(FAILURE, f"{where}: the log directory has failed: its replicas are offline", way_out)
+            what = f"{where}: the log directory has failed: its replicas are offline"
+            problems.append(Finding(FAILURE, what, "repair or replace the disk, and start the broker again"))
             continue
         found = space_problem(where, row.usable_bytes, reserve_bytes) if row.usable_bytes >= 0 else None
         if found is not None:
-            yield found
+            problems.append(found)
+            is_full |= found.level == FAILURE
+    return _Seen(problems, is_full)

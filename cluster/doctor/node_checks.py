@@ -10,13 +10,20 @@ import resource
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 from ...log.errors import LogDirError
 from ...log.manager.log_loading import METADATA_LOG
-from ...log.manager.meta_properties import refuse_data_of_unknown_owner
+from ...log.manager.meta_properties import (
+    MetaProperties,
+    check_owner,
+    read_meta_properties,
+    refuse_copies,
+    refuse_data_of_unknown_owner,
+    refuse_several_clusters,
+)
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.files.real_disk import RealDisk
 from ...runtime.loop import real_runtime
@@ -26,16 +33,15 @@ from ...wire.types import TopicPartition
 from ..command_line.plural import counted, size_text
 from ..local.free_ports import why_not_free
 from ..local.layout import load_plan
+from ..local.voters_on_disk import lost_majority
 from ..settings.format_advice import format_advice
 from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, NodeConfig, load_config
-from ..settings.properties import parse_properties
 from .disk_checks import RESERVE, space_problem
 from .findings import FAILURE, OK, WARNING, Finding, exposed, some
 
 _FEW_DESCRIPTORS = 4096
-_META_VERSIONS = (None, "0", "1")
 
 
 def examine_config(path: str) -> list[Finding]:
@@ -62,7 +68,7 @@ def examine_config(path: str) -> list[Finding]:
     found += [Finding(WARNING, f"{one.key}: {one.reason}", one.way_out) for one in soon]
     for directory in config.all_dirs:
         found += _directory(directory, config)
-    return found
+    return [*found, *_all_directories(config)]
 
 
 def examine_machine() -> list[Finding]:
@@ -114,24 +120,42 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
     if little is not None:
         yield little
     yield from _damage(path)
-    meta: dict[str, Any] = {}
+    yield _owner(path, config, free)
+
+
+def _owner(path: str, config: NodeConfig, free_bytes: int) -> Finding:
+    """Whose directory it is."""
     try:
-        with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
-            meta = parse_properties(file.read())
-    except FileNotFoundError:
-        yield _unformatted(path, config)
-        return
+        found = read_meta_properties(RealDisk(), path)
+        if found is None:
+            return _unformatted(path, config)
+        check_owner(path, found, found.cluster_id, config.node_id)
     except OSError as error:
-        yield Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
-        return
-    if meta.get("version") not in _META_VERSIONS:
-        what = f"{path} was formatted by a newer version (meta.properties says version={meta['version']})"
-        yield Finding(FAILURE, what, "run that version, or format another directory")
-    elif meta.get("node.id") != str(config.node_id):
-        what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
-        yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
-    else:
-        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {size_text(free)} free")
+        return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
+    except LogDirError as error:
+        return _refusal(error)
+    return Finding(OK, f"{path}: formatted for cluster {found.cluster_id}, {size_text(free_bytes)} free")
+
+
+def _all_directories(config: NodeConfig) -> Iterator[Finding]:
+    """Report directories that cannot be those of one node: of different clusters, or copies of each other."""
+    found: dict[str, MetaProperties] = {}
+    for path in config.all_dirs:
+        with suppress(OSError, LogDirError):  # that is told of the directory
+            meta = read_meta_properties(RealDisk(), path)
+            if meta is not None:
+                found[path] = meta
+    try:
+        refuse_several_clusters(found)
+        refuse_copies({path: one.directory_id for path, one in found.items()})
+    except LogDirError as error:
+        yield _refusal(error)
+
+
+def _refusal(error: LogDirError) -> Finding:
+    """The finding for what a node says that refuses its log directories: the reason and the way out."""
+    what, _, way_out = str(error).rstrip(".").rpartition(": ")
+    return Finding(FAILURE, what, way_out)
 
 
 def _unformatted(path: str, config: NodeConfig) -> Finding:
@@ -139,11 +163,16 @@ def _unformatted(path: str, config: NodeConfig) -> Finding:
     try:
         refuse_data_of_unknown_owner(RealDisk(), path)
     except LogDirError as error:
-        what, _, way_out = str(error).rstrip(".").partition(": ")
-        return Finding(FAILURE, what, way_out)
+        return _refusal(error)
     except OSError as error:
         return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
     return Finding(WARNING, f"{path} is not formatted", format_advice(config))
+
+
+def examine_local_voters(directory: str) -> list[Finding]:
+    """Report that the quorum of a local cluster has lost its majority for good, as log directories were lost."""
+    found = lost_majority(load_plan(directory))
+    return [] if found is None else [Finding(FAILURE, found.what, found.way_out)]
 
 
 def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]:

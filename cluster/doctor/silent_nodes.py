@@ -1,26 +1,61 @@
-"""What brings nodes back that give no answer: it depends on how they are silent."""
+"""What brings nodes back that give no answer, or hold no replicas in sync: it depends on what keeps them from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ..client.cluster_client import REFUSES, TIMES_OUT
 from ..client.quorum_client import REPLACED
-from .findings import ids
+from .findings import WARNING, Finding, ids
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSilence:
-    """The brokers that do not answer, each with why, and what brings them back; whether a controller is active."""
+class BrokerTroubles:
+    """The brokers that do not answer, each with why, and what brings them back; those of which a disk is full.
 
-    why: Mapping[int, str] = field(default_factory=dict)
+    `is_led` tells whether a controller is active.
+    """
+
+    why_silent: Mapping[int, str] = field(default_factory=dict)
     way_out: str = ""
+    full: frozenset[int] = frozenset()
     is_led: bool = True
 
+    def remedy(self, missing: Set[int]) -> str | None:
+        """What brings the replicas of these brokers back in sync; None if nothing is known of one of them."""
+        if not missing or not missing <= self.why_silent.keys() | self.full:
+            return None
+        full = sorted((missing & self.full) - self.why_silent.keys())
+        ways = [self.way_out] * bool(missing & self.why_silent.keys())
+        if full:
+            ways.append(
+                f"{free_space(full)}, and {'its' if len(full) == 1 else 'their'} replicas catch up by themselves"
+            )
+        return "; ".join(ways)
 
-NONE_SILENT = BrokerSilence()
-"""All brokers answer, and a controller is active."""
+
+NO_TROUBLES = BrokerTroubles()
+"""All brokers answer, no disk is full, and a controller is active."""
+
+
+def free_space(full: Sequence[int]) -> str:
+    """What is to be done for brokers of which a disk is full."""
+    disks = "the disk of" if len(full) == 1 else "the disks of"
+    return (
+        f"free space on {disks} {_named('broker', [*full])}, as is said of {'it' if len(full) == 1 else 'them'} above"
+    )
+
+
+def fenced(node_ids: Set[int], full: Set[int]) -> list[Finding]:
+    """Report brokers that answer and are fenced, with the reason if their disks are full."""
+    found = []
+    for node_id in sorted(node_ids):
+        way_out = "it starts, stops, or reaches no controller: its log shows which"
+        if node_id in full:
+            way_out = free_space([node_id])
+        found.append(Finding(WARNING, f"broker {node_id} is fenced: it leads nothing, and is in no ISR", way_out))
+    return found
 
 
 def bring_back(kind: str, silent: Mapping[int, str], local_options: str | None) -> str:

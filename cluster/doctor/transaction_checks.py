@@ -9,7 +9,7 @@ from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ..client.client_errors import ClientError, RefusedError
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
-from ..client.transaction_client import OpenTransaction, TransactionClient, TransactionView
+from ..client.transactions.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
 from .findings import FAILURE, OK, WARNING, Finding, some
 
@@ -55,10 +55,10 @@ def long_transaction(view: TransactionView, parts: Sequence[OpenTransaction], no
         what = f"{what}: the transaction of {who} is decided ({view.state}), and its markers are not written"
         return Finding(WARNING, what, "their leaders must answer: remedy what is reported above, or see their logs")
     left_ms = view.start_ms + view.timeout_ms - now_ms
-    ends = f"in {_span(left_ms)}" if left_ms > 0 else "in a moment"
+    ends = f"in {_span(left_ms)} or soon after" if left_ms > 0 else "in a moment"
     way_out = (
         f"let its application commit or abort; raftwerk transactions terminate {view.transactional_id} aborts it now "
-        f"and fences its producer; the coordinator aborts it {ends}, after its time-out of {_span(view.timeout_ms)}"
+        f"and fences its producer; the coordinator aborts it {ends}: its time-out is {_span(view.timeout_ms)}"
     )
     return Finding(WARNING, f"{what}: {who} has a transaction open, and read_committed consumers wait there", way_out)
 

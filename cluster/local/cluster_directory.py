@@ -8,10 +8,12 @@ import shutil
 
 from .client_files import AUTHORITY_FILE, SECURITY_DIR
 from .layout import INITIAL_CONTROLLERS
-from .running_up import TEST_PID, UP_PID
+from .local_console import CONSOLE_LOG
+from .running_up import CONSOLE_PID, TEST_PID, UP_PID
 
 _CLUSTER_FILE = re.compile(
-    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{re.escape(UP_PID)}|{re.escape(TEST_PID)}|{INITIAL_CONTROLLERS}"
+    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{INITIAL_CONTROLLERS}|"
+    + "|".join(map(re.escape, (UP_PID, TEST_PID, CONSOLE_PID, CONSOLE_LOG)))
 )
 _GITIGNORE = ".gitignore"
 _IGNORE_ALL = "# Made by raftwerk up: the data of a local cluster.\n*\n"

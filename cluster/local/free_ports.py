@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from .layout import ClusterPlan, NodePlan
 
 _CONTROLLER = "controller"
+_CONSOLE = "console"
 _OPTIONS = {
     "broker": "--port chooses other ports (0: free ones)",
     _CONTROLLER: "--controller-port chooses other ports for controllers",
     "metrics": "--metrics-port chooses other ports for metrics",
+    _CONSOLE: "--console-port chooses another port for the console (0: a free one)",
 }
 _NO_ADDRESS, _NO_NAME = "no such address here", "no host has this name"
 WRONG_HOST = (_NO_ADDRESS, _NO_NAME)
@@ -43,33 +45,32 @@ def why_not_free(host: str, port: int) -> str | None:
     return None
 
 
-def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
+def check_ports(plan: ClusterPlan, *, is_new: bool, console: tuple[str, int] | None = None) -> None:
     """Raise `PortTakenError` when a port of the plan is not free, and ValueError when one is planned twice.
 
     Its text names the option that changes the port. The controllers of a cluster that is not new keep their ports.
+    `console` is the host and port of the console that is to run beside the nodes.
     """
     planned: dict[tuple[str, int], str] = {}
     twice: list[str] = []
     refused: dict[str, list[str]] = {}
     ways_out: dict[str, None] = {}
     fixed: list[int] = []
-    for node in plan.nodes:
-        for use, host, port in _ports(node):
-            user = f"the {use} of node {node.node_id}"
-            other = planned.setdefault((host, port), user)
-            reason = why_not_free(host, port) if other == user else None
-            if other != user:
-                twice.append(f"port {port} is planned for {other} and for {user}")
-            elif reason is not None:
-                refused.setdefault(reason, []).append(f"port {port} for {user}")
-            else:
-                continue
-            if reason in WRONG_HOST:
-                ways_out[f"{host} is not of this machine: --host chooses another"] = None
-            elif use == _CONTROLLER and not is_new:
-                fixed.append(port)
-            else:
-                ways_out[_OPTIONS[use]] = None
+    for user, use, host, port in _users(plan, console):
+        other = planned.setdefault((host, port), user)
+        reason = why_not_free(host, port) if other == user else None
+        if other != user:
+            twice.append(f"port {port} is planned for {other} and for {user}")
+        elif reason is not None:
+            refused.setdefault(reason, []).append(f"port {port} for {user}")
+        else:
+            continue
+        if reason in WRONG_HOST:
+            ways_out[f"{host} is not of this machine: --host chooses another"] = None
+        elif use == _CONTROLLER and not is_new:
+            fixed.append(port)
+        else:
+            ways_out[_OPTIONS[use]] = None
     if fixed:
         ways_out[_end_users_of(fixed)] = None
     wrong = twice + [f"cannot listen on {', '.join(ports)}: {reason}" for reason, ports in refused.items()]
@@ -81,6 +82,15 @@ def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
 def _end_users_of(ports: list[int]) -> str:
     which = "the process that has it" if len(ports) == 1 else "the processes that have them"
     return f"end {which} (ss -ltnp '{' or '.join(f'sport = :{port}' for port in ports)}')"
+
+
+def _users(plan: ClusterPlan, console: tuple[str, int] | None) -> Iterator[tuple[str, str, str, int]]:
+    """Who needs each port: in words, its use, the host and the number."""
+    for node in plan.nodes:
+        for use, host, port in _ports(node):
+            yield f"the {use} of node {node.node_id}", use, host, port
+    if console is not None and console[1]:
+        yield "the console", _CONSOLE, *console
 
 
 def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:

@@ -84,8 +84,8 @@ def wait_stopped(nodes: Sequence[StoppingNode], limit_s: float = NO_PROGRESS_LIM
 
 
 def forget_progress(path: str) -> None:
-    """Remove the file of a node, at its start and after its end."""
-    with contextlib.suppress(FileNotFoundError):
+    """Remove the file of a node, at its start and after its end; nothing happens where that is not allowed."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
         os.remove(path)
 
 

@@ -1,5 +1,7 @@
 """The process that stays with a local cluster, `raftwerk up` or a test's: at most one at a time; others can find it.
 
+The console that `raftwerk up --console` starts is found in the same way.
+
 It holds a lock on a file with its process id, so a number that is left there after a crash misleads nobody.
 """
 
@@ -10,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-UP_PID, TEST_PID = "up.pid", "test.pid"
+UP_PID, TEST_PID, CONSOLE_PID = "up.pid", "test.pid", "console.pid"
 
 
 class AnotherUpError(Exception):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ...security.client_login import ClientLogin
     from .layout import ClusterPlan, NodePlan
 
+_PROTOCOLS_KEY = "listener.security.protocol.map"
 LISTENER = "SASL_SSL"
 """The listener for clients and brokers of a secured cluster."""
 _NODE = "node"
@@ -62,7 +63,7 @@ def secured_properties(directory: str, node_id: int, password: str) -> dict[str,
     """The settings of a node of a secured cluster, beside its listeners; `password` is that of the nodes."""
     jaas = f'{_PLAIN_MODULE} required username="{_NODE}" password="{password}" user_{_NODE}="{password}";'
     return {
-        "listener.security.protocol.map": f"CONTROLLER:SASL_SSL,{LISTENER}:SASL_SSL",
+        _PROTOCOLS_KEY: f"CONTROLLER:SASL_SSL,{LISTENER}:SASL_SSL",
         "inter.broker.listener.name": LISTENER,
         "sasl.enabled.mechanisms": f"PLAIN,{SCRAM_SHA_512}",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
@@ -93,6 +94,13 @@ def password_of_nodes(node: NodePlan) -> str:
     return parse_jaas(node.properties[_CONTROLLER_JAAS_KEY]).options["password"]
 
 
+def check_libraries(plan: ClusterPlan) -> None:
+    """Raise ValueError when the cluster is secured, and a library for that is missing."""
+    missing = missing_modules("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
+    if missing:
+        raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
+
+
 def prepare_security(plan: ClusterPlan) -> None:
     """Make the authority and the certificates that are not there, and the files for clients if there are users.
 
@@ -102,9 +110,7 @@ def prepare_security(plan: ClusterPlan) -> None:
     nodes = [node for node in plan.nodes if is_secured(node)]
     if not nodes:
         return
-    missing = missing_modules("cryptography", "scramp")
-    if missing:
-        raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
+    check_libraries(plan)
     from .certificates import make_certificates
 
     where = os.path.join(plan.directory, SECURITY_DIR)
@@ -115,6 +121,14 @@ def prepare_security(plan: ClusterPlan) -> None:
     admin_file = os.path.join(plan.directory, ADMIN_PROPERTIES)
     if os.path.exists(admin_file):
         _write_for_clients(plan, password_in(admin_file), _bytes_of(os.path.join(where, PASSWORD_FILE)).decode())
+
+
+def has_secured_listener(node: NodePlan) -> bool:
+    """Whether clients speak TLS or log in at one of the node's listeners, be it by --secure or by settings."""
+    protocols = dict(one.split(":", 1) for one in node.properties.get(_PROTOCOLS_KEY, "").split(",") if one)
+    controllers = node.properties.get("controller.listener.names", "").split(",")
+    names = [one.partition("://")[0] for one in node.properties["listeners"].split(",")]
+    return any(protocols.get(name, name) != "PLAINTEXT" for name in names if name not in controllers)
 
 
 def make_users(plan: ClusterPlan) -> None:

@@ -6,7 +6,6 @@ supervisor that was killed; a detached child does not.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import shutil
@@ -14,18 +13,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from ...runtime.files.real_disk import LOCK_FILE
-from ...runtime.log_lines import TEXT
 from ..command_line.cluster_address import options_of
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
 from .processes import command_line, is_paused, lock_holders, process_ids
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
 
+STOPPED_CLEANLY = "stopped cleanly"
 _LOOK_EVERY_S = 0.5
 
 
@@ -44,13 +44,37 @@ class Child:
     """The size in bytes that its log file had when the process was started."""
     started_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
-    death: str = ""
-    """How the process ended, once that was noticed, and what starts it again."""
+    newest_pid: int | None = None
+    """The newest process of the node that is known, if it is another one, as `raftwerk start` starts it."""
+    others_ending: str = ""
+    """How that process ended."""
+
+    @property
+    def ending(self) -> str:
+        """How the newest process that is known ended, such as "killed by signal 9"; empty while ours runs."""
+        if self.newest_pid is not None:
+            return self.others_ending
+        code = self.process.poll()
+        if not code:
+            return "" if code is None else STOPPED_CLEANLY
+        return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    @property
+    def ending_told(self) -> str:
+        """The same as what is said of the node: "was killed by signal 9", "ended with exit code 1"."""
+        return self.ending if self.ending.startswith("ended") else f"was {self.ending}"
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the newest process that is known has ended, and not cleanly."""
+        return self.ending not in ("", STOPPED_CLEANLY)
 
     @property
     def is_newest(self) -> bool:
-        """Whether nobody has started the node again since, as `raftwerk start` does."""
-        return _read_pid(self.plan.pid_file) == self.pid
+        """Whether nobody has started the node again since its newest process that is known."""
+        if has_stopped(self.plan):
+            return not self.has_died
+        return _read_pid(self.plan.pid_file) == (self.newest_pid or self.pid)
 
     @property
     def alive(self) -> bool:
@@ -79,14 +103,16 @@ class Supervisor:
         plan: ClusterPlan,
         *,
         detach: bool = False,
-        log_level: str = "INFO",
-        log_format: str = TEXT,
+        log_options: Sequence[str] = (),
         cuttable: bool = False,
     ) -> None:
-        """With `cuttable`, connections between nodes can be cut (`cut`); such nodes cannot be detached."""
+        """With `cuttable`, connections between nodes can be cut (`cut`); such nodes cannot be detached.
+
+        `log_options` are options of `raftwerk node`; without them the environment says what nodes log, and how.
+        """
         self.plan = plan
         self.detach = detach
-        self._options = ["--log-level", log_level, "--log-format", log_format, *["--cuttable"] * cuttable]
+        self._options = [*log_options, *["--cuttable"] * cuttable]
         self._first_voters = plan.first_voters
         self._cuts = 0
         self.children: dict[int, Child] = {}
@@ -125,24 +151,11 @@ class Supervisor:
             return running
         plan = self.plan.node(node_id)
         forget_progress(plan.progress_file)
-        read_end, write_end = os.pipe()
-        try:
-            with open(plan.log_file, "ab") as log:
-                log_start = log.tell()
-                process = subprocess.Popen(
-                    self._command(plan, write_end),
-                    stdin=subprocess.DEVNULL if self.detach else subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(write_end,),
-                    start_new_session=True,
-                )
-        finally:
-            os.close(write_end)
+        process, ready_pipe, log_start = spawn(partial(self._command, plan), plan.log_file, detach=self.detach)
         with open(plan.pid_file, "w", encoding="ascii") as file:
             file.write(f"{process.pid}\n")
         self._forget_pipe(running)
-        child = self.children[node_id] = Child(plan, process, read_end, log_start)
+        child = self.children[node_id] = Child(plan, process, ready_pipe, log_start)
         return child
 
     def wait_ready(
@@ -256,23 +269,52 @@ class Supervisor:
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
-        command += ["--progress-file", plan.progress_file]
+        command += ["--progress-file", plan.progress_file, "--pid-file", plan.pid_file]
         if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
             known = self._first_voters
             command += ["--no-initial-controllers"] if known is None else ["--initial-controllers", known]
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:
-        code = child.process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        child.process.wait()
         why = last_line(child.plan.log_file, child.log_start) or "it logged nothing"
-        return f"node {child.plan.node_id} {how}: {why}{full_disk(child.plan)}"
+        return f"node {child.plan.node_id} {child.ending_told}: {why}{full_disk(child.plan)}"
 
     @staticmethod
     def _forget_pipe(child: Child | None) -> None:
         if child is not None and child.ready_pipe is not None:
             os.close(child.ready_pipe)
             child.ready_pipe = None
+
+
+class Spawned(NamedTuple):
+    """A process that was started, the pipe by which it says that it serves, and the size that its log file had."""
+
+    process: subprocess.Popen[bytes]
+    ready_pipe: int
+    log_start: int
+
+
+def spawn(command: Callable[[int], list[str]], log_file: str, *, detach: bool) -> Spawned:
+    """Start the command, which gets the number of its end of the pipe; what it writes goes to the end of `log_file`.
+
+    Unless `detach`, its standard input is a pipe that ends with this process.
+    """
+    read_end, write_end = os.pipe()
+    try:
+        with open(log_file, "ab") as log:
+            log_start = log.tell()
+            process = subprocess.Popen(
+                command(write_end),
+                stdin=subprocess.DEVNULL if detach else subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+    finally:
+        os.close(write_end)
+    return Spawned(process, read_end, log_start)
 
 
 def _is_alive(child: Child) -> bool:
@@ -316,14 +358,17 @@ def has_running_nodes(directory: str) -> bool:
 
 def refuse_running_nodes(directory: str) -> None:
     """Raise `LocalNodeError` where nodes in `directory` run, with the way out."""
-    running = [str(node.node_id) for node in _nodes_in(directory) if node_pid(node) is not None]
+    nodes = _nodes_in(directory)
+    running = [str(node.node_id) for node in nodes if node_pid(node) is not None]
     if running:
+        where = options_of(directory)
+        start = f"raftwerk start{where} starts those that are down, " if len(running) < len(nodes) else ""
         those = (
             f"node {running[0]} of {directory} is"
             if len(running) == 1
             else f"nodes {', '.join(running)} of {directory} are"
         )
-        raise LocalNodeError(f"{those} already running: raftwerk down{options_of(directory)} stops the cluster")
+        raise LocalNodeError(f"{those} already running: {start}raftwerk down{where} stops the cluster")
 
 
 def _nodes_in(directory: str) -> list[NodePlan]:
@@ -345,21 +390,35 @@ def stop_nodes(nodes: Iterable[NodePlan], limit_s: float = NO_PROGRESS_LIMIT_S, 
     return Stopped({node_id: pid for node_id, (_, pid) in running.items()}, killed)
 
 
+def has_stopped(node: NodePlan) -> bool:
+    """Whether a node that has ended was stopped cleanly, so that it has emptied its pid file, and has not died."""
+    try:
+        return os.path.getsize(node.pid_file) == 0
+    except OSError:
+        return False
+
+
 def _stopping(node: NodePlan, pid: int) -> StoppingNode:
     return StoppingNode(
-        node.node_id, node.progress_file, lambda: node_pid(node) == pid, lambda: _signal(pid, signal.SIGKILL)
+        node.node_id, node.progress_file, lambda: node_pid(node) == pid, lambda: send_signal(pid, signal.SIGKILL)
     )
 
 
 def ask_to_stop(pid: int) -> None:
     """Send SIGTERM to a process, paused or not; nothing happens if it has ended."""
-    _signal(pid, signal.SIGTERM)
-    _signal(pid, signal.SIGCONT)  # a paused process takes the signal only then
+    send_signal(pid, signal.SIGTERM)
+    send_signal(pid, signal.SIGCONT)  # a paused process takes the signal only then
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, unless it has ended. Raises PermissionError where it is another user's."""
+    try:
         os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        reason = f"process {pid} belongs to another user; run the command as the user who started the cluster"
+        raise PermissionError(error.errno, reason) from None
 
 
 def node_pid(plan: NodePlan) -> int | None:

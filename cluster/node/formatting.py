@@ -15,13 +15,16 @@ from uuid import UUID
 
 from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE
 from ...controller.metadata.metadata_records import SECURITY_RECORDS, UserScramCredentialRecord
-from ...log.errors import DirFailedError, LogDirError, UnformattedDirError
+from ...log.errors import DirFailedError, ForeignClusterError, LogDirError, UnformattedDirError
 from ...log.manager.meta_properties import (
+    MetaProperties,
+    check_owner,
     format_dirs,
     make_durably,
     random_id,
     read_meta_properties,
     refuse_data_of_unknown_owner,
+    refuse_several_clusters,
     why_unusable,
 )
 from ...log.state.checkpoints import decode_uuid
@@ -59,6 +62,13 @@ class FirstVoters:
     initial: str | None = None
     none: bool = False
 
+    @property
+    def options_of_others(self) -> str:
+        """The options of `raftwerk format` for the other nodes of the same cluster, with a blank before them."""
+        if self.initial is not None:
+            return f" --initial-controllers {self.initial} (without that option for a broker)"
+        return " --no-initial-controllers" if self.standalone or self.none else ""
+
 
 def format_node(
     config: NodeConfig,
@@ -83,7 +93,9 @@ def format_node(
     try:
         for path in config.all_dirs:
             try:
-                if read_meta_properties(runtime.disk, path) is not None:
+                found = read_meta_properties(runtime.disk, path)
+                if found is not None:
+                    check_owner(path, found, cluster_id, config.node_id)  # before anything is written
                     done.append(path)
                     continue
                 refuse_data_of_unknown_owner(runtime.disk, path)
@@ -104,6 +116,20 @@ def format_node(
     except LogDirError as error:
         raise FormatError(str(error)) from error
     return fresh
+
+
+def formatted_cluster_id(config: NodeConfig, runtime: Runtime) -> str | None:
+    """As `cluster_id_of`; None where no directory that can be read is formatted.
+
+    Raises `FormatError` where the directories belong to different clusters.
+    """
+    try:
+        return cluster_id_of(config, runtime)
+    except ForeignClusterError as error:
+        raise FormatError(str(error)) from error
+    except LogDirError:
+        pass  # formatting tells it, where it is in its way
+    return None
 
 
 def _format_quorum(config: NodeConfig, runtime: Runtime, asked: FirstVoters) -> UUID:
@@ -212,6 +238,7 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
     Raises `LogDirError`, which says what to do; formatting is no way out for a directory that holds data.
     """
     refused: list[str] = []
+    formatted: dict[str, MetaProperties] = {}
     for path in config.all_dirs:
         try:
             found = read_meta_properties(runtime.disk, path)
@@ -219,7 +246,10 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
             refused.append(why_unusable(runtime.disk, path, error))
             continue  # `LogManager.acquire` decides whether the node can do without it
         if found is not None:
-            return found.cluster_id
+            formatted[path] = found
+    refuse_several_clusters(formatted)
+    if formatted:
+        return next(iter(formatted.values())).cluster_id
     if refused:
         raise DirFailedError(refused[0])
     for path in config.all_dirs:

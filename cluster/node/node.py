@@ -134,8 +134,14 @@ class Node:
         raise NodeFailedError(_reason_of(reason)) from reason
 
     async def stop(self, *, graceful: bool = True) -> None:
-        """Hand leaderships over, stop serving, close the logs and unlock the directories. Safe in any state."""
+        """Hand leaderships over, stop serving, close the logs and unlock the directories. Safe in any state.
+
+        A stop that is not `graceful` hands nothing over, and this node's controller decides nothing any more: it would
+        fence brokers that stop at the same time, and its own.
+        """
         failed = self.has_failed
+        if not graceful and self._controller_role is not None:
+            self._controller_role.controller.close()
         if self._started is not None and not self._started.done():
             self._started.cancel()
         if self._broker_role is not None:

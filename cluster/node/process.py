@@ -62,6 +62,8 @@ class NodeOptions:
     no_initial_controllers: bool = False
     progress_file: str | None = None
     """Says what the node does in a start or a stop that takes long, for the command that waits for it."""
+    pid_file: str | None = None
+    """Has the process id; the node empties it when it has stopped cleanly, which its parent alone learns otherwise."""
 
 
 def run_node(options: NodeOptions) -> int:
@@ -94,7 +96,8 @@ def run_format(
     """Format the directories of a node; returns the exit code."""
     from ...log.state.checkpoints import encode_uuid
     from ..local.layout import new_cluster_id
-    from .formatting import FormatChoiceError, FormatError, format_node, formatted_directory_id
+    from ..settings.format_advice import other_nodes_advice
+    from .formatting import FormatChoiceError, FormatError, format_node, formatted_cluster_id, formatted_directory_id
 
     try:
         config = _load(file, False, overrides)
@@ -103,7 +106,8 @@ def run_format(
     except OSError as error:
         return _fail(f"cannot read {os.path.abspath(file)}: {error.strerror}", EXIT_BAD_CONFIG)
     try:
-        chosen = cluster_id or new_cluster_id()
+        known = cluster_id or formatted_cluster_id(config, real_runtime())
+        chosen = known or new_cluster_id()
         formatted = format_node(
             config,
             real_runtime(),
@@ -119,6 +123,8 @@ def run_format(
         return _fail(os_reason(error))
     for directory in formatted:
         print(f"Formatted {directory} for node {config.node_id} of cluster {chosen}.")
+    if known is None:
+        print(other_nodes_advice(chosen, first_voters.options_of_others))
     if not formatted:
         print("All directories were formatted already.")
     directory_id = formatted_directory_id(config, real_runtime())
@@ -165,7 +171,11 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         ready_fd, has_served = None, True  # who waits for it was told of the first start
         await _until_space(config, asked_to_stop)
         if asked_to_stop.is_set():
-            return EXIT_STOPPED
+            code = EXIT_STOPPED
+            break
+    if code == EXIT_STOPPED and options.pid_file is not None:
+        with contextlib.suppress(OSError):
+            os.truncate(options.pid_file, 0)
     return code
 
 

@@ -86,6 +86,12 @@ def read_properties(path: str, runtime: Runtime) -> dict[str, str]:
         raise ClientPropertiesError(f"{path}: {error}") from None
 
 
+def relative_paths(path: str, runtime: Runtime) -> dict[str, str]:
+    """The settings in the file that name a file by a relative path. Raises `ClientPropertiesError`."""
+    found = read_properties(path, runtime)
+    return {name: value for name, value in found.items() if name.endswith(".location") and not value.startswith("/")}
+
+
 def login_of(properties: Mapping[str, str], runtime: Runtime) -> ClientLogin | None:
     """How a client with these properties logs in; None for PLAINTEXT. Raises `ClientPropertiesError`."""
     try:

@@ -67,11 +67,12 @@ def configuration_page() -> str:
     )
 
 
-def describe_broker_configs() -> str:
-    """The table of the broker's configurations as plain text."""
+def describe_broker_configs(text: str = "") -> str:
+    """The table of those of the broker's configurations that have `text` in their name, as plain text."""
     return "\n".join(
         f"{key.name}  ({key.type.name.lower()}, {_default(key)})\n    {key.doc}"
         for key in _by_name(BROKER_CONFIGS.values())
+        if text in key.name
     )
 
 

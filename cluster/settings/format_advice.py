@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from .network_addresses import is_loopback
 from .node_config import NodeConfig
 
@@ -26,6 +28,19 @@ def format_advice(config: NodeConfig) -> str:
         )
     the_id += "; --standalone makes it the only voter, and raftwerk format --help names the other choices"
     return f"run {command} --standalone, {the_id}"
+
+
+def format_rest_advice(config: NodeConfig, cluster_id: str) -> str:
+    """What formats the directories that a node of this cluster has beside those that are formatted."""
+    if config.file is None:
+        return f"start the node with `raftwerk node --format {cluster_id}`"
+    return f"run `raftwerk format -t {cluster_id} -c {shlex.quote(config.file)} --ignore-formatted` first"
+
+
+def other_nodes_advice(cluster_id: str, voters: str) -> str:
+    """How to format the other nodes of a cluster whose id is new, with these options about the voters."""
+    command = f"raftwerk format -t {cluster_id} -c SERVER.PROPERTIES{voters}"
+    return f"This id is new. Format each other node of the same cluster with it, and with its own file: {command}"
 
 
 def _other_controllers(config: NodeConfig) -> list[str]:

@@ -46,6 +46,7 @@ from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
 from ...security.delegation_token import TokenKey
 from ..node.policies import load_policies
+from .format_advice import format_rest_advice
 from .node_config import Listener, NodeConfig
 from .relations import QUORUM_FETCH_WAIT_MS
 
@@ -83,6 +84,7 @@ def log_manager_config(
         defaults=log_config(config),
         file_delete_delay_ms=config["log.segment.delete.delay.ms"],
         on_dir_failed=on_dir_failed,
+        format_advice=format_rest_advice(config, cluster_id),
         retention=RetentionConfig(
             interval_ms=config["log.retention.check.interval.ms"],
             producer_expiration_ms=config["producer.id.expiration.ms"],

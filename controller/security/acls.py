@@ -7,7 +7,7 @@ between what he may do neither before nor after, DENY entries are created first 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -107,7 +107,7 @@ def _check(binding: AclBinding) -> None:
 def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
     """DeleteAcls 1-3: the entries that any filter matches are removed; each filter has its own row of matches."""
     check_security_records(image)
-    known = list(image.acls.items())
+    known = _KnownEntries(image)
     matched: dict[UUID, AclBinding] = {}
     results: list[Response] = []
     left = MATCHES_MAX
@@ -115,7 +115,8 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
     for one in request.filters:
         try:
             wanted = checked_filter(one)
-            found = yield from _matching(wanted, known, left, pace)
+            candidates = yield from known.candidates(wanted, pace)
+            found = yield from _matching(wanted, candidates, left, pace)
         except ProtocolError as error:
             results.append({**error_response(error.code, error.message), "matching_acls": []})
             continue
@@ -123,9 +124,7 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
             yield PLAIN_STEP
         left -= len(found)
         matched.update(found)
-        rows = yield from map_in_steps(
-            lambda item: {**error_response(ErrorCode.NONE), **item[1]._asdict()}, found, pace
-        )
+        rows = yield from map_in_steps(_matching_row, found, pace)
         results.append({**error_response(ErrorCode.NONE), "matching_acls": rows})
     records: list[Record] = []
     for acl_id, _ in sorted(matched.items(), key=lambda item: item[1].permission_type == AclPermissionType.DENY):
@@ -135,6 +134,26 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision:
             yield records
             records = []
     return ControllerResult(records, {"filter_results": results})
+
+
+class _KnownEntries:
+    """The entries of an image, as a request with many filters looks for them: by resource where a filter names one."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._all = list(image.acls.items())
+        self._by_name: dict[str, list[tuple[UUID, AclBinding]]] | None = None
+
+    def candidates(self, wanted: AclBindingFilter, pace: Pace) -> Parts[Sequence[tuple[UUID, AclBinding]]]:
+        """The entries that the filter may match, in their order."""
+        if wanted.resource_name is None or wanted.pattern_type == PatternType.MATCH:
+            return self._all
+        if self._by_name is None:
+            self._by_name = {}
+            for item in self._all:
+                self._by_name.setdefault(item[1].resource_name, []).append(item)
+                if pace.ends_step():
+                    yield PLAIN_STEP
+        return self._by_name.get(wanted.resource_name, ())
 
 
 def _matching_row(item: tuple[UUID, AclBinding]) -> Response:

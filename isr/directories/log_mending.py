@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import shlex
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -163,7 +164,11 @@ class LogMending:
                 where = (replica.topic_partition, base_offset, broker_id)
                 _logger.warning("%s: the segment at %d is mended from broker %d", *where)
                 return True
-        _logger.error("%s stays damaged: no other replica could mend it", replica.topic_partition)
+        _logger.error(
+            "%s stays damaged: no other replica could mend it; stop the node, and restore a copy, or cut off what is "
+            "damaged and what follows it: raftwerk log repair %s --execute",
+            *(replica.topic_partition, shlex.quote(log.directory)),
+        )
         return False
 
     def _sources(self, replica: Replica) -> list[int]:

@@ -9,11 +9,11 @@ from uuid import UUID
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..directory_names import retired_name
-from ..errors import DirFailedError, LogDirError, StorageError, is_no_space
+from ..errors import DirFailedError, StorageError, is_no_space
 from ..partition_log import PartitionLog
-from ..state.checkpoints import encode_uuid
 from .log_directory import LogDirDescription, LogDirectory
 from .log_manager_config import LogManagerConfig
+from .meta_properties import refuse_copies
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class LogDirectories:
         try:
             for path in self._config.dirs:
                 self._acquire_one(path)
-            self._check_distinct()
+            refuse_copies({log_dir.path: log_dir.directory_id for log_dir in self._dirs})
         except BaseException:
             self.release()
             raise
@@ -54,6 +54,7 @@ class LogDirectories:
                 config.cluster_id,
                 config.node_id,
                 takes_partitions=config.holds_partitions(path),
+                format_advice=config.format_advice,
                 on_failed=config.on_dir_failed,
             )
         except DirFailedError as error:
@@ -63,18 +64,6 @@ class LogDirectories:
             self._refused[path] = error
         else:
             self._dirs.append(log_dir)
-
-    def _check_distinct(self) -> None:
-        """Raise `LogDirError` when two directories have one id, as after a copy of one to the other."""
-        known: dict[UUID, str] = {}
-        for log_dir in self._dirs:
-            other = known.setdefault(log_dir.directory_id, log_dir.path)
-            if other != log_dir.path:
-                raise LogDirError(
-                    f"Log directories {other} and {log_dir.path} have the same directory.id "
-                    f"{encode_uuid(log_dir.directory_id)}: take the one that is a copy out of log.dirs, or empty it "
-                    "and format it again."
-                )
 
     def release(self) -> None:
         """Release the locks of all directories, and forget them and their logs."""

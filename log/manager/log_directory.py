@@ -184,6 +184,7 @@ class LogDirectory:
         *,
         takes_partitions: bool,
         on_failed: Callable[[str, OSError], None],
+        format_advice: str,
     ) -> LogDirectory:
         """Lock the directory and check that it is this node's; raises a `LogDirError` that says what to do.
 
@@ -194,8 +195,8 @@ class LogDirectory:
                 if disk.exists(path):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
                 raise UnformattedDirError(
-                    f"Log directory {path} does not exist: run `raftwerk format` first, or mount its disk, or take it "
-                    "out of log.dirs, and what it held is fetched from other replicas."
+                    f"Log directory {path} does not exist: {format_advice}, or mount its disk, or take it out of "
+                    "log.dirs, and what it held is fetched from other replicas."
                 )
             lock = disk.lock_dir(path)
         except BlockingIOError as error:
@@ -209,7 +210,7 @@ class LogDirectory:
             found = read_meta_properties(disk, path)
             if found is None:
                 refuse_data_of_unknown_owner(disk, path)
-                raise UnformattedDirError(f"Log directory {path} is not formatted: run `raftwerk format` first.")
+                raise UnformattedDirError(f"Log directory {path} is not formatted: {format_advice}.")
             check_owner(path, found, cluster_id, node_id)
             return cls(disk, path, found.directory_id, lock, takes_partitions, on_failed)
         except OSError as error:

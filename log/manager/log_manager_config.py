@@ -61,7 +61,7 @@ class LogManagerConfig:
     `on_dir_failed` is called once for a directory whose disk fails; its logs refuse everything from then on.
     `on_progress` hears, in words that follow "the node", how far the opening and closing of many logs has come.
     `metadata_dir` is the one that the node cannot work without. If it is not among `data_dirs` it gets no partitions;
-    empty `data_dirs` stand for all.
+    empty `data_dirs` stand for all. `format_advice` says how to format a directory that is not formatted.
     """
 
     dirs: tuple[str, ...]
@@ -77,6 +77,7 @@ class LogManagerConfig:
     scrubber: ScrubberConfig = field(default_factory=ScrubberConfig)
     metadata_dir: str | None = None
     data_dirs: tuple[str, ...] = ()
+    format_advice: str = "run `raftwerk format` first"
 
     @property
     def flush_interval_s(self) -> float:

@@ -51,14 +51,18 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
         lines = [line.strip() for line in content.decode().splitlines()]
         fields = dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "!")))
         if fields["version"] != "1":
-            raise ValueError(f"version {fields['version']}, only 1 is known")
+            raise CorruptFileError(
+                f"Log directory {path} was formatted by another version ({META_PROPERTIES_FILE} says version="
+                f"{fields['version']}, and 1 is known): run that version, or format another directory."
+            )
         found = MetaProperties(fields["cluster.id"], int(fields["node.id"]), decode_uuid(fields["directory.id"]))
         if found.directory_id.int < _RESERVED_IDS:
             raise ValueError(f"directory.id {fields['directory.id']} is reserved")
         return found
     except (ValueError, KeyError) as error:
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise CorruptFileError(
-            f"{file_path} does not parse ({error}); restore it, or empty the directory and format it again."
+            f"{file_path} does not parse ({why}): restore it, or empty the directory and format it again."
         ) from error
 
 
@@ -146,6 +150,34 @@ def make_durably(disk: Disk, path: str) -> None:
     for directory in reversed(missing):
         disk.makedirs(directory)
         disk.fsync_dir(directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "."))
+
+
+def refuse_several_clusters(found: Mapping[str, MetaProperties]) -> None:
+    """Raise `ForeignClusterError` when directories of one node, by path, belong to different clusters.
+
+    Which of them is the node's own cannot be known.
+    """
+    clusters: dict[str, str] = {}
+    for path, one in found.items():
+        clusters.setdefault(one.cluster_id, path)
+    if len(clusters) > 1:
+        (cluster_id, path), (other_id, other) = list(clusters.items())[:2]
+        raise ForeignClusterError(
+            f"Log directory {path} belongs to cluster {cluster_id}, log directory {other} to cluster {other_id}: take "
+            "the one that is not this node's out of log.dirs, or empty it and format it again."
+        )
+
+
+def refuse_copies(directory_ids: Mapping[str, UUID]) -> None:
+    """Raise `LogDirError` when two directories, by path, have one id, as after a copy of one to the other."""
+    known: dict[UUID, str] = {}
+    for path, directory_id in directory_ids.items():
+        other = known.setdefault(directory_id, path)
+        if other != path:
+            raise LogDirError(
+                f"Log directories {other} and {path} have the same directory.id {encode_uuid(directory_id)}: take the "
+                "one that is a copy out of log.dirs, or empty it and format it again."
+            )
 
 
 def check_owner(path: str, found: MetaProperties, cluster_id: str, node_id: int) -> None:

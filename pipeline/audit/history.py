@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PipelineError, explain
-from ..topics import Topics
+from ..lakehouse.open_table import read_table
 from .block_checks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, HistorySummary, JudgeOffsets, JudgeRecords
 from .history_lines import LIMIT, SHIFT, file_splits
 from .parcels import NO_FINAL_READ, SQL_SCHEMA, ReadSplits, topic_parts
@@ -40,14 +40,17 @@ class History:
 
     spark: SparkSession
     directory: str
-    topic: DataFrame | None = None
+    records: DataFrame | None = None
     partitions: int = 1
 
     @classmethod
-    def of_paths(cls, spark: SparkSession, paths: Sequence[str], topic: Topics | None = None) -> History:
-        """Read the files, and the topic if one is given. `PipelineError` for a line that is not in the format."""
+    def of_paths(cls, spark: SparkSession, paths: Sequence[str], records: DataFrame | None = None) -> History:
+        """Read the files, and the records of a topic as one more final read, if they are given.
+
+        `PipelineError` for a line that is not in the format.
+        """
         files = history_files(paths)
-        history = cls(spark, tempfile.mkdtemp(prefix="raftwerk-audit-"), topic.read(spark) if topic else None)
+        history = cls(spark, tempfile.mkdtemp(prefix="raftwerk-audit-"), records)
         try:
             history._read(files)
         except BaseException:
@@ -135,12 +138,12 @@ class History:
         cores = self.spark.sparkContext.defaultParallelism
         short = sum(os.path.getsize(path) for path in files) // _PARTITION_BYTES
         most = _PARTITIONS_A_CORE * cores
-        self.partitions = most if self.topic is not None else max(1, min(most, short))
+        self.partitions = most if self.records is not None else max(1, min(most, short))
         pieces = file_splits(files)
         numbers = self.spark.range(0, len(pieces), 1, max(1, min(len(pieces), max(cores, short))))
         parts = numbers.mapInArrow(ReadSplits(pieces), SQL_SCHEMA)
-        if self.topic is not None:
-            parts = parts.union(_load_records(self.topic).mapInArrow(topic_parts, SQL_SCHEMA))
+        if self.records is not None:
+            parts = parts.union(_load_records(self.records).mapInArrow(topic_parts, SQL_SCHEMA))
         try:
             parts.write.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(self.path("parts"))
         except Exception as error:
@@ -182,6 +185,17 @@ def _load_records(records: DataFrame) -> DataFrame:
         f.coalesce(number, f.lit(0)).alias("number"),
         f.coalesce(key, f.lit(0)).alias("key"),
     )
+
+
+def lake_records(spark: SparkSession, root: str) -> DataFrame:
+    """The records in a table of the job `lake`, by the table's format. `PipelineError` if it does not keep values."""
+    rows = read_table(spark, root)
+    if not {"topic", "partition", "offset", "key", "value"} <= set(rows.columns):
+        raise PipelineError(
+            f"{root} has no column value with the records' values whole: the audit needs a lake that was written "
+            "without --schema."
+        )
+    return rows
 
 
 def history_files(paths: Sequence[str]) -> list[str]:

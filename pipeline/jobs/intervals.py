@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+
+from ..errors import WrongOptionError
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -46,3 +49,14 @@ def interval_microseconds(text: str, *, months: bool) -> float | None:
         total += (-1 if sign == "-" else 1) * float(number) * length
         rest = rest[found.end() :]
     return total
+
+
+def parse_retention(text: str) -> timedelta:
+    """How long snapshots stay. Raises `WrongOptionError` for what is no interval, and for one that is negative."""
+    try:
+        microseconds = interval_microseconds(text, months=False)
+    except ValueError as error:
+        raise WrongOptionError(f"{text} is no time to retain snapshots ({error}): write it like '5 days'.") from None
+    if microseconds is None or microseconds < 0:
+        raise WrongOptionError(f"{text} is no time to retain snapshots: write it like '5 days'.")
+    return timedelta(microseconds=microseconds)

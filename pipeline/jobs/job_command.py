@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,11 +23,13 @@ from ...cluster.command_line.cluster_options import (
     login_is_of_environment,
 )
 from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
+from ...cluster.command_line.registry_url import check_registry
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
 from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
-from ..session import check_launch, check_spark, jvm_has_ended, spark_session, stop_session
+from ..session import DEFAULT_MASTER, JarSettings, check_launch, check_spark, jvm_has_ended, spark_session, stop_session
 from ..topics import FORMATS, Topics, parse_options
+from ..typed_values import REGISTRY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,45 +60,63 @@ class ReadSettings:
         return {"processingTime": f"{0 if self.once else int(self.interval_s * 1000)} milliseconds"}
 
     def follow(
-        self, job: str, query: StreamingQuery, topics: Topics, log: ProgressLog, metrics: Metrics
+        self,
+        job: str,
+        query: StreamingQuery,
+        topics: Topics,
+        log: ProgressLog,
+        metrics: Metrics,
+        maintenance: Callable[[int], None] | None = None,
     ) -> RunningQuery:
         """The running query of a Spark query that was started with this trigger."""
         if not topics.ends_unknown_to_spark():
-            return RunningQuery(job, query, log, metrics)
+            return RunningQuery(job, query, log, metrics, maintenance=maintenance)
         # We end the query: availableNow would end after one batch, such as one that an earlier run had planned.
-        return RunningQuery(job, query, log, metrics, topics.ends, topics.ends() if self.once else None)
+        until = topics.ends() if self.once else None
+        return RunningQuery(job, query, log, metrics, topics.ends, until, maintenance)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a job runs: Spark's master, the driver's memory, the port for metrics, and whether it prints JSON."""
+    """How a job runs: Spark's master, the driver's memory, the port for metrics, and whether it prints JSON.
+
+    `jars` are files to use instead of what Spark would fetch.
+    """
 
     master: str
     memory: str
     metrics_port: int | None
     as_json: bool
+    jars: tuple[str, ...] = ()
 
     @contextmanager
-    def session(self, job: str, *, kafka_connector: bool) -> Iterator[tuple[SparkSession, StopRequest]]:
-        """The Spark session of a job, and whether a signal asked to stop.
+    def session(
+        self, job: str, log: ProgressLog, *, topics: Topics | None = None, table_format: str | None = None
+    ) -> Iterator[tuple[SparkSession, StopRequest]]:
+        """The Spark session of a job that reads these topics and a table of this format, and its request to stop.
+
+        The log says that Spark starts.
 
         A signal that comes while Spark starts ends the job when it has started: its JVM would stay behind otherwise.
         """
+        reads_by_connector = topics is not None and topics.format == "kafka"
+        jars = JarSettings(reads_by_connector, () if table_format is None else (table_format,), self.jars)
         with stop_on_signal() as stopping:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Spark's context takes the signal for itself
             try:
+                log(starting_spark(self.master, jars))
                 session = spark_session(
                     f"raftwerk-{job}",
                     master=self.master,
                     memory=self.memory,
-                    kafka_connector=kafka_connector,
+                    jars=jars,
                     log_level="OFF",  # A job reports a failure in one sentence, which Spark's log would hide.
                 )
             finally:
                 stopping.install()
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             try:
-                _wait_for_executor(session, stopping)
+                _wait_for_executor(session, log, stopping)
                 if stopping():
                     stopping.end()
                 yield session, stopping
@@ -109,11 +130,20 @@ class RunSettings:
                 stop_session(session)
 
 
-def _wait_for_executor(session: SparkSession, stopping: StopRequest) -> None:
+def starting_spark(master: str, jars: JarSettings) -> str:
+    """What a job waits for in the seconds before its Spark session is there."""
+    wanted = [*["Spark's Kafka connector"] * jars.kafka_connector, *jars.table_formats]
+    is_fetched = bool(wanted) and not jars.paths
+    fetching = f", and it fetches the jars for {', '.join(wanted)} if they are not here yet" * is_fetched
+    return f"starting Spark ({master}) ... its JVM takes some seconds{fetching}"
+
+
+def _wait_for_executor(session: SparkSession, log: ProgressLog, stopping: StopRequest) -> None:
     """`PipelineError` when the cluster starts no executor: the job would wait forever without a message."""
     context: Any = session.sparkContext
     if context.master.startswith("local"):
         return
+    log(f"waiting for an executor of {context.master}")
     deadline = time.monotonic() + _EXECUTOR_TIMEOUT_S
     while context._jsc.sc().getExecutorMemoryStatus().size() < 2 and not stopping():
         if time.monotonic() > deadline:
@@ -170,15 +200,55 @@ def spark_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--master", default="local[2]", show_default=True, help="Spark's master, such as spark://host:7077."
+                "--master", default=DEFAULT_MASTER, show_default=True, help="Spark's master, such as spark://host:7077."
             ),
             click.option("--memory", default="1g", show_default=True, help="The driver's memory."),
+            click.option(
+                "--jars",
+                help="Jar files, with commas between them, of the table's format and of Spark's connector; without it "
+                "Spark fetches them from Maven Central.",
+            ),
             click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus here."),
             json_option,
         )
     ):
         command = option(command)
     return command
+
+
+def format_option(formats: Sequence[str], help_text: str = "The table's format.") -> Callable[[F], F]:
+    """The option of a table's format, one of these; the first is the default."""
+    return click.option(
+        "--format",
+        "table_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help=help_text,
+    )
+
+
+retain_option = click.option(
+    "--retain", default="5 days", show_default=True, help="How long a snapshot can be read, such as '12 hours'."
+)
+registry_option = click.option(
+    "--registry",
+    "registry_url",
+    metavar="URL",
+    help="The schema registry of values in Avro, Protobuf or JSON Schema, with --value-format registry.",
+)
+
+
+def take_registry(given: dict[str, Any], value_format: str) -> str | None:
+    """Remove the URL of the registry from a command's parameters, and return it; None where values need none.
+
+    Raises `WrongOptionError` where only one of `--registry` and `--value-format registry` is given.
+    """
+    url: str | None = given.pop("registry_url")
+    if (value_format == REGISTRY) != (url is not None):
+        raise WrongOptionError(f"--registry and --value-format {REGISTRY} belong together: name both.")
+    check_registry(url)
+    return url
 
 
 def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
@@ -220,7 +290,11 @@ def take_run_settings(given: dict[str, Any]) -> RunSettings:
     Raises `WrongOptionError` for those that Spark would refuse.
     """
     check_launch(given["master"], given["memory"])
-    return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
+    jars = tuple(path.strip() for path in (given.pop("jars") or "").split(",") if path.strip())
+    for path in jars:
+        if "://" not in path and not os.path.isfile(path):
+            raise PipelineError(f"there is no jar file {path}: --jars names files.")
+    return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"), jars)
 
 
 def report_errors(command: F) -> F:

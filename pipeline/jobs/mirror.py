@@ -2,7 +2,7 @@
 
 A copy has the partitions, keys, values, headers and timestamps of its source. Offsets may differ, since the source may
 have deleted records. A table holds which offsets became which. After each batch the offsets that groups committed at
-the source are translated by that table and committed at the target, for groups that have no members there.
+the source are translated by those files and committed at the target, for groups that have no members there.
 
     raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state /data/mirror
 """
@@ -17,11 +17,12 @@ import click
 
 from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
-from ..errors import PipelineError, WrongOptionError
-from ..exactly_once_table import ParquetTable, check_local_table
+from ..errors import PipelineError, UnreachableClusterError, WrongOptionError
 from ..login import login_in_file, producer_login
+from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
+from .copied_ranges_log import CopiedRangesLog
 from .job_command import (
     ReadSettings,
     prepare_job,
@@ -33,7 +34,7 @@ from .job_command import (
     take_run_settings,
     take_source_options,
 )
-from .record_copier import COPIED_RANGE_SCHEMA, TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, translate
+from .record_copier import TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """The target cluster, the directory of the offset table, and the prefix of copies' names.
+    """The target cluster, the directory of the offsets' translation, and the prefix of copies' names.
 
     `groups`: whether to translate the offsets of groups.
     """
@@ -60,7 +61,7 @@ class MirrorOptions:
 
 
 def identity_of(topics: Topics, options: MirrorOptions) -> dict[str, Any]:
-    """What the table of a run holds."""
+    """What the directory of a run holds."""
     return {
         "topics": list(topics.names),
         "target": options.target,
@@ -77,8 +78,10 @@ class Mirror:
         self.topics = topics
         self.options = options
         self.copy_names = {name: options.prefix + name for name in topics.names}
-        self.table = ParquetTable(spark, options.state, JOB, identity_of(topics, options))
+        self.copied = CopiedRangesLog(spark, options.state)
+        self.output = OutputDirectory(spark, options.state, JOB, identity_of(topics, options), self.copied.has_batches)
         self.moved = 0
+        """Offsets of groups that this run has moved."""
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Create the topics at the target, then start the streaming query."""
@@ -93,27 +96,18 @@ class Mirror:
         records = source.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         query = (
             records.writeStream.queryName(JOB)
-            .option("checkpointLocation", self.table.checkpoint)
+            .option("checkpointLocation", self.output.checkpoint)
             .trigger(**read_settings.trigger(self.topics))
             .foreachBatch(shorten_errors(self._on_batch))
             .start()
         )
         return read_settings.follow(JOB, query, self.topics, log, metrics)
 
-    def runs(self) -> dict[Place, list[CopiedRange]]:
-        """The ranges of offsets that were copied, by topic and partition of the source."""
-        found: dict[Place, list[CopiedRange]] = {}
-        if self.table.state.files:
-            for row in self.table.read().drop("batch").collect():
-                run = CopiedRange(row["topic"], row["partition"], row["source"], row["target"], row["length"])
-                found.setdefault((run.topic, run.partition), []).append(run)
-        return found
-
     def translate_group_offsets(self) -> int:
         """Commit the translated offsets of the source's groups at the target. Returns the number of offsets."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        runs = self.runs()
+        runs = self.copied.by_place()
         ends: dict[Place, int] | None = None
         at_source, at_target = self.topics.bootstrap_servers, self.options.target
         source, target = _admin(at_source, self.topics.login), _admin(at_target, self.options.target_login)
@@ -137,7 +131,7 @@ class Mirror:
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
                 moved += _accepted(change[group])
-        self.moved = moved
+        self.moved += moved
         return moved
 
     def _ends_of_empty(self, source: Any, target: Any, runs: Mapping[Place, Any]) -> dict[Place, int]:
@@ -170,20 +164,13 @@ class Mirror:
                 )
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
-        from pyspark.sql import functions as f
-
-        if self.table.committed(batch):
+        if self.copied.has(batch):
             return
         copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login))
         sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-        runs = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]
-        found = self.spark.createDataFrame([tuple(row)[:-1] for row in runs], COPIED_RANGE_SCHEMA).withColumn(
-            "batch", f.lit(batch)
-        )
-        rows_there = sum(row["length"] for row in runs)
-        rows_found = sum(row["length"] for row in runs if row["found"])
-        self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": rows_there, "rows_found": rows_found})
+        ranges = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]
+        self.copied.add(batch, [(CopiedRange(*one[:-1]), one[-1]) for one in ranges])
         if self.options.groups:
             self.translate_group_offsets()
 
@@ -192,7 +179,12 @@ def check_target(topics: Topics, options: MirrorOptions) -> None:
     """Raise `WrongOptionError` when topics would be copied onto themselves; the target must answer."""
     where = "in the file of --target-config"
     target = Topics(options.target, (), login=options.target_login, login_place=where)
-    if target.cluster_id() == topics.cluster_id() and not options.prefix:
+    try:
+        target_id = target.cluster_id()
+    except UnreachableClusterError as error:
+        way_out = "" if error.is_explained else f": start that cluster, or correct the address ({options.target})"
+        raise PipelineError(f"{error}; the address is from --target{way_out}") from None
+    if target_id == topics.cluster_id() and not options.prefix:
         raise WrongOptionError("source and target are the same cluster: name a --prefix, or another target.")
 
 
@@ -288,21 +280,25 @@ def command(**given: Any) -> None:
     copies = tuple(options.prefix + name for name in topics.names)
     Topics(options.target, copies, login=target_login).check_names(writes=True)
     log, metrics = prepare_job(JOB, run_settings)
-    check_local_table(options.state, JOB, identity_of(topics, options), run_settings.master)
+    check_local_output(options.state, JOB, identity_of(topics, options), run_settings.master)
     topics.check()
     check_target(topics, options)
-    with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
+    with (
+        run_settings.session(JOB, log, topics=topics) as (spark, stopping),
+        locked(options.state, run_settings.master),
+    ):
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
-        before = dict(mirror.table.state.facts)
+        before = mirror.copied.counts()
         mirror.start(read_settings, log, metrics).follow(stopping)
-        moved = mirror.translate_group_offsets() if options.groups else 0
-        result, sentence = summary(before, mirror.table.state.facts, moved)
+        if options.groups:
+            mirror.translate_group_offsets()
+        result, sentence = summary(before, mirror.copied.counts(), mirror.moved)
         print_result(result, as_json=run_settings.as_json, sentence=sentence)
 
 
 def summary(before: Mapping[str, int], after: Mapping[str, int], moved: int) -> tuple[dict[str, Any], str]:
-    """What a run did, as JSON and as a sentence, from the facts of the table before and after it.
+    """What a run did, as JSON and as a sentence, from the counts of copied records before and after it.
 
     Records that an interrupted run had copied before it could write that down are no copies of this run.
     """

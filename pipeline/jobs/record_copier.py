@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADER = "raftwerk-mirror-offset"
-COPIED_RANGE_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint"
-TASK_RESULT_SCHEMA = f"{COPIED_RANGE_SCHEMA}, found boolean"
+TASK_RESULT_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint, found boolean"
 """`found`: an earlier attempt had copied the range, and this task has found it there."""
 _FLUSH_TIMEOUT_S = 120.0
 _READ_TIMEOUT_S = 30.0

@@ -2,8 +2,7 @@
 
 Spark keeps a window open until the watermark (the latest event time minus the allowed lateness) has passed its end. A
 flight that arrives later is counted as late. The new values of each batch go to a compacted topic, whose key is window,
-carrier and airport, and to a Parquet table. Both yield the last value of a key: the topic by compaction, the table by
-`latest_values`.
+carrier and airport, and are merged into a table, where they replace the earlier values of their keys.
 
     raftwerk pipeline run windows -t flights --out /data/windows --to flight-delays --report windows.html
 """
@@ -18,19 +17,28 @@ import click
 
 from ...cluster.command_line.commands import Command, Option
 from ..errors import PipelineError, WrongOptionError
-from ..exactly_once_table import ParquetTable, check_local_table, read_table
 from ..flights import SCHEMA, data_file
+from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, open_maintained, read_table
+from ..lakehouse.partition_fields import PartitionField
+from ..lakehouse.table import MaintainedTable, StreamBatch
+from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
+from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..topics import Topics
+from ..typed_values import REGISTRY
+from ..typed_values.registry_values import json_texts
 from .intervals import interval_microseconds
 from .job_command import (
     ReadSettings,
+    format_option,
     prepare_job,
     print_result,
+    registry_option,
     report_errors,
     shorten_errors,
     source_options,
     spark_options,
+    take_registry,
     take_run_settings,
     take_source_options,
 )
@@ -41,11 +49,6 @@ if TYPE_CHECKING:
 JOB = "windows"
 KEY = ("window_start", "carrier", "origin")
 _DAMAGE = "_damage"
-_RESULTS = (
-    "window_start TIMESTAMP, window_end TIMESTAMP, carrier STRING, origin STRING, flights LONG, cancelled LONG, "
-    "dep_delay_sum DOUBLE, dep_delay_max DOUBLE, arr_delay_sum DOUBLE, batch LONG, date DATE"
-)
-"""The columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class WindowsOptions:
     window: str = "1 day"
     late: str = "2 days"
     to_topic: str | None = None
-    compact_every: int = 10
+    table_format: str = TRANSACTIONAL_FORMATS[0]
+    registry_url: str | None = None
+    """The registry by whose schemas values are written; None for values in JSON."""
 
     def __post_init__(self) -> None:
         window = _interval("window", self.window, months=False)
@@ -73,6 +78,7 @@ def identity_of(topics: Topics, options: WindowsOptions) -> dict[str, Any]:
         "topics": list(topics.names),
         "window": options.window,
         "lateness": options.late,
+        "table format": options.table_format,
         "source": topics.format,
     }
 
@@ -94,11 +100,13 @@ class Windows:
     spark: SparkSession
     topics: Topics
     options: WindowsOptions
-    table: ParquetTable = field(init=False)
-    _batches: int = 0
+    table: MaintainedTable = field(init=False)
+    output: OutputDirectory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.table = ParquetTable(self.spark, self.options.out, JOB, identity_of(self.topics, self.options))
+        out = self.options.out
+        self.table = open_maintained(self.spark, out, self.options.table_format)
+        self.output = OutputDirectory(self.spark, out, JOB, identity_of(self.topics, self.options), self.table.has_rows)
         self.sink = None
         if self.options.to_topic is not None:
             self.sink = replace(self.topics, names=(self.options.to_topic,), options={})
@@ -108,35 +116,28 @@ class Windows:
         if self.sink is not None:
             self.sink.create(3, {"cleanup.policy": "compact"})
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
+        values = delays(parse(records, self.options.registry_url), self.options.window, self.options.late)
+        self.table.prepare(_with_batch(values, 0).schema, [PartitionField("date")])
         query = (
-            delays(parse(records), self.options.window, self.options.late)
-            .writeStream.queryName(JOB)
+            values.writeStream.queryName(JOB)
             .outputMode("update")
-            .option("checkpointLocation", self.table.checkpoint)
+            .option("checkpointLocation", self.output.checkpoint)
             .trigger(**read_settings.trigger(self.topics))
             .foreachBatch(shorten_errors(self._on_batch))
             .start()
         )
-        return read_settings.follow(JOB, query, self.topics, log, metrics)
+        maintenance = TableMaintenance(self.table, MaintenanceSettings(), log)
+        return read_settings.follow(JOB, query, self.topics, log, metrics, maintenance)
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
-        from pyspark.sql import functions as f
-
-        if self.table.committed(batch):
-            return
-        rows = rows.withColumn("batch", f.lit(batch)).persist()
+        rows = _with_batch(rows, batch).persist()
         try:
             if self.sink is not None:
                 # After a crash the same keys and values are written again, which changes nothing in a compacted topic.
                 self.sink.write(self.spark, _as_records(rows))
-            # One task for each date; otherwise every task writes a small file for every date.
-            dated = rows.withColumn("date", f.to_date("window_start")).repartition("date")
-            self.table.commit(batch, dated, ("date",), dict)
+            self.table.merge(rows, KEY, StreamBatch(self.output.query_id(), batch))
         finally:
             rows.unpersist()
-        self._batches += 1
-        if self._batches % self.options.compact_every == 0:
-            self.table.compact(0, reduce=latest_values)
 
     def counted(self) -> RecordCounts:
         """Count the records that the job has read. Late are those that are in the topic and in no window."""
@@ -148,22 +149,28 @@ class Windows:
         return RecordCounts(total, counted, total - unreadable - counted, unreadable)
 
     def latest(self) -> DataFrame:
-        """The results: one row for each window, carrier and airport; none while no flight was counted."""
-        if self.table.state.files:
-            return latest_values(self.table.read())
-        return latest_values(self.spark.createDataFrame([], _RESULTS))
+        """The results: one row for each window, carrier and airport."""
+        return self.table.read()
 
     def _read(self) -> DataFrame:
         """The records that the stream has processed, by the offsets in its checkpoint."""
-        return parse(self.topics.read(self.spark, up_to=self.table.last_offsets()))
+        from pyspark.sql import functions as f
+
+        # A batch that is in the table may not be noted as done in the checkpoint yet.
+        in_table = self.latest().agg(f.max("batch")).collect()[0][0]
+        batch = max(self.output.last_batch(), -1 if in_table is None else in_table)
+        records = self.topics.read(self.spark, up_to=self.output.offsets_of(batch))
+        return parse(records, self.options.registry_url)
 
 
-def parse(records: DataFrame) -> DataFrame:
-    """The flights in JSON records. A record that holds no flight has a null event time."""
+def parse(records: DataFrame, registry_url: str | None = None) -> DataFrame:
+    """The flights in records, in JSON or by the schemas of a registry. One without a flight has a null event time."""
     from pyspark.sql import functions as f
 
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _DAMAGE}
-    flight = f.from_json(records["value"].cast("string"), f"{SCHEMA}, {_DAMAGE} STRING", how)
+    value = records["value"]
+    text = value.cast("string") if registry_url is None else json_texts(value, registry_url, None)
+    flight = f.from_json(text, f"{SCHEMA}, {_DAMAGE} STRING", how)
     return records.select(flight.alias("flight")).select("flight.*")
 
 
@@ -217,18 +224,9 @@ def _no_interval(what: str, why: str = "") -> WrongOptionError:
     return WrongOptionError(f"the {what} is no interval{because}: write it like '1 day' or '30 minutes'.")
 
 
-def latest_values(rows: DataFrame) -> DataFrame:
-    """The value of each key from its last batch."""
-    from pyspark.sql import functions as f
-
-    others = [name for name in rows.columns if name not in KEY]
-    newest = f.max(f.struct("batch", *(name for name in others if name != "batch"))).alias("newest")
-    return rows.groupBy(*KEY).agg(newest).select(*KEY, *(f"newest.{name}" for name in others))
-
-
 def read_windows(spark: SparkSession, root: str) -> DataFrame:
     """The results in a table of this job, one row for each window, carrier and airport."""
-    return latest_values(read_table(spark, root))
+    return read_table(spark, root)
 
 
 def with_names(spark: SparkSession, rows: DataFrame) -> DataFrame:
@@ -242,6 +240,13 @@ def with_names(spark: SparkSession, rows: DataFrame) -> DataFrame:
 
 def _reference(spark: SparkSession, name: str) -> DataFrame:
     return spark.read.option("header", "true").option("inferSchema", "true").csv(f"file://{data_file(name)}")
+
+
+def _with_batch(rows: DataFrame, batch: int) -> DataFrame:
+    """The rows of a batch, with the date of the window, by which the table is partitioned."""
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("batch", f.lit(batch).cast("bigint")).withColumn("date", f.to_date("window_start"))
 
 
 def _as_records(rows: DataFrame) -> DataFrame:
@@ -267,6 +272,15 @@ def _names(names: Sequence[str]) -> str:
     help="The table's directory: a path or any URL that Hadoop knows.",
 )
 @click.option("--to", "to_topic", help="A compacted topic for the results, made when it is not there.")
+@format_option(TRANSACTIONAL_FORMATS)
+@click.option(
+    "--value-format",
+    type=click.Choice(["json", REGISTRY]),
+    default="json",
+    show_default=True,
+    help="What values are: JSON, or what serializers of a registry write.",
+)
+@registry_option
 @click.option("--window", default="1 day", show_default=True, help="How long a window is.")
 @click.option("--late", default="2 days", show_default=True, help="How much later than the latest a flight may come.")
 @click.option("--report", help="Write a page with plots here at the end.")
@@ -285,7 +299,10 @@ def command(**given: Any) -> None:
     elsewhere = [name for name in topics.options if name.lower().startswith("starting")]
     if read_settings.starting_offsets != "earliest" or elsewhere:
         raise WrongOptionError("windows tells what became of every record of its topic: it begins at earliest.")
-    options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
+    registry_url = take_registry(given, given["value_format"])
+    options = WindowsOptions(
+        given["out"], given["window"], given["late"], given["to_topic"], given["table_format"], registry_url
+    )
     if options.to_topic is not None:
         if options.to_topic in topics.names:
             raise WrongOptionError(
@@ -293,13 +310,16 @@ def command(**given: Any) -> None:
             )
         replace(topics, names=(options.to_topic,)).check_names(writes=True)
     log, metrics = prepare_job(JOB, run_settings)
-    check_local_table(options.out, JOB, identity_of(topics, options), run_settings.master)
+    check_local_output(options.out, JOB, identity_of(topics, options), run_settings.master)
     if given["report"] is not None:
         from ..pages.report_page import check_report
 
         check_report(given["report"])
     topics.check()
-    with run_settings.session(JOB, kafka_connector=topics.format == "kafka") as (spark, stopping):
+    with (
+        run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
+        locked(options.out, run_settings.master),
+    ):
         windows = Windows(spark, topics, options)
         log(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
         windows.start(read_settings, log, metrics).follow(stopping)

@@ -20,17 +20,17 @@ _MONTHS_MIN = 4
 _LABELS = 8
 
 
-def write_page(path: str, rows: DataFrame, counts: RecordCounts) -> None:
-    """Write the page. `rows` has one row for each window, carrier and airport, with their names."""
+def write_page(path: str, rows: DataFrame, counts: RecordCounts, more: Sequence[Section] = ()) -> None:
+    """Write the page, with `more` sections at its end. `rows` has one row for each window, carrier and airport."""
     rows = rows.persist()  # four parts of the page query them
     try:
-        text = render(rows, counts)
+        text = render(rows, counts, more)
     finally:
         rows.unpersist()
     write_report(path, text)
 
 
-def render(rows: DataFrame, counts: RecordCounts) -> str:
+def render(rows: DataFrame, counts: RecordCounts, more: Sequence[Section] = ()) -> str:
     """The page as text."""
     cards = {
         "records read": f"{counts.read:,}",
@@ -45,6 +45,7 @@ def render(rows: DataFrame, counts: RecordCounts) -> str:
         Section(
             f"The {_WORST} windows with the longest mean delay, of {_FLIGHTS_MIN} flights and more", table=_worst(rows)
         ),
+        *more,
     ]
     return render_report("Delays of flights", _span(rows), sections, cards=cards)
 

@@ -21,8 +21,9 @@ from pyspark.sql.types import (
 )
 
 from ..errors import PipelineError
+from .exactly_once.transactional_writer import TransactionalStreamWriter
 from .options import parse_read, parse_write
-from .python_worker import end_quietly_with_query, plans_query, prepare_worker
+from .python_worker import end_quietly_with_query, ends_batches, plans_query, prepare_worker
 from .reader import BatchReader, StreamReader
 from .writer import BatchWriter, StreamWriter, check_columns
 
@@ -73,18 +74,25 @@ class RaftwerkDataSource(DataSource):
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say mode append.")
-        options = parse_write(self.options)
+        options = parse_write(self.options, streaming=False)
         check_columns(schema, options)
         return BatchWriter(options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """The writer of `df.writeStream`."""
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> StreamWriter | TransactionalStreamWriter:
+        """The writer of `df.writeStream`, of which Spark makes one before each batch, and another to end it."""
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")
-        options = parse_write(self.options)
+        options = parse_write(self.options, streaming=True)
         check_columns(schema, options)
-        return StreamWriter(options)
+        if options.transactional_id is None:
+            return StreamWriter(options)
+        writer = TransactionalStreamWriter(options, options.transactional_id)
+        if not ends_batches():
+            writer.begin_batch()
+        return writer
 
 
 def _columns(schema: StructType) -> list[str]:

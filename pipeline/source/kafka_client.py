@@ -77,7 +77,7 @@ class KafkaClient:
 
     def partitions(self, strategy: ConsumerStrategy) -> list[TopicPartition]:
         """The partitions that the strategy selects. `PipelineError` for a named topic that does not exist."""
-        return self._run(self._partitions(strategy))
+        return self.run(self._partitions(strategy))
 
     def topic_ids(self, strategy: ConsumerStrategy) -> dict[str, UUID]:
         """The selected topics' ids as of the last `partitions` call. A topic that is created again gets a new id."""
@@ -93,11 +93,11 @@ class KafkaClient:
 
         `EARLIEST` and `LATEST` stand for the log's ends. With read_committed the latest is the last stable offset.
         """
-        return self._run(self._offsets(wanted))
+        return self.run(self._offsets(wanted))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets of a group that has no members."""
-        self._run(self._groups.commit(group_id, offsets))
+        self.run(self._groups.commit(group_id, offsets))
 
     def read(
         self, offset_range: OffsetRange, columns: Sequence[str], fail_on_data_loss: bool
@@ -107,7 +107,7 @@ class KafkaClient:
         fetching = self._start(offset_range, position)
         try:
             while position < offset_range.until_offset:
-                row = self._run(fetching)
+                row = self.run(fetching)
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     position = self._offset_after_gap(offset_range, position, fail_on_data_loss)
                     fetching = self._start(offset_range, position)
@@ -125,7 +125,13 @@ class KafkaClient:
 
     # -- requests
 
-    def _run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
+    @property
+    def cluster(self) -> ClusterClient:
+        """The client for requests of others, which `run` carries out."""
+        return self._client
+
+    def run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
+        """Do this work on the event loop. `PipelineError` when the cluster refuses it or does not answer."""
         try:
             return self._loop.run_until_complete(work)
         except RefusedError as error:

@@ -57,6 +57,9 @@ _REFUSED = {
     "enable.auto.commit": "offsets are in the checkpoint, and committed for the group after each batch",
     "interceptor.classes": "interceptors are Java",
 }
+_TRANSACTIONAL_ID, _TRANSACTION_TIMEOUT = "transactional.id", "transaction.timeout.ms"
+TRANSACTION_TIMEOUT_MS = 900_000
+"""The longest that brokers allow without `transaction.max.timeout.ms`: a batch may wait for a restart."""
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -143,11 +146,16 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All options of a writer. `producer` is librdkafka's configuration, which may have secrets."""
+    """All options of a writer. `producer` is librdkafka's configuration, which may have secrets.
 
-    bootstrap: str
+    With a `transactional_id` a stream is written exactly once.
+    """
+
+    client: ClientOptions
     topic: str | None
     producer: Mapping[str, str] = field(repr=False)
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
 
 def is_common_option(name: str) -> bool:
@@ -190,18 +198,26 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def parse_write(options: Mapping[str, str]) -> WriteOptions:
+def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options of a writer. `WrongOptionError` names an option that is wrong."""
     given = _OptionMap(options, WRITE_OPTIONS)
+    transactional_id = given.get(f"kafka.{_TRANSACTIONAL_ID}") or None
+    if transactional_id is not None and not streaming:
+        raise WrongOptionError(
+            f"kafka.{_TRANSACTIONAL_ID} is for streams, whose batches have numbers: leave it out, and what a repeated "
+            "task writes may be there twice."
+        )
     producer = {
         name.removeprefix("kafka."): value
         for name, value in given.items()
         if name.startswith("kafka.")
-        and name != "kafka.bootstrap.servers"
+        and name.removeprefix("kafka.") not in ("bootstrap.servers", _TRANSACTIONAL_ID, _TRANSACTION_TIMEOUT)
         and not is_of_security(name.removeprefix("kafka."))
     }
     client = _client(given)
-    return WriteOptions(client.bootstrap, given.get("topic"), {**producer, **producer_login(client.security)})
+    timeout_ms = given.parse(f"kafka.{_TRANSACTION_TIMEOUT}", _positive) or TRANSACTION_TIMEOUT_MS
+    settings = {**producer, **producer_login(client.security)}
+    return WriteOptions(client, given.get("topic"), settings, transactional_id, timeout_ms)
 
 
 # -- one option

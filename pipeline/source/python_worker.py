@@ -19,6 +19,7 @@ import zipimport
 from types import TracebackType
 
 _PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+_COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 _prepared = False
 
 
@@ -53,8 +54,12 @@ def end_quietly_with_query() -> None:
 
 def plans_query() -> bool:
     """Whether this process is the one in which Spark plans the batches of a streaming query."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return main is not None and main.name == _PLANNER
+    return _is_main(_PLANNER)
+
+
+def ends_batches() -> bool:
+    """Whether this process is the one in which Spark commits and aborts the batches of a streaming query."""
+    return _COMMITTER in sys.modules or _is_main(_COMMITTER)
 
 
 def cache_archives(directory: str) -> None:
@@ -65,3 +70,8 @@ def cache_archives(directory: str) -> None:
             continue
         if finder.archive.endswith(".jar") or os.path.realpath(finder.archive).startswith(inside):
             sys.path_importer_cache[entry] = _CachedArchive(entry)
+
+
+def _is_main(module: str) -> bool:
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return main is not None and main.name == module

@@ -2,7 +2,8 @@
 
 A task sends its rows and returns when all in-sync replicas have acknowledged each of them. One attempt of a task writes
 a record once, even while brokers fail. When Spark repeats a task or a micro-batch after a failure, the records are
-written again: the guarantee is at least once, as with Spark's own Kafka connector.
+written again: the guarantee is at least once, as with Spark's own Kafka connector. A stream with a transactional id is
+written exactly once (`exactly_once`).
 """
 
 from __future__ import annotations
@@ -96,11 +97,16 @@ class TaskProducer:
         self._refusal = KafkaException
         self._is_no_login = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
         self._topic = options.topic
-        self._bootstrap = options.bootstrap
+        self._bootstrap = options.client.bootstrap
         self._error: Any = None
         self._sent = 0
         try:
-            settings = {**_DEFAULTS, **options.producer, "bootstrap.servers": options.bootstrap, **self._reports()}
+            settings = {
+                **_DEFAULTS,
+                **options.producer,
+                "bootstrap.servers": options.client.bootstrap,
+                **self._reports(),
+            }
             self._producer = Producer(settings, logger=None)
         except KafkaException as error:
             raise PipelineError(f"the producer refuses its kafka.* options: {error.args[0].str()}.") from None

@@ -32,7 +32,6 @@ from ..messages.messages import (
     EpochReply,
     FetchReply,
     Outgoing,
-    ProbeReply,
     Vote,
     VoteReply,
 )
@@ -57,6 +56,7 @@ from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, Leade
 from ..voters.voter_set import VoterEndpoint, VoterSet
 from .commit_publisher import CommitPublisher
 from .log_end_checkpoint import LogEndCheckpoint
+from .mistaken_peers import MistakenPeers
 from .network_channel import Connect, NetworkChannel, connector
 from .quorum_state_store import QuorumStateStore
 
@@ -133,7 +133,7 @@ class RaftDriver:
         self._quorum = Quorum(config, self._log, election_state, runtime.rng)
         self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
         self._peers = NetworkChannel(config, connect or connector(config))
-        self._of_other_clusters: dict[VoterEndpoint, None] = {}
+        self._mistaken_peers = MistakenPeers(config.cluster_id)
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -496,20 +496,8 @@ class RaftDriver:
             self._handle_quietly(lambda now_ms: self._quorum.on_failure(outgoing, kind, now_ms))
         else:
             reply = outcome
-            if not isinstance(reply, ProbeReply) and reply.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-                self._log_other_cluster(outgoing.endpoint)
+            self._mistaken_peers.look(outgoing, reply)
             self._handle_quietly(lambda now_ms: self._quorum.on_reply(outgoing, reply, now_ms))
-
-    def _log_other_cluster(self, endpoint: VoterEndpoint) -> None:
-        """Say once for each controller that it belongs to another cluster: this node never joins its quorum."""
-        if endpoint in self._of_other_clusters:
-            return
-        self._of_other_clusters[endpoint] = None
-        _logger.error(
-            "the controller at %s:%d belongs to another cluster than this node, whose cluster id is %s: one of the two "
-            "was formatted with a wrong id (format it again, in empty directories), or controller.quorum.* is wrong",
-            *(endpoint.host, endpoint.port, self.config.cluster_id),
-        )
 
     def _on_flushed(self, error: BaseException | None) -> None:
         if not self._is_running:

@@ -18,6 +18,8 @@ _UNKNOWN = -1
 def describe_quorum_fields(quorum: QuorumState, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
     """The response's schema fields; only the leader knows the replicas' positions (KIP-595, KIP-836).
 
+    Another node refuses the request, as in Apache Kafka, and adds which voters it knows, and whether it is one.
+
     The leader keeps times of the monotonic clock, which reads `now_ms`; the response has times of the wall clock, which
     reads `wall_ms`.
     """
@@ -27,7 +29,7 @@ def describe_quorum_fields(quorum: QuorumState, request: Any, now_ms: int, wall_
         if leader is not None:
             described = _described(quorum, leader, now_ms, wall_ms)
         else:
-            described = _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            described = _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER) | _voting(quorum)
             described["leader_id"] = _UNKNOWN if current.leader_id is None else current.leader_id
             described["leader_epoch"] = current.epoch
         topics = [{"topic_name": METADATA_TOPIC, "partitions": [described]}]
@@ -71,6 +73,22 @@ def _described(quorum: QuorumState, leader: Leader, now_ms: int, wall_ms: int) -
         "current_voters": sorted(voters, key=lambda voter: int(voter["replica_id"])),
         "observers": observers,
     }
+
+
+def _voting(quorum: QuorumState) -> dict[str, Any]:
+    """What a node knows that does not lead: the voters, and that it is none itself; their positions are unknown.
+
+    Where no node leads, that tells a voter from a node that is back with another metadata directory.
+    """
+    own = quorum.config.own_key
+    return {
+        "current_voters": [_unknown(key) for key in quorum.voters.keys],
+        "observers": [] if quorum.voters.is_voter(own) else [_unknown(own)],
+    }
+
+
+def _unknown(key: ReplicaKey) -> dict[str, Any]:
+    return _replica(key, _UNKNOWN) | {"last_fetch_timestamp": _UNKNOWN, "last_caught_up_timestamp": _UNKNOWN}
 
 
 def _follower(progress: ReplicaProgress, shift_ms: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
+from ...chaos.sim.kernel.run_observer import ProcessChange
 from ...chaos.sim.kernel.world import Host, World
 from .application_loop import ApplicationLoop
 
@@ -53,7 +54,7 @@ class SimApplication:
         loop = self._loop = self._make_loop(self.name)
         self._host.process = loop
         self._world.processes.append(loop)
-        self._world.trace.note(self.name, "start" if self.starts == 1 else "restart")
+        self._world.note_process(self.name, ProcessChange.START if self.starts == 1 else ProcessChange.RESTART)
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: ApplicationLoop) -> None:
@@ -75,13 +76,13 @@ class SimApplication:
         if not main.cancelled():
             self.error = main.exception()
         told = "ended" if self.error is None else f"ENDED with {type(self.error).__name__}: {self.error}"
-        self._world.trace.note(self.name, " ".join(told.split()))
+        self._world.note_process(self.name, ProcessChange.ENDED, " ".join(told.split()))
         self._leave(power_loss=False)
 
     def kill(self) -> None:
         """End the process at once, as SIGKILL does: nothing of it runs again, no `finally`, no `close()`."""
         if self._loop is not None:
-            self._world.trace.note(self.name, "KILLED")
+            self._world.note_process(self.name, ProcessChange.KILLED)
             self._leave(power_loss=False)
 
     def pause(self) -> None:

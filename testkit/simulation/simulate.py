@@ -16,14 +16,19 @@ from typing import Any, Never
 from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from ...cluster.command_line.plural import counted
 from ...cluster.settings.node_config import load_config
+from ...runtime.os_errors import os_reason
 from ..cluster_operations import texts_of
 from .fault_names import names_of
+from .replay_page import RecordedRun
 from .sim_cluster import SimCluster
 from .simulated_run import SimulatedOutcome, SimulationFailed, SimulationOptions, Simulator, Test
 
 SEED_VARIABLE = "RAFTWERK_SIMULATE_SEED"
 """The environment variable that replays one seed."""
+HTML_VARIABLE = "RAFTWERK_SIMULATE_HTML"
+"""The environment variable that names the file for the page of a seed that fails."""
 DEFAULT_FAULTS = "kill,pause,cut,slow,reset"
 _SIMULATORS_OWN = (
     "node.id",
@@ -143,7 +148,8 @@ def _run_seeds(test: Test, function: Callable[..., object], seeds: Iterable[int]
                 fails_again = _kind_of(again.failure) == _kind_of(outcome.failure)
                 failed = _shrunk(simulator, test, options, outcome) if fails_again else outcome
                 failure = failed.failure or outcome.failure
-                failure.add_note(_report(failed, outcome, function, held, fails_again=fails_again))
+                report = _report(failed, outcome, function, held, fails_again=fails_again)
+                failure.add_note(f"{report}\n{_watch(simulator, test, options, failed, function)}")
                 raise failure
             if held == 0:
                 _check_same(outcome, simulator.run(test, seed, options))
@@ -230,13 +236,40 @@ def _report(
     if len(story) > _STORY_LINES:
         lines.append(f"  ... {len(story) - _STORY_LINES} lines before")
     lines += [f"  {line.strip()}" for line in story[-_STORY_LINES:]]
-    lines.append(f"Replay: {SEED_VARIABLE}={failed.seed} {_hash_seed()} {_fixed_addresses()}{_how_to_run(function)}")
+    lines.append(f"Replay: {_replay_command(failed.seed, function)}")
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         lines.append(
             "This process orders sets by random hashes. If the seed does not fail again in another process, "
             f"run all seeds so: {_hash_seed()} {_fixed_addresses()}pytest ..."
         )
     return "\n".join(lines)
+
+
+def _replay_command(seed: int, function: Callable[..., object], others: str = "") -> str:
+    return f"{SEED_VARIABLE}={seed} {others}{_hash_seed()} {_fixed_addresses()}{_how_to_run(function)}"
+
+
+def _watch(
+    simulator: Simulator,
+    test: Test,
+    options: SimulationOptions,
+    failed: SimulatedOutcome,
+    function: Callable[..., object],
+) -> str:
+    """Write the page of the failed run, if a file is named for it, and say where it is or how to get it."""
+    path = os.environ.get(HTML_VARIABLE)
+    if not path:
+        return f"Watch: {_replay_command(failed.seed, function, f'{HTML_VARIABLE}=replay.html ')}"
+    run = RecordedRun()
+    outcome = simulator.run(test, failed.seed, options, failed.faults, run.observe)
+    what = f"{counted(len(failed.faults), 'fault')} in a cluster of {counted(options.nodes, 'node')}"
+    page = run.page(outcome, function.__qualname__, what, _replay_command(failed.seed, function))
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
+    except OSError as error:
+        return f"The page of this run could not be written: {os_reason(error)}"
+    return f"Watch: {os.path.abspath(path)}"
 
 
 def _without_repeats(story: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.faults.nemesis import Nemesis
 from ...chaos.sim.invariants.invariant_broken import InvariantBroken
 from ...chaos.sim.kernel.event_loop import ProcessLoop, SimulationError
+from ...chaos.sim.kernel.run_observer import RunObserver
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from .application_loop import ApplicationLoop
@@ -110,9 +111,17 @@ class Simulator:
             self._unraisable(unraisable)
 
     def run(
-        self, test: Test, seed: int, options: SimulationOptions, faults: Sequence[Fault] | None = None
+        self,
+        test: Test,
+        seed: int,
+        options: SimulationOptions,
+        faults: Sequence[Fault] | None = None,
+        observe: Callable[[SimulatedCluster], RunObserver] | None = None,
     ) -> SimulatedOutcome:
-        """Run one seed, with the faults that follow from it unless others are given."""
+        """Run one seed, with the faults that follow from it unless others are given.
+
+        `observe` makes an observer of the run, which changes nothing in it.
+        """
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
         world = self._world = World(seed, lines_kept=_LINES_KEPT)
@@ -122,6 +131,8 @@ class Simulator:
         try:
             with world, _StoryOfLogs(world, self.sources):
                 run = _Run(self, world, options)
+                if observe is not None:
+                    world.observe(observe(run.nodes))
                 return run.execute(test, faults)
         finally:
             self._world = None
@@ -184,8 +195,8 @@ class _Run:
         self._simulator = simulator
         self._options = options
         self._began_s = 0.0
-        self._nodes = SimulatedCluster(world, ClusterConfig(options.nodes, properties=options.settings))
-        self._targets = SimulatedTargets(self._nodes, _TEST, _flushes_each_batch(options.settings))
+        self.nodes = SimulatedCluster(world, ClusterConfig(options.nodes, properties=options.settings))
+        self._targets = SimulatedTargets(self.nodes, _TEST, _flushes_each_batch(options.settings))
         world.scheduler.around_event = simulator.around_event
         for name in (_TEST, _HARNESS):
             world.add_host(name)
@@ -196,10 +207,10 @@ class _Run:
         failure: BaseException | None = None
         drawn: Sequence[Fault] = ()
         try:
-            self._nodes.start_all()
+            self.nodes.start_all()
             scheduler = self._world.scheduler
-            if not scheduler.run_until(self._nodes.is_healthy, _START_LIMIT_S):
-                raise SimulationFailed(f"the cluster does not start: {self._nodes.why_not_healthy()}")
+            if not scheduler.run_until(self.nodes.is_healthy, _START_LIMIT_S):
+                raise SimulationFailed(f"the cluster does not start: {self.nodes.why_not_healthy()}")
             scheduler.stop_at_first_error = True
             self._began_s = self._world.now_s
             drawn = self._draw() if faults is None else faults
@@ -229,7 +240,7 @@ class _Run:
                 application.resume()
             self._targets.restart_all()
 
-        cluster = SimCluster(self._nodes, self._harness, self._make_application, self._targets, heal)
+        cluster = SimCluster(self.nodes, self._harness, self._make_application, self._targets, heal)
         loop = self._make_loop(_TEST)
         self._world.processes.append(loop)
         self._world.hosts[_TEST].process = loop
@@ -304,7 +315,7 @@ class _StoryOfLogs(logging.Handler):
             where = getattr(asyncio._get_running_loop(), "name", "-")
             told = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"
             error = record.exc_info[1] if record.exc_info else None
-            self._world.trace.show(where, told if error is None else f"{told}: {error!r}")
+            self._world.show_line(where, told if error is None else f"{told}: {error!r}")
 
 
 def _flushes_each_batch(settings: Mapping[str, str]) -> bool:

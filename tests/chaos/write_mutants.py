@@ -42,10 +42,11 @@ transaction has the epoch of the marker, and a marker of the same epoch is refus
 def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
     from support.chaos.promise_mutants import ALL_MUTANTS
+    from support.raft.quorum_mutants import MUTANTS, SNAPSHOT_MUTANTS
 
-    from raft import test_mutants, test_voter_changes
+    from raft import test_voter_changes
 
-    quorum = len(test_mutants.MUTANTS) + len(test_mutants.SNAPSHOT_MUTANTS)
+    quorum = len(MUTANTS) + len(SNAPSHOT_MUTANTS)
     counts = {_whole: len(ALL_MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
@@ -67,7 +68,7 @@ def _whole(number: int) -> str:
 
 
 def _quorum(number: int) -> str:
-    from raft.test_mutants import MUTANTS, SNAPSHOT_MUTANTS
+    from support.raft.quorum_mutants import MUTANTS, SNAPSHOT_MUTANTS
     from support.raft.simulation import simulate
 
     mutate = [*MUTANTS, *SNAPSHOT_MUTANTS][number]

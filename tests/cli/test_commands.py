@@ -35,7 +35,7 @@ ALL = dict(_commands(cli))
 LEAVES = {path: one for path, one in ALL.items() if not isinstance(one, click.Group) or one.invoke_without_command}
 WITHOUT_CLUSTER = (
     *("node", "format", "certificates", "settings", "log", "completion", "sim", "demo", "run", "clusters", "profile"),
-    *("chaos faults", "chaos check", "chaos clean", "chaos report", "pipeline demo"),
+    *("chaos faults", "chaos check", "chaos clean", "chaos report", "pipeline demo", "pipeline run maintain"),
 )
 """These work on files, on all clusters, or on one that they start for themselves."""
 

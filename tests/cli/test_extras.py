@@ -6,10 +6,14 @@ import importlib.metadata
 import importlib.util
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from raftwerk.cli.main import cli
 from raftwerk.cluster.command_line.extras import how_to_install, missing_modules
+from raftwerk.cluster.local import secured
 
 METADATA = [
     "click<9,>=8.1",
@@ -44,3 +48,13 @@ def test_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_missing_modules() -> None:
     assert missing_modules("json", "no_such_module_at_all") == ["no_such_module_at_all"]
+
+
+def test_a_secured_cluster_that_cannot_be_made_leaves_no_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(secured, "missing_modules", lambda *_: ["scramp"])
+    directory = tmp_path / "c"
+    result = CliRunner().invoke(cli, ["up", "--secure", "--port", "0", "--detach", "-d", str(directory)])
+    assert result.exit_code == 2 and "a secured cluster needs scramp: " in result.output
+    assert not directory.exists()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
+from raftwerk.cli.records.decoding import readable
 from raftwerk.cli.records.formats import FormatError, Formatter, key_and_value, parse, unescaped
 from raftwerk.cluster.client.consumer import Consumed
 from raftwerk.wire.records import Record
+from raftwerk.wire.types import TopicPartition
 
 FULL = Consumed(3, Record(17, 1_357_017_300_000, b"N1", b"up", (("a", b"1"), ("b", None))))
 NULLS = Consumed(0, Record(0, 5, None, None))
@@ -47,3 +52,14 @@ def test_keys_and_values_are_decoded() -> None:
 def test_what_is_no_format(wrong: str) -> None:
     with pytest.raises(FormatError, match="s are "):
         parse(wrong)
+
+
+def test_records_of_internal_topics_become_json() -> None:
+    key, value = offset_record("g", TopicPartition("t", 3), OffsetAndMetadata(17))
+    shown = readable("__consumer_offsets", Consumed(0, Record(5, 1000, key, value))).record
+    assert (shown.offset, shown.timestamp) == (5, 1000)
+    assert json.loads(shown.key or b"") == {"type": "offset", "group": "g", "topic": "t", "partition": 3}
+    assert json.loads(shown.value or b"")["offset"] == 17
+    assert readable("__consumer_offsets", Consumed(0, Record(5, 1000, key, None))).record.value is None
+    strange = Consumed(0, Record(5, 1000, b"\x00\x63", b"?"))
+    assert readable("__consumer_offsets", strange) is strange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raftwerk.cli.local_cluster.nodes import _no_broker_answers
+from raftwerk.cli.local_cluster.status import _no_broker_answers
 
 
 def row(node: int, roles: str, state: str) -> dict[str, Any]:
@@ -20,6 +20,8 @@ def test_brokers_that_do_not_run_are_to_be_started() -> None:
     assert told == "No broker answers, since none is up: raftwerk start -d c starts all nodes that are down."
     told = _no_broker_answers([*down, row(101, "controller", "down")], "nothing", "")
     assert told == "No broker answers: raftwerk up starts the cluster, raftwerk start N one node."
+    told = _no_broker_answers(down, "nothing", "", is_up=True)  # another raftwerk up would be refused
+    assert told == "No broker answers: raftwerk start starts all nodes, raftwerk start N one node."
 
 
 def test_brokers_that_are_paused_are_to_go_on() -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from raftwerk.cli.administration import quorum
-from raftwerk.cli.local_cluster.nodes import cluster_line
+from raftwerk.cli.local_cluster.status import cluster_line
 from raftwerk.cluster.client.quorum_client import QuorumReplica, QuorumView
 from raftwerk.cluster.command_line.text_table import Cell, boxed
 

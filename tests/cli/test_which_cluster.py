@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from contextvars import copy_context
@@ -160,10 +161,43 @@ def test_profiles_are_kept(home: Path) -> None:
     assert "is a profile of a cluster elsewhere" in run("kill", "1", "--name", "with.dot")[1]
 
 
+def test_a_cluster_that_cannot_be_read_is_named_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(Path("raftwerk-data"), 21000)
+    file = home / "here" / "raftwerk-data" / "s1.properties"
+    file.unlink()
+    file.mkdir()
+    assert run("topics", "list") == (
+        2,
+        f"Error: cannot read {file}: is a directory (from the cluster in ./raftwerk-data)\n",
+    )
+
+
+def test_what_a_profile_logs_in_by_is_told(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "live.properties"
+    file.write_text("security.protocol=PLAINTEXT\nssl.truststore.location=security/ca.crt\n")
+    code, told = run("profile", "add", "live", "a:1", "--command-config", str(file))
+    assert code == 0 and told.startswith("Added the profile live;")
+    path = os.path.abspath("security/ca.crt")
+    assert "Warning: ssl.truststore.location=security/ca.crt in that file is a relative path" in told
+    assert told.endswith(f"write {path}\n")
+    code, told = run("profile", "add", "live", "b:1")
+    assert code == 0 and told.startswith("Replaced the profile live;")
+    assert told.endswith(f"log in no more as {file} says: --command-config keeps that.\n")
+    assert load_profiles() == Profiles({"live": "b:1"})
+
+
+def test_names_of_users_and_topics_that_are_none_are_told() -> None:
+    code, told = run("users", "add", "User:erin", "-b", "a:1")
+    assert code == 2 and told.endswith("as ACLs name them: raftwerk users add erin\n")
+    code, told = run("acls", "allow", "bob", "all", "--topic", "orders*", "-b", "a:1")
+    assert code == 2 and "no topic has * in its name: --topic orders --prefixed is for all that begin so" in told
+
+
 def test_a_malformed_file_of_profiles_is_named() -> None:
     path = Path(profiles_file())
     path.parent.mkdir(parents=True)
-    for text in ("current = ", 'current = "x"', "profiles = 3", "[profiles.x]\nbootstrap = 'a:1'"):
+    no_path = "[profiles.x]\nbootstrap-servers = 'a:1'\ncommand-config = 3"
+    for text in ("current = ", 'current = "x"', "profiles = 3", "[profiles.x]\nbootstrap = 'a:1'", no_path):
         path.write_text(text)
         code, told = run("topics", "list")
         assert code == 2
@@ -268,6 +302,44 @@ def test_a_cluster_that_an_option_names_has_its_own_login(home: Path, monkeypatc
     assert login_of("-b", bootstrap) == login_of() == str(other)
     assert login_of("-d", str(home / "secured"), "--command-config", str(option)) == str(option)
     assert login_of("-d", str(home / "plain"), "--command-config", str(option)) == str(option)
+
+
+def test_a_profile_names_the_file_of_its_login(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = home / "here" / "own.properties", home / "other.properties"
+
+    def told_by(*words: str) -> tuple[int, str]:
+        return copy_context().run(run, *words)  # the login is one of the context, and other tests have none
+
+    own.write_text("security.protocol=SSL\n")
+    other.write_text("security.protocol=SSL\n")
+    assert told_by("profile", "add", "live", "a:1", "--command-config", "own.properties")[0] == 0
+    assert told_by("profile", "add", "plain", "b:1")[0] == 0
+    assert load_profiles() == Profiles({"live": "a:1", "plain": "b:1"}, None, {"live": str(own)})
+    assert f"logs in as {own} says" in told_by("profile", "list")[1].splitlines()[0]
+
+    def login_of(*words: str) -> str:
+        return copy_context().run(CliRunner().invoke, _login, words).output.strip()
+
+    assert (login_of("--name", "live"), login_of("--name", "plain"), login_of("-b", "a:1")) == (
+        str(own),
+        "none",
+        "none",
+    )
+    assert login_of("--name", "live", "--command-config", str(other)) == str(other)
+    assert f"export RAFTWERK_COMMAND_CONFIG={own};" in told_by("env", "live")[1].splitlines()
+    told_by("profile", "use", "live")
+    assert login_of() == str(own)
+    monkeypatch.setenv("RAFTWERK_COMMAND_CONFIG", str(other))
+    assert (login_of(), login_of("--name", "live"), login_of("--name", "plain")) == (str(other), str(own), str(other))
+    assert "export RAFTWERK_COMMAND_CONFIG='';" not in told_by("env", "plain")[1].splitlines()
+    monkeypatch.setenv("RAFTWERK_COMMAND_CONFIG", str(own))
+    assert "export RAFTWERK_COMMAND_CONFIG='';" in told_by("env", "plain")[1].splitlines()
+    own.unlink()
+    code, told = told_by("topics", "list", "--name", "live")
+    assert code == 2 and f"cannot read {own}" in told
+    assert told_by("profile", "add", "plain", "b:1", "--command-config", "nofile")[0] == 2
+    assert told_by("profile", "add", "live", "a:1")[0] == 0
+    assert load_profiles().login_files == {}
 
 
 def test_a_login_of_the_environment_that_fails_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,6 +280,8 @@ def test_an_override_without_equals_sign() -> None:
 def test_every_configuration_is_described() -> None:
     text = describe_broker_configs()
     assert all(f"{name}  (" in text for name in BROKER_CONFIGS)
+    names = [line.partition("  (")[0] for line in describe_broker_configs("log.segment").splitlines()[::2]]
+    assert names == ["log.segment.bytes", "log.segment.delete.delay.ms", "transaction.state.log.segment.bytes"]
 
 
 @pytest.mark.parametrize(

@@ -110,13 +110,15 @@ def test_other_brokers_lead_when_one_disk_is_full(cluster: tuple[SimulatedCluste
             states = await AdminClient(client).broker_states()
             assert {one.node_id: one.state for one in states} == dict.fromkeys(others, "up") | {leader: "fenced"}
             addresses = {one.node_id: (one.host, one.port) for one in brokers}
-            (found,) = await examine_disks(client, addresses)
+            (found,), full = await examine_disks(client, addresses)
+            assert full == {leader}
             assert found.level == FAILURE and found.what.startswith(f"broker {leader}, ")
             assert "the disk is full: 8.0 MiB free, and log.dirs.reserve.bytes keeps 16.0 MiB" in found.what
             assert "writing goes on by itself when 32.0 MiB are free" in found.way_out
             disk.set_capacity()
             await until_isr(client, [1, 2, 3], 3.0)
-            (found,) = await examine_disks(client, addresses)
+            (found,), full = await examine_disks(client, addresses)
+            assert not full
             assert found.level == OK
             await append_until(client, ErrorCode.NONE)
 

@@ -11,19 +11,28 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from support.security.certificates import Authority
 
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.client.peer_protocol import WAYS_OUT
-from raftwerk.cluster.client.transaction_client import OpenTransaction, TransactionView
+from raftwerk.cluster.client.transactions.transaction_client import OpenTransaction, TransactionView
 from raftwerk.cluster.doctor import cluster_checks, node_checks, transaction_checks
 from raftwerk.cluster.doctor.cluster_checks import LeaderlessPartition, examine_cluster
 from raftwerk.cluster.doctor.findings import FAILURE, OK, WARNING, Finding
 from raftwerk.cluster.doctor.node_checks import examine_config, examine_local_logs
+from raftwerk.cluster.doctor.silent_nodes import BrokerTroubles
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.node.formatting import cluster_id_of
 from raftwerk.cluster.settings.listener_checks import certificate_end, certificate_problem
+from raftwerk.cluster.settings.node_config import load_config
+from raftwerk.cluster.settings.settings_per_package import log_manager_config
+from raftwerk.log.errors import LogDirError
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.meta_properties import MetaProperties
+from raftwerk.runtime.loop import real_runtime
 from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.types import TopicPartition
 
@@ -57,6 +66,19 @@ def test_missing_replicas_and_leaders_are_named() -> None:
     many = [partition((1,), number=number) for number in range(8)]
     (found_many,) = cluster_checks._partitions(view(*many))
     assert found_many.what.endswith("; and 3 more")
+
+
+def test_full_disks_and_silent_brokers_that_keep_replicas_from_being_in_sync_are_what_is_to_be_remedied() -> None:
+    behind = view(partition((1,)))
+    silent = BrokerTroubles({3: "refuses the connection"}, "start broker 3", frozenset({2}))
+    full = "free space on the disk of broker 2, as is said of it above, and its replicas catch up by themselves"
+    told = [*cluster_checks._partitions(behind, silent), *cluster_checks._min_isr(behind, {"t": 2}, silent)]
+    assert [one.way_out for one in told] == [f"start broker 3; {full}"] * 2
+    both = BrokerTroubles(full=frozenset({2, 3}))
+    (found,) = cluster_checks._min_isr(behind, {"t": 2}, both)
+    assert found.way_out.startswith("free space on the disks of brokers 2, 3, as is said of them above, and their")
+    (found,) = cluster_checks._min_isr(behind, {"t": 2}, BrokerTroubles(full=frozenset({2})))
+    assert found.way_out == "bring brokers back: raftwerk status", "nothing is known of broker 3"
 
 
 def test_replicas_that_a_reassignment_adds_are_not_missing() -> None:
@@ -141,7 +163,7 @@ def test_a_long_transaction_is_told_with_its_end() -> None:
     )
     assert found.way_out == (
         "let its application commit or abort; raftwerk transactions terminate transfers-1 aborts it now and fences its "
-        "producer; the coordinator aborts it in 11 min 55 s, after its time-out of 15 min"
+        "producer; the coordinator aborts it in 11 min 55 s or soon after: its time-out is 15 min"
     )
     assert "aborts it in a moment" in open_for("Ongoing", 901).way_out
     decided = open_for("PrepareCommit", 61)
@@ -270,7 +292,48 @@ def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\nversion=9\n")
     found = [one for one in examine_config(plan.nodes[0].properties_file) if one.level == FAILURE]
-    assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by a newer version"]
+    assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by another version"]
+
+
+def meta(node_id: int, cluster_id: str = "4L6g3nShT-eMCtK--X86sw", directory: int = 1) -> MetaProperties:
+    return MetaProperties(cluster_id, node_id, UUID(int=directory << 64))
+
+
+@pytest.mark.parametrize(
+    ("second", "what", "way_out"),
+    [
+        (
+            meta(1, "MkU3OEVBNTcwNTJENDM2Qg", directory=2),
+            "Log directory {one} belongs to cluster 4L6g3nShT-eMCtK--X86sw, log directory {two} to cluster "
+            "MkU3OEVBNTcwNTJENDM2Qg",
+            "take the one that is not this node's out of log.dirs, or empty it and format it again",
+        ),
+        (meta(1), "Log directories {one} and {two} have the same directory.id AAAAAAAAAAEAAAAAAAAAAA", "is a copy"),
+        (meta(7, directory=2), "Log directory {two} belongs to node 7, this is node 1", "correct node.id"),
+        (None, "{two}/meta.properties does not parse (version is missing)", "restore it"),
+    ],
+    ids=["of two clusters", "copies", "of two nodes", "without a version"],
+)
+def test_directories_that_the_node_would_refuse_are_told(
+    tmp_path: Path, second: MetaProperties | None, what: str, way_out: str
+) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    file = Path(plan.nodes[0].properties_file)
+    file.write_text(file.read_text().replace(plan.nodes[0].data_dir, f"{tmp_path}/a,{tmp_path}/b"))
+    for name, content in (("a", meta(1)), ("b", second)):
+        (tmp_path / name).mkdir()
+        written = b"node.id=1\n" if content is None else content.encode()
+        (tmp_path / name / "meta.properties").write_bytes(written)
+    (found,) = [one for one in examine_config(str(file)) if one.level == FAILURE]
+    assert found.what == what.format(one=tmp_path / "a", two=tmp_path / "b")
+    assert way_out in found.way_out
+    config = load_config(file.read_text())
+    with pytest.raises(LogDirError) as refused:  # the node says the same at its start
+        runtime = real_runtime()
+        cluster_id = cluster_id_of(config, runtime)
+        LogManager(runtime, log_manager_config(config, cluster_id, lambda *_: None)).acquire()
+    assert str(refused.value) == f"{found.what}: {found.way_out}."
 
 
 def test_a_configuration_for_data_of_an_unknown_owner(tmp_path: Path) -> None:
@@ -356,7 +419,7 @@ def test_a_configuration_is_tried_on_this_machine(tmp_path: Path) -> None:
         "is not formatted" in one.what and f"raftwerk format -t CLUSTER_ID -c {path}" in one.way_out for one in found
     )
     (tmp_path / "node-1").mkdir()
-    (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=7\nversion=1\n")
+    (tmp_path / "node-1" / "meta.properties").write_bytes(meta(7).encode())
     assert any("belongs to node 7" in one.what for one in examine_config(path) if one.level == FAILURE)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", plan.nodes[0].port or 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -17,16 +18,19 @@ from raftwerk.cluster.node.formatting import (
     FormatError,
     cluster_id_of,
     format_node,
+    formatted_cluster_id,
     formatted_directory_id,
     parse_controllers,
 )
-from raftwerk.cluster.settings.format_advice import format_advice
+from raftwerk.cluster.settings.format_advice import format_advice, other_nodes_advice
 from raftwerk.cluster.settings.node_config import NodeConfig
+from raftwerk.cluster.settings.settings_per_package import log_manager_config
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, bootstrap_records
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord
 from raftwerk.log.errors import DirFailedError, LogDirError, UnformattedDirError
-from raftwerk.log.manager.meta_properties import why_unusable
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.meta_properties import format_dirs, why_unusable
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.driver.raft_driver import metadata_log_dir
 from raftwerk.raft.snapshots.snapshot_store import SnapshotStore
@@ -199,6 +203,33 @@ def test_data_without_meta_properties_is_never_formatted(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_an_exchanged_disk_is_formatted_for_the_cluster_of_the_others(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path, **STATIC)
+    assert formatted_cluster_id(settings, runtime) is None
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False)
+    exchanged = Path(settings.all_dirs[-1])
+    (exchanged / "meta.properties").unlink()
+    assert formatted_cluster_id(settings, runtime) == CLUSTER_ID
+    with pytest.raises(FormatError, match="belongs to cluster"):
+        format_node(settings, runtime, encode_uuid(UUID(int=7 << 64)), ignore_formatted=True)
+    assert list(exchanged.iterdir()) == [], "nothing is written for another cluster"
+    assert format_node(settings, runtime, CLUSTER_ID, ignore_formatted=True) == [str(exchanged)]
+
+
+def test_directories_of_two_clusters_are_both_named(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path, **STATIC)
+    other = encode_uuid(UUID(int=7 << 64))
+    for path, cluster_id in zip(settings.all_dirs, (CLUSTER_ID, other), strict=True):
+        format_dirs(runtime, [path], cluster_id, 1)
+    for read in (cluster_id_of, formatted_cluster_id):
+        with pytest.raises((LogDirError, FormatError)) as refused:
+            read(settings, runtime)
+        assert str(refused.value).startswith(
+            f"Log directory {settings.all_dirs[0]} belongs to cluster {CLUSTER_ID}, log directory "
+            f"{settings.all_dirs[1]} to cluster {other}: take the one that is not this node's out of log.dirs"
+        )
+
+
 def test_an_interrupted_formatting_can_be_repeated(tmp_path: Path, runtime: Runtime) -> None:
     settings = config(tmp_path)
     standalone = FirstVoters(standalone=True)
@@ -249,6 +280,33 @@ def test_the_command_that_formats_is_the_one_for_this_node(tmp_path: Path, runti
     with pytest.raises(UnformattedDirError) as unformatted:
         cluster_id_of(replace(static, file="conf/one.properties"), runtime)
     assert str(unformatted.value) == f"Log directory {tmp_path}/one is not formatted: {named}."
+
+
+def test_a_second_directory_is_told_with_the_whole_command(tmp_path: Path, runtime: Runtime) -> None:
+    one = config(tmp_path, **STATIC)
+    format_node(one, runtime, CLUSTER_ID, ignore_formatted=False)
+    both = replace(config(tmp_path, log_dirs=f"{one.all_dirs[0]},{tmp_path}/second", **STATIC), file="a b.properties")
+    for file, told in (
+        ("a b.properties", f"run `raftwerk format -t {CLUSTER_ID} -c 'a b.properties' --ignore-formatted` first"),
+        (None, f"start the node with `raftwerk node --format {CLUSTER_ID}`"),
+    ):
+        settings = log_manager_config(replace(both, file=file), cluster_id_of(both, runtime), lambda *_: None)
+        with pytest.raises(UnformattedDirError, match=f"{tmp_path}/second does not exist: {re.escape(told)}, or mount"):
+            LogManager(runtime, settings).acquire()
+
+
+@pytest.mark.parametrize(
+    ("voters", "options"),
+    [
+        (FirstVoters(), ""),
+        (FirstVoters(standalone=True), " --no-initial-controllers"),
+        (FirstVoters(none=True), " --no-initial-controllers"),
+        (FirstVoters(initial="LIST"), " --initial-controllers LIST (without that option for a broker)"),
+    ],
+)
+def test_a_new_id_is_told_with_the_command_for_the_other_nodes(voters: FirstVoters, options: str) -> None:
+    told = other_nodes_advice(CLUSTER_ID, voters.options_of_others)
+    assert told.endswith(f": raftwerk format -t {CLUSTER_ID} -c SERVER.PROPERTIES{options}")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def events(cluster: TestCluster, node: int) -> list[dict[str, object]]:
 
 
 def test_a_partition_is_followed_through_a_failover(tmp_path: Path) -> None:
-    supervisor = Supervisor(plan_cluster(str(tmp_path), ClusterShape(3, port=0)), log_format="json")
+    supervisor = Supervisor(plan_cluster(str(tmp_path), ClusterShape(3, port=0)), log_options=["--log-format", "json"])
     with supervisor:
         supervisor.start(60)
         cluster = TestCluster(supervisor, throw_away=False)

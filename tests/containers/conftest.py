@@ -88,9 +88,9 @@ def compose(request: pytest.FixtureRequest, image: str, tmp_path: Path) -> Itera
     projects: list[Compose] = []
 
     def make(file: Path = ROOT / "docker-compose.yml", **environ: str) -> Compose:
-        first, second, third, prometheus, grafana = free_ports(5)
+        first, second, third, console, prometheus, grafana = free_ports(6)
         ports = {"PORT_1": first, "PORT_2": second, "PORT_3": third}
-        ports |= {"PROMETHEUS_PORT": prometheus, "GRAFANA_PORT": grafana}
+        ports |= {"CONSOLE_PORT": console, "PROMETHEUS_PORT": prometheus, "GRAFANA_PORT": grafana}
         settings = {"RAFTWERK_IMAGE": image, **{name: str(port) for name, port in ports.items()}, **environ}
         project = Compose(command, file, f"raftwerk-test-{uuid.uuid4().hex[:8]}", settings)
         projects.append(project)

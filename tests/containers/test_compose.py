@@ -75,6 +75,18 @@ def test_a_broker_s_container_is_killed_and_nothing_is_lost(
     wait_for("the alert's end", lambda: down not in alerts(project))
 
 
+def test_the_console_shows_the_nodes_in_a_browser_of_the_host(compose: Callable[..., Compose]) -> None:
+    project = compose()
+    project.run("up", "-d", *CONTROLLERS, *BROKERS, "console")
+    url = f"http://localhost:{project.environ['CONSOLE_PORT']}"
+    about = wait_for("the console", lambda: get_json(f"{url}/api/about"))
+    assert about == {"bootstrap": INSIDE, "is_local": False, "is_read_only": False}
+    wait_for("healthy nodes", lambda: project.is_healthy(*BROKERS))
+    create_topic(project.bootstrap, "flights")
+    topic = wait_for("the topic", lambda: get_json(f"{url}/api/topics/flights"))
+    assert len(topic["partitions"]) == 6
+
+
 def test_all_is_taken_down_while_chaos_reigns(compose: Callable[..., Compose]) -> None:
     project = compose(CHAOS_EVERY="0.1", CHAOS_DOWN="1.5")
     project.run("--profile", "chaos", "up", "-d", *CONTROLLERS, *BROKERS, "chaos")

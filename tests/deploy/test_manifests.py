@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raftwerk.cli.console import console
 from raftwerk.cluster.settings.node_config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,3 +84,14 @@ def test_the_compose_file_by_compose(command: list[str]) -> None:
         done = subprocess.run([*command, *options, "config"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "controller-3" in done.stdout and all(one in done.stdout for one in profiles if one != "combined")
+
+
+def test_the_console_of_the_compose_file_is_a_command_that_there_is() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: the compose file is NOT read")
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["console"]
+    program, command, *options = service["command"].split()
+    with console.make_context(command, [*options, "-b", service["environment"]["RAFTWERK_BOOTSTRAP"]]) as context:
+        assert (program, command, context.params["host"]) == ("raftwerk", "console", "0.0.0.0")
+    (published,) = service["ports"]
+    assert published.startswith("127.0.0.1:") and published.endswith(f":{context.params['port']}")
+    assert "console" in re.findall(r"/src\[(.*)\]", (ROOT / "deploy" / "Dockerfile").read_text())[0].split(",")

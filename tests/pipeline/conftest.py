@@ -26,15 +26,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    """Spark on two cores, with its own Kafka connector and our data source."""
+    """Spark on two cores, with its own Kafka connector, the table formats and our data source."""
     pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
-    from raftwerk.pipeline.session import spark_session
+    from raftwerk.pipeline.lakehouse.open_table import TRANSACTIONAL_FORMATS
+    from raftwerk.pipeline.session import JarSettings, spark_session
 
     settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000", "spark.sql.streaming.pollingDelay": "10ms"}
     # Compiling Java for a few rows takes longer than reading them.
     settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     try:
-        session = spark_session("tests", kafka_connector=True, memory="1g", config=settings)
+        session = spark_session("tests", jars=JarSettings(True, TRANSACTIONAL_FORMATS), memory="1g", config=settings)
     except PipelineError as error:
         pytest.skip(f"Spark is NOT tested: {error}")
     from raftwerk.pipeline.source import RaftwerkDataSource

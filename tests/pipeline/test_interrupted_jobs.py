@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.pipeline.topics import Sent, send
@@ -47,7 +49,8 @@ def test_a_job_that_is_interrupted_while_spark_starts_leaves_nothing(
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
         assert process.stdout is not None
         told = process.stdout.readline()
-        assert told, "the JVM says something when it starts"
+        assert b"starting Spark (local[2])" in told
+        told += process.stdout.readline()  # the JVM says something when it starts
         os.killpg(process.pid, sent)
         os.killpg(process.pid, sent)
         told += process.stdout.read()  # it ends with the last process that has it: the JVM
@@ -97,9 +100,18 @@ def test_a_signal_to_the_group_of_a_job_stops_it_cleanly(bootstrap: str, topic: 
     assert process.returncode == 0 and "lake: stopped after 1 row" in told and "Traceback" not in told, told
 
 
+def _finished_job(*words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "raftwerk", "pipeline", "run", *words, "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
 @pytest.mark.process
 @pytest.mark.java
-def test_a_job_whose_jvm_dies_says_so(bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_job_whose_jvm_dies_says_so_and_goes_on_where_it_was(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """Then `maintain` finds the table whole."""
     pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
     Topics(bootstrap, (topic,)).create(1, {})
     send(bootstrap, topic, [Sent(0, b"k", b"v")])
@@ -109,3 +121,8 @@ def test_a_job_whose_jvm_dies_says_so(bootstrap: str, topic: str, tmp_path: Path
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 1 and "Error: Spark's JVM has ended, or was killed" in told, told
     assert "Traceback" not in told
+    send(bootstrap, topic, [Sent(0, b"k", b"w")] * 9)
+    out = str(tmp_path / "lake")
+    assert _finished_job("lake", "-t", topic, "--output", out, "-b", bootstrap, "-e")["rows"] == 10
+    done = _finished_job("maintain", out, "--retain", "0 seconds", "--snapshots")
+    assert (done["merged"], [one["operation"] for one in done["snapshots"]]) == (0, ["append"])

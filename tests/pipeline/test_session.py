@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.jobs.job_command import RunSettings
+from raftwerk.pipeline.running_query import ProgressLog
 from raftwerk.pipeline.session import (
+    JarSettings,
     check_java,
-    connector_coordinates,
-    has_connector,
+    has_class,
     java_major,
     session_settings,
     spark_session,
 )
+from raftwerk.pipeline.spark_jars import connector_coordinates, kafka_connector, settings_of, table_format_jars
+from raftwerk.pipeline.topics import Topics
 
 JAVA_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment'
 JAVA_8 = 'java version "1.8.0_402"'
@@ -57,6 +62,34 @@ def test_java_too_old_is_one_sentence(
         spark_session("t")
 
 
+@pytest.mark.parametrize(
+    ("run_settings", "table_format", "fetched"),
+    [
+        (RunSettings("local[2]", "1g", None, False), None, ""),
+        (
+            RunSettings("spark://host:7077", "1g", None, False),
+            "iceberg",
+            "the jars for Spark's Kafka connector, iceberg",
+        ),
+        (RunSettings("local[2]", "1g", None, False, ("a.jar",)), "iceberg", ""),
+    ],
+)
+def test_a_job_says_that_spark_starts_and_with_json_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_settings: RunSettings, table_format: str | None, fetched: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, JAVA_8)))  # it ends there
+    topics = None if table_format is None else Topics("127.0.0.1:1", ("orders",), "kafka")
+    for is_quiet in (False, True):
+        said = StringIO()
+        log = ProgressLog(quiet=is_quiet, out=said)
+        session = run_settings.session("lake", log, topics=topics, table_format=table_format)
+        with pytest.raises(PipelineError, match="is Java 8"), session:
+            pass
+        assert (f"starting Spark ({run_settings.master}) ..." in said.getvalue()) != is_quiet
+        assert ("fetches" in said.getvalue()) == (bool(fetched) and not is_quiet)
+        assert fetched in said.getvalue() or is_quiet
+
+
 def test_java_missing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -80,15 +113,45 @@ def test_connector_is_of_sparks_version() -> None:
     assert connector_coordinates("4.0.0") == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 
 
+def test_jars_of_a_format_are_of_sparks_version() -> None:
+    (iceberg,) = table_format_jars("iceberg", "4.0.0")
+    assert iceberg.coordinates.startswith("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:")
+    assert table_format_jars("delta", "4.0.1")[0].coordinates == "io.delta:delta-spark_2.13:4.0.0"
+    assert table_format_jars("parquet", "9.9.9") == []
+    for table_format in ("iceberg", "delta"):
+        with pytest.raises(
+            PipelineError, match=r"has jars for Spark 4\.0 and 4\.1, and this is Spark 9\.9\.9: .*parquet"
+        ):
+            table_format_jars(table_format, "9.9.9")
+
+
+def test_the_extensions_of_two_formats_are_one_setting() -> None:
+    packages = [one for name in ("iceberg", "delta") for one in table_format_jars(name, "4.0.0")]
+    extensions = settings_of(packages)["spark.sql.extensions"].split(",")
+    assert [name.rpartition(".")[2] for name in extensions] == [
+        "IcebergSparkSessionExtensions",
+        "DeltaSparkSessionExtension",
+    ]
+
+
 def test_times_are_utc_also_under_spark_submit() -> None:
-    submitted = session_settings("a", "local[2]", "1g", None, submitted=True)
+    submitted = session_settings("a", "local[2]", "1g", [], submitted=True)
     assert submitted == {"spark.app.name": "a", "spark.sql.session.timeZone": "UTC"}
-    launched = session_settings("a", "local[2]", "1g", "g:a:v", submitted=False)
-    assert launched.items() >= {**submitted, "spark.master": "local[2]", "spark.jars.packages": "g:a:v"}.items()
+    packages = [kafka_connector("4.0.0"), *table_format_jars("iceberg", "4.0.0")]
+    launched = session_settings("a", "local[2]", "1g", packages, submitted=False)
+    assert launched.items() >= {**submitted, "spark.master": "local[2]"}.items()
+    assert launched["spark.jars.packages"] == ",".join(one.coordinates for one in packages)
+
+
+def test_jar_files_stand_for_what_spark_would_fetch() -> None:
+    settings = session_settings(
+        "a", "local[2]", "1g", [kafka_connector("4.0.0")], paths=["a.jar", "b.jar"], submitted=False
+    )
+    assert settings["spark.jars"] == "a.jar,b.jar" and "spark.jars.packages" not in settings
 
 
 def test_a_session_counts(spark: Any) -> None:
-    assert has_connector(spark)
     assert spark.range(1000).count() == 1000
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark_session("again", kafka_connector=True) is not None
+    assert spark_session("again", jars=JarSettings(True, ("iceberg", "delta"))) is not None
+    assert has_class(spark, kafka_connector("4.0.0").class_name) and not has_class(spark, "no.such.Class")

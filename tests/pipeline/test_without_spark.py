@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from raftwerk.pipeline.cli import JOBS, pipeline
 from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError, explain
-from raftwerk.pipeline.exactly_once_table import TableState, partition_columns
 from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
 from raftwerk.pipeline.jobs.job_command import shorten_errors
+from raftwerk.pipeline.jobs.mirror import MirrorOptions, check_target
 from raftwerk.pipeline.jobs.record_copier import CopiedRanges, translate
 from raftwerk.pipeline.jobs.windows import RecordCounts, check_readable
 from raftwerk.pipeline.jobs.windows_page import date_labels
 from raftwerk.pipeline.pages.charts import Axis, bar_chart, line_chart
 from raftwerk.pipeline.pages.report_page import Section, render_report
 from raftwerk.pipeline.running_query import Progress
-from raftwerk.pipeline.topics import parse_options
+from raftwerk.pipeline.topics import Topics, parse_options
 
 
 def test_windows_of_records_that_are_no_flights_name_the_columns() -> None:
@@ -158,19 +158,6 @@ def test_options_are_pairs() -> None:
         parse_options(["nonsense"])
 
 
-def test_states_add_up_and_forget_what_was_merged() -> None:
-    state = TableState()
-    add = {"from": "s", "bytes": 5}
-    state.apply({"sequence": 0, "batch": 0, "adds": [{**add, "path": "a"}], "removes": [], "facts": {"rows": 2}})
-    state.apply({"sequence": 1, "batch": -1, "adds": [{**add, "path": "b"}], "removes": ["a"], "facts": {}})
-    assert (state.files, state.facts, state.last_batch) == ({"b": 5}, {"rows": 2}, 0)
-
-
-def test_directories_name_columns() -> None:
-    assert partition_columns("topic=a/date=2013-01-01") == ["topic", "date"]
-    assert partition_columns("") == []
-
-
 def test_flights_are_whole_and_typed() -> None:
     rows = list(flight_rows())
     assert len(rows) == 336_776
@@ -196,6 +183,12 @@ def test_a_cluster_that_is_down_is_named() -> None:
     shown = CliRunner().invoke(pipeline, words)
     assert shown.exit_code == 1
     assert "no broker answers: 127.0.0.1:1" in shown.output
+
+
+def test_a_mirror_whose_target_is_down_names_the_option() -> None:
+    source = Topics("127.0.0.1:1", ("orders",))
+    with pytest.raises(PipelineError, match=r"127\.0\.0\.1:2 .*--target: .*correct the address \(127\.0\.0\.1:2\)"):
+        check_target(source, MirrorOptions("127.0.0.1:2", "state"))
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from raftwerk.pipeline.cli import pipeline
 from raftwerk.pipeline.errors import WrongOptionError
-from raftwerk.pipeline.exactly_once_table import check_local_table
 from raftwerk.pipeline.jobs import job_command
 from raftwerk.pipeline.jobs.ddl import field_names
 from raftwerk.pipeline.jobs.intervals import interval_microseconds
+from raftwerk.pipeline.output_directory import check_local_output
 
+PARQUET = ["--format", "parquet"]
 LAKE = ["run", "lake", "-t", "t", "--output", "nowhere"]
 WINDOWS = ["run", "windows", "-t", "t", "--output", "nowhere"]
 JSON = [*LAKE, "--value-format", "json", "--schema"]
@@ -42,8 +43,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*LAKE, "-o", "failOnDataLoss=perhaps"], "failOnDataLoss is 'perhaps', and must be"),
         ([*LAKE, "-o", "kafka.auto.offset.reset=latest"], "kafka.auto.offset.reset cannot be set"),
         ([*LAKE, "-o", "maxTriggerDelay=soon"], "maxTriggerDelay is 'soon', and must be"),
-        ([*LAKE, "--value-format", "json"], "a schema belongs to values in json or csv"),
-        ([*LAKE, "--schema", "a INT"], "a schema belongs to values in json or csv"),
+        ([*LAKE, "--value-format", "json"], "a schema belongs to values in json or csv or registry"),
+        ([*LAKE, "--schema", "a INT"], "a schema belongs to values in json or csv or registry"),
         (
             [*LAKE, "--value-format", "json", "--schema", "a"],
             "the schema is not in Spark's DDL ('a' is no name and type)",
@@ -68,8 +69,13 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "audit", __file__, "-t", "a b"], "'a b' is no name of a topic"),
         ([*LAKE, "--compact-every", "-1"], "-1 is not a whole number of 0 or more"),
         ([*LAKE, "--small-mb", "-1"], "-1 is not a whole number of 0 or more"),
-        ([*LAKE, "--partition-by", "topic,topic"], "column topic is named twice"),
-        ([*LAKE, "--partition-by", "topic,partition,offset,timestamp,date,key,value"], "no column is left"),
+        ([*LAKE, "--partition-by", "topic,topic"], "topic is named twice"),
+        ([*LAKE, *PARQUET, "--partition-by", "topic,partition,offset,timestamp,date,key,value"], "no column is left"),
+        ([*LAKE, *PARQUET, "--partition-by", "day(timestamp)"], "parquet partitions by columns only"),
+        ([*LAKE, "--partition-by", "week(timestamp)"], "week(timestamp) is no transform"),
+        ([*LAKE, "--retain", "a fortnight"], "a fortnight is no time to retain snapshots"),
+        ([*LAKE, "--retain", "-1 day"], "-1 day is no time to retain snapshots"),
+        (["run", "audit", __file__, "-t", "t", "--lake", "l"], "two final reads of the same records"),
         ([*JSON, "Topic STRING"], "a field Topic, which is a column of every lake"),
         ([*JSON, "a INT, A INT"], "two fields A, which Spark takes for one"),
         ([*JSON, "rejected INT", "--rejects"], "a field rejected, which is a column of every lake"),
@@ -120,16 +126,18 @@ def test_a_directory_that_is_none_is_told_before_spark_starts(job: list[str], tm
     (tmp_path / "file").touch()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "notes.txt").touch()
-    commits = tmp_path / "table" / "_table" / "commits"
+    commits = tmp_path / "table" / "_job" / "checkpoint" / "commits"
     commits.mkdir(parents=True)
-    (commits / "commit-000000000000.json").touch()
-    there = {"format": 1, "kind": "another", "identity": {}}
-    (commits.parent / "table.json").write_text(json.dumps(there), encoding="utf-8")
+    (commits / "0").touch()
+    there = {"format": 2, "kind": "another", "identity": {}}
+    (tmp_path / "table" / "_job" / "job.json").write_text(json.dumps(there), encoding="utf-8")
+    (tmp_path / "earlier" / "_table").mkdir(parents=True)
     for name, said in (
         ("file", "file is a file, and the output"),
         ("file/below", "file, which is above "),
         ("foreign", "holds notes.txt, which this job did not write"),
         ("table", "is a table of kind another, not"),
+        ("earlier", "holds a table of an earlier version"),
     ):
         words = [*job[:-1], str(tmp_path / name), "-b", "127.0.0.1:1"]
         answer = CliRunner().invoke(pipeline, words)
@@ -137,15 +145,21 @@ def test_a_directory_that_is_none_is_told_before_spark_starts(job: list[str], tm
         assert said in " ".join(answer.output.split()), answer.output
 
 
+def test_jar_files_that_are_not_there_are_told_before_spark_starts(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(pipeline, [*LAKE, "--jars", str(tmp_path / "no.jar"), "-b", "127.0.0.1:1"])
+    assert answer.exit_code == 1
+    assert "no.jar: --jars names files." in " ".join(answer.output.split())
+
+
 def test_directories_that_spark_may_write_are_left_to_it(tmp_path: Path) -> None:
     old, begun = tmp_path / "old", tmp_path / "begun"
     (old / "_logs").mkdir(parents=True)
-    (begun / "_table").mkdir(parents=True)
-    (begun / "_table" / "table.json").write_text('{"format": 1, "kind": "another"}', encoding="utf-8")
+    (begun / "_job").mkdir(parents=True)
+    (begun / "_job" / "job.json").write_text('{"format": 2, "kind": "another"}', encoding="utf-8")
     (begun / "part").touch()
     for root in (str(old), str(begun), str(tmp_path / "new" / "one"), f"file://{old}", "s3a://b/c", "hdfs:c"):
-        check_local_table(root, "lake", {}, "local[2]")
-    check_local_table(__file__, "lake", {}, "spark://host:7077")  # a path of its default file system
+        check_local_output(root, "lake", {}, "local[2]")
+    check_local_output(__file__, "lake", {}, "spark://host:7077")  # a path of its default file system
 
 
 @pytest.mark.parametrize("job", [[*WINDOWS, "--report"], ["run", "audit", __file__, "--report"], ["demo", "--report"]])

@@ -299,6 +299,10 @@ def test_describe_quorum(tmp_path: Path, version: int) -> None:
             response = await ask(other, ApiKey.DESCRIBE_QUORUM, version, {"topics": topics[:1]})
             refused = response.topics[0].partitions[0]
             assert (refused.error_code, refused.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.id)
+            assert ([voter.replica_id for voter in refused.current_voters], refused.observers) == ([1, 2, 3], [])
+            response = await ask(nodes.nodes[4], ApiKey.DESCRIBE_QUORUM, version, {"topics": topics[:1]})
+            refused = response.topics[0].partitions[0]
+            assert [one.replica_id for one in refused.observers] == [4], "it says that it is no voter"
 
     run(test())
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.registry.avro_compatibility import why_not_readable
-from raftwerk.registry.avro_schema import PRIMITIVES, parse_avro
+from raftwerk.registry.avro.compatibility import why_not_readable
+from raftwerk.registry.avro.schema import PRIMITIVES, parse_avro
 from raftwerk.registry.errors import RegistryError
 
 
 def why_not(reader: Any, writer: Any) -> list[str]:
-    return why_not_readable(parse_avro(json.dumps(reader)).root, parse_avro(json.dumps(writer)).root)
+    return why_not_readable(parse_avro(json.dumps(reader)), parse_avro(json.dumps(writer)))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,6 @@ def test_one_text_for_one_meaning(written: str, text: str | None) -> None:
         '{"type": {"type": {"x": 1}}}',
         "[" * 5_000 + "]" * 5_000,
         '{"type":"array","items":' * 300 + '"int"' + "}" * 300,
-        '"' + "x" * (1 << 20) + '"',
     ],
     ids=str.__len__,
 )

@@ -197,3 +197,89 @@ def test_damaged_records_are_told(registry: Registry) -> None:
     registry.image.replay(decode(b'{"keytype":"NOOP","magic":0}', None))
     registry.image.replay(decode(b'{"keytype":"CONTEXT","magic":0}', b"{}"))
     assert not registry.image.subjects
+
+
+def protobuf(text: str, *references: Reference) -> NewSchema:
+    return NewSchema(text, "PROTOBUF", references)
+
+
+def test_schemas_of_protobuf(registry: Registry) -> None:
+    money = protobuf('syntax = "proto3"; package shop; message Money { int64 cents = 1; }')
+    assert registry.do(decisions.register, "money", money) == {"id": 1, "version": 1}
+    used = 'syntax = "proto3"; import "shop/money.proto"; message Order { shop.Money price = 1; }'
+    assert code_of(registry, decisions.register, "order", protobuf(used)) == 42201
+    order = protobuf(used, Reference("shop/money.proto", "money", 1))
+    assert registry.id_of("order", order) == 2
+    assert json.loads(registry.log[-1][1] or b"") == {
+        "subject": "order",
+        "version": 1,
+        "id": 2,
+        "schemaType": "PROTOBUF",
+        "references": [{"name": "shop/money.proto", "subject": "money", "version": 1}],
+        "schema": 'syntax = "proto3";\n\nimport "shop/money.proto";\n\nmessage Order {\n  shop.Money price = 1;\n}\n',
+        "deleted": False,
+    }
+    changed = protobuf(used.replace("shop.Money", "string"), *order.references)
+    (why,) = decisions.compatibility(registry.image, "order", None, changed)
+    assert why.startswith("the new schema cannot read data of version 1: FIELD_KIND_CHANGED")
+    (why,) = decisions.compatibility(registry.image, "order", None, STRING)
+    assert why == "version 1 is of the type PROTOBUF, and the new schema AVRO"
+
+
+def test_a_schema_of_protobuf_that_another_registry_wrote_is_the_same(registry: Registry) -> None:
+    theirs = 'syntax = "proto3";\n\nmessage A {\n  // a comment\n  .B b = 1;\n}\nmessage B {}\n'
+    version = {"subject": "a", "version": 1, "id": 7, "schemaType": "PROTOBUF", "schema": theirs, "deleted": False}
+    key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
+    registry.image.replay(decode(key, json.dumps(version).encode()))
+    ours = protobuf('syntax = "proto3"; message A { B b = 1; } message B {}')
+    assert registry.do(decisions.look_up, "a", ours)["schema"] == theirs
+    assert registry.id_of("a", ours) == 7
+    assert not registry.log
+
+
+def test_normalized_schemas_are_found_in_any_order(registry: Registry) -> None:
+    one, other = (
+        NewSchema(f'syntax = "proto3"; message A {{ {fields} }}', "PROTOBUF", normalize=True)
+        for fields in ("int32 b = 2; int32 a = 1;", "int32 a = 1; int32 b = 2;")
+    )
+    assert registry.id_of("a", one) == registry.id_of("a", other) == 1
+    assert decisions.version(registry.image, "a", "1").schema.index("a = 1") == 40
+
+
+def test_references_may_use_others_and_never_themselves(registry: Registry) -> None:
+    for name, uses in (("a", ()), ("b", ("a",)), ("c", ("b", "a"))):
+        imports = "".join(f'import "{one}.proto"; ' for one in uses)
+        fields = " ".join(f"{one.upper()} {one} = {n};" for n, one in enumerate(uses, 1))
+        new = protobuf(
+            f'syntax = "proto3"; {imports} message {name.upper()} {{ {fields} }}',
+            *(Reference(f"{one}.proto", one, 1) for one in uses),
+        )
+        registry.id_of(name, new)
+    registry.do(decisions.set_mode, "a", "IMPORT", force=True)
+    circle = NewSchema("message A {}", "PROTOBUF", (Reference("b.proto", "b", 1),), schema_id=9, version=1)
+    registry.id_of("a", circle)
+    used = protobuf('syntax = "proto3"; import "b.proto"; message D {}', Reference("b.proto", "b", 1))
+    assert code_of(registry, decisions.register, "d", used) == 42201
+
+
+def test_schemas_of_json_schema(registry: Registry) -> None:
+    money = NewSchema('{"type": "integer"}', "JSON")
+    assert registry.do(decisions.register, "money", money) == {
+        "id": 1,
+        "version": 1,
+        "schemaType": "JSON",
+        "schema": '{"type":"integer"}',
+    }
+    text = '{"properties": {"price": {"$ref": "money.json"}}, "additionalProperties": false}'
+    assert code_of(registry, decisions.register, "order", NewSchema(text, "JSON")) == 42201
+    order = NewSchema(text, "JSON", (Reference("money.json", "money", 1),))
+    assert registry.id_of("order", order) == registry.id_of("order", order) == 2
+    assert b'"schemaType":"JSON","references":[{"name":"money.json"' in (registry.log[-1][1] or b"")
+    changed = NewSchema(text.replace('{"$ref": "money.json"}', '{"type": "string"}'), "JSON")
+    (why,) = decisions.compatibility(registry.image, "order", None, changed)
+    assert why == (
+        "the new schema cannot read data of version 1: TYPE_CHANGED: the reader takes string, the writer has integer "
+        "(at #/properties/price)"
+    )
+    one, other = (NewSchema(text, "JSON", normalize=True) for text in ('{"a":1,"b":2}', '{"b":2,"a":1}'))
+    assert registry.id_of("n", one) == registry.id_of("n", other) == 3

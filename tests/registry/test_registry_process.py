@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from support.e2e.command import fails
+from support.registry.registry_process import registry
 
+from raftwerk.registry.protobuf.schema import parse_protobuf
+from raftwerk.registry.references import Referenced
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
 
 pytestmark = pytest.mark.process
@@ -41,24 +42,6 @@ SETTINGS = {
 def cluster() -> Iterator[TestCluster]:
     with TestCluster.start(3, settings=SETTINGS) as running:
         yield running
-
-
-@contextmanager
-def registry(cluster: TestCluster, topic: str = "_schemas") -> Iterator[str]:
-    """A registry's process; gives its URL."""
-    command = [sys.executable, "-m", "raftwerk", "registry", "--port", "0", "--topic", topic]
-    command += ["-b", cluster.bootstrap_servers]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            line = process.stdout.readline()  # the test's limit of time ends it if nothing comes
-            assert line.startswith("schema registry at http://127.0.0.1:"), process.stderr.read()
-            yield line.split()[3].rstrip(",")
-        finally:
-            process.terminate()
-            _, told = process.communicate(timeout=30)
-            assert "Traceback" not in told
-            assert process.returncode == 0, told
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -99,6 +82,89 @@ def test_confluents_serializers(cluster: TestCluster) -> None:
     assert read == sent
 
 
+def roundtrip(cluster: TestCluster, topic: str, serialize: Any, deserialize: Any, sent: list[Any]) -> list[Any]:
+    """What is read of values that were sent to a topic, through these serializers."""
+    context = SerializationContext(topic, MessageField.VALUE)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for one in sent:
+        producer.produce(topic, serialize(one, context))
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    read: list[Any] = []
+    while len(read) < len(sent):
+        read += [deserialize(one.value(), context) for one in consumer.consume(len(sent), 1.0)]
+    consumer.close()
+    return read
+
+
+def test_confluents_serializers_of_protobuf(cluster: TestCluster) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from google.protobuf import descriptor_pool, message_factory
+
+    carrier = 'syntax = "proto3"; package air; message Carrier { string code = 1; }'
+    flight = (
+        'syntax = "proto3"; package air; import "air/carrier.proto"; import "google/protobuf/timestamp.proto";'
+        "message Flight { Carrier carrier = 1; google.protobuf.Timestamp at = 2; message Seat { int32 row = 1; } }"
+    )
+    pool = descriptor_pool.DescriptorPool()
+    for one in parse_protobuf(flight, [Referenced("air/carrier.proto", carrier)]).files:
+        pool.Add(one)
+    flight_class: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("air.Flight"))
+    topic = cluster.create_topic(replicas=3)
+    with registry(cluster, unique_topic("schemas")) as url:
+        client = SchemaRegistryClient({"url": url})
+        serializer = ProtobufSerializer(flight_class, client)
+        sent = [flight_class(carrier={"code": f"U{number}"}, at={"seconds": number}) for number in range(5)]
+        deserializer = ProtobufDeserializer(flight_class, schema_registry_client=client)
+        assert roundtrip(cluster, topic, serializer, deserializer, sent) == sent
+        assert client.get_subjects() == ["air/carrier.proto", f"{topic}-value"]
+        latest = client.get_latest_version(f"{topic}-value").schema
+        assert (latest.schema_type, [one.name for one in latest.references or ()]) == (
+            "PROTOBUF",
+            ["air/carrier.proto"],
+        )
+        assert "message Flight {\n  Carrier carrier = 1;" in str(latest.schema_str)
+        found = client.lookup_schema(f"{topic}-value", Schema(flight, "PROTOBUF", latest.references))
+        assert found.version == 1, "a text is found by its content"
+        descriptor = ask(url, "GET", f"/schemas/ids/{found.schema_id}?format=serialized")[1]["schema"]
+        assert b"Flight" in base64.b64decode(descriptor)
+        wrong = Schema(flight.replace("Carrier carrier", "int32 carrier"), "PROTOBUF", latest.references)
+        assert not client.test_compatibility(f"{topic}-value", wrong)
+
+
+def test_confluents_serializers_of_json_schema(cluster: TestCluster) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
+    carrier = '{"title": "Carrier", "type": "string", "maxLength": 2}'
+    flight = json.dumps(
+        {
+            "title": "Flight",
+            "type": "object",
+            "properties": {"carrier": {"$ref": "carrier.json"}, "number": {"type": "integer"}},
+            "required": ["carrier"],
+            "additionalProperties": False,
+        }
+    )
+    topic = cluster.create_topic(replicas=3)
+    with registry(cluster, unique_topic("schemas")) as url:
+        client = SchemaRegistryClient({"url": url})
+        client.register_schema("carrier", Schema(carrier, "JSON"))
+        schema = Schema(flight, "JSON", [SchemaReference("carrier.json", "carrier", 1)])
+        serializer = JSONSerializer(schema, client)
+        deserializer = JSONDeserializer(None, schema_registry_client=client)
+        sent = [{"carrier": "UA", "number": number} for number in range(5)]
+        assert roundtrip(cluster, topic, serializer, deserializer, sent) == sent
+        assert client.get_latest_version(f"{topic}-value").schema.schema_type == "JSON"
+        for kind, fits in (("number", True), ("string", False)):
+            new = Schema(flight.replace('"integer"', f'"{kind}"'), "JSON", schema.references)
+            assert client.test_compatibility(f"{topic}-value", new, "latest") == fits
+
+
 def test_paths(cluster: TestCluster) -> None:
     with registry(cluster, unique_topic("schemas")) as url:
         named = "/subjects/a%2Fb%3Ac/versions"
@@ -110,7 +176,7 @@ def test_paths(cluster: TestCluster) -> None:
         assert ask(url, "GET", f"{named}/1/schema") == (200, "string")
         assert ask(url, "GET", "/schemas/ids/1") == (200, {"schema": '"string"'})
         assert ask(url, "GET", "/schemas/ids/1/versions") == (200, [{"subject": "a/b:c", "version": 1}])
-        assert ask(url, "GET", "/schemas/types") == (200, ["AVRO"])
+        assert ask(url, "GET", "/schemas/types") == (200, ["JSON", "PROTOBUF", "AVRO"])
         assert ask(url, "GET", "/schemas?latestOnly=true") == (200, [whole])
         wrong = ask(url, "POST", "/compatibility/subjects/a%2Fb%3Ac/versions/latest?verbose=true", {"schema": '"int"'})
         assert wrong[0] == 200 and not wrong[1]["is_compatible"] and "TYPE_MISMATCH" in wrong[1]["messages"][0]
@@ -139,6 +205,12 @@ def test_requests_that_cannot_be_served(cluster: TestCluster) -> None:
             ("POST", "/subjects/a/versions", {"schema": 5}, 422, 42201),
             ("POST", "/subjects/a/versions", {"schema": "[" * 50_000}, 422, 42201),
             ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": "JSON"}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": "message A {", "schemaType": "PROTOBUF"}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": "XML"}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": '{"type": 5}', "schemaType": "JSON"}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": '"\\ud800"'}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": "\ud800"}, 422, 42201),
+            ("POST", "/subjects/a/versions", {"schema": "x" * ((1 << 20) + 1)}, 422, 42201),
             ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [5]}, 422, 422),
             ("POST", "/subjects/a/versions", {"schema": "x" * (5 << 20)}, 413, 413),
             ("PUT", "/config", {"compatibility": ["FULL"]}, 422, 42203),
@@ -168,6 +240,11 @@ def test_a_registry_without_a_port_takes_nothing_over(cluster: TestCluster) -> N
         again = ("--port", url.rpartition(":")[2], "--topic", topic, "-b", cluster.bootstrap_servers)
         assert "cannot listen on 127.0.0.1:" in fails(1, "registry", *again)
         assert ask(url, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+
+
+def test_a_registry_without_a_cluster_says_so() -> None:
+    told = fails(1, "registry", "--port", "0", "-b", "127.0.0.1:1")
+    assert told.startswith("Error: no broker answers: 127.0.0.1:1 refuses the connection; the address is from")
 
 
 def test_a_leader_that_dies_loses_no_schema(cluster: TestCluster) -> None:

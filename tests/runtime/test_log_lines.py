@@ -86,11 +86,14 @@ def test_a_turn_s_lines_go_out_at_its_end_and_warnings_at_once(capsys: pytest.Ca
     assert written() == ["six", "seven"]
 
 
+_NO_NODES = ("chaos", "bench", "pipeline", "registry", "rest", "console")
+
+
 def test_every_logger_of_the_code_is_known() -> None:
     """By its own name, or as a child of a package's. Those of programs that are no nodes are left out."""
     packages = [path for path in (ROOT / "raftwerk").iterdir() if path.is_symlink()]
     for package in packages:
         for path in package.resolve().rglob("*.py"):
             text = path.read_text()
-            if "getLogger(__name__)" in text and package.name not in ("chaos", "bench", "pipeline", "registry"):
+            if "getLogger(__name__)" in text and package.name not in _NO_NODES:
                 assert f"raftwerk.{package.name}" in loggers.LOGGERS, path

@@ -86,6 +86,16 @@ def test_what_is_acked_outlives_a_killed_node() -> None:
     asyncio.run(main())
 
 
+def test_a_normal_end_fences_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with cluster(nodes=3) as started:
+            await started.create_topic("t", partitions=3)
+            await started.produce("t", "one")
+
+    asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records if "is fenced" in record.getMessage()] == []
+
+
 def test_a_test_that_fails_leaves_nothing_behind() -> None:
     async def main() -> None:
         async with cluster():

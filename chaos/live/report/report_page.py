@@ -45,7 +45,7 @@ def render_report(result: Result, name: str, left_out: Mapping[str, str], errors
         summary=_summary(verdict),
         cards=list(_cards(verdict, series)),
         transaction_cards=list(_transaction_cards(verdict, series)),
-        facts=list(_facts(series.facts)),
+        facts=list(_facts(series, left_out)),
         again=_command(series.facts),
         timeline=Markup(draw_timeline(series)),  # its texts are escaped where they are drawn
         faults=_faults(series),
@@ -120,15 +120,20 @@ def _faults(series: TimeSeries) -> list[dict[str, Any]]:
     ]
 
 
-def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(series: TimeSeries, left_out: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is known of the run, as label and text."""
+    facts = series.facts
     if "wall_ms" in facts:
         yield "begun", _wall_time(facts["wall_ms"] - (facts["start"] - facts.get("began", facts["start"])) // 10**6)
     for label, name in (("version", "raftwerk"), ("seed", "seed"), ("nodes", "nodes"), ("topic", "topic")):
         if name in facts:
             yield label, str(facts[name])
     if "faults" in facts:
-        yield "faults to choose from", ", ".join(json.loads(facts["faults"])) or "none"
+        named = json.loads(facts["faults"])
+        yield "faults to choose from", ", ".join(named) or "none"
+        injected = {span.fault for span in series.faults.values()}
+        if never := [name for name in named if name not in injected and name not in left_out]:
+            yield "never injected", ", ".join(never)
 
 
 def _command(facts: Mapping[str, Any]) -> str:
@@ -136,9 +141,11 @@ def _command(facts: Mapping[str, Any]) -> str:
     if any(name not in facts for name in ("faults", "seed", *_OPTIONS)):
         return ""
     nemesis = ",".join(json.loads(facts["faults"])) or "none"
-    options = " ".join(f"{option} {facts[name]}" for name, option in _OPTIONS.items())
+    where = str(facts.get("cluster", ""))
+    chosen = {name: option for name, option in _OPTIONS.items() if not (where and name == "nodes")}
+    options = " ".join(f"{option} {facts[name]}" for name, option in chosen.items())
     transactions = "" if facts.get("transactions", False) else " --no-transactions"
-    return f"raftwerk chaos run --nemesis {nemesis} --seed {facts['seed']} {options}{transactions}"
+    return f"raftwerk chaos run --nemesis {nemesis} --seed {facts['seed']} {options}{transactions}{where}"
 
 
 def _spans(series: TimeSeries) -> Iterator[dict[str, Any]]:

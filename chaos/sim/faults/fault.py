@@ -6,6 +6,7 @@ shrinker can leave them out one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,6 +50,25 @@ class FaultKind(Enum):
     CLOCK_DRIFT = "clock drift"
 
 
+_BETWEEN_TWO = (
+    FaultKind.CUT,
+    FaultKind.CUT_ONE_WAY,
+    FaultKind.RESET,
+    FaultKind.LOSE_ENDS,
+    FaultKind.SLOW_LINK,
+    FaultKind.LATE_LINK,
+)
+_EVERYWHERE = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL, FaultKind.BRIDGE, FaultKind.RING, FaultKind.SPLIT)
+_MOMENTARY = (FaultKind.RESET, FaultKind.LOSE_ENDS, FaultKind.CLOCK_JUMP, FaultKind.BIT_ROT)
+
+
+def hosts_of(kind: FaultKind, target: str, other: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The hosts that a fault of this kind concerns; `names` are all hosts of the cluster."""
+    if kind in _EVERYWHERE:
+        return tuple(names)
+    return (target, other) if kind in _BETWEEN_TWO and other != target else (target,)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault. `target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
@@ -58,6 +78,11 @@ class Fault:
     target: str
     other: str
     duration_s: float
+
+    @property
+    def lasts_s(self) -> float:
+        """How long it lasts; 0 for what is done at once, whatever the duration that was drawn."""
+        return 0.0 if self.kind in _MOMENTARY else self.duration_s
 
     def __str__(self) -> str:
         where = self.target if self.target == self.other else f"{self.target}/{self.other}"

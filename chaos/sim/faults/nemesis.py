@@ -11,7 +11,7 @@ from ..invariants.invariant_broken import InvariantBroken
 from ..kernel.event_loop import ProcessLoop, SimulationError
 from ..kernel.world import Host
 from . import disk_faults
-from .fault import Fault, FaultKind
+from .fault import Fault, FaultKind, hosts_of
 from .network_partitions import bridge, ring, split
 from .target_cluster import TargetCluster
 
@@ -81,6 +81,8 @@ class Nemesis:
 
     def heal_links_and_hosts(self) -> None:
         """No link is cut or slow, no disk slow or full, no host paused; what is down stays so."""
+        if self._world.observer is not None:
+            self._world.observer.on_heal()
         self._world.network.heal_all()
         for name in self._cluster.names:
             host = self._world.hosts[name]
@@ -134,6 +136,9 @@ class Nemesis:
             return
         where = target if target == other else f"{target} {other}"
         self._world.trace.note("nemesis", f"{fault.kind.value} {where} ({fault.duration_s:.3f} s)")
+        if self._world.observer is not None:
+            hosts = hosts_of(fault.kind, target, other, self._cluster.names)
+            self._world.observer.on_fault(fault.kind.value, hosts, fault.lasts_s)
         undo = self._start_effect(fault, target, other)
         if undo is not None:
             self._at(self._world.now_s + fault.duration_s, undo)

@@ -33,6 +33,12 @@ class DurableLog:
                 return self._end_of(name, data)
         return 0
 
+    @property
+    def last_checksum(self) -> int | None:
+        """The checksum of the batch that ends at `end_offset`; None if the segment has no batch."""
+        _, batch = self._last_batch
+        return read_header(batch, 0).crc if batch else None
+
     def _end_of(self, name: str, data: bytearray) -> int:
         position, batch = self._last_batch
         if name != self._segment or data[position : position + len(batch)] != batch:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from .network import SimNetwork
+    from .run_observer import RunObserver
 
 T = TypeVar("T")
 _copy_context = contextvars.copy_context
@@ -116,6 +117,7 @@ class Scheduler:
         self.after_event: Callable[[ProcessLoop], None] | None = None
         self.around_event: Callable[[ProcessLoop, Callable[[], object]], None] | None = None
         """Runs each event, where it is set; events of the network run within others."""
+        self.observer: RunObserver | None = None
         self._sequence = 0
         self._events_before_now = 0
         self._ready: deque[ScheduledHandle] = deque()
@@ -217,6 +219,8 @@ class Scheduler:
     def _ran(self, process: ProcessLoop) -> None:
         """Check errors and invariants after an event."""
         self.events_run += 1
+        if self.observer is not None:
+            self.observer.after_event(process)
         if self.errors and self.stop_at_first_error:
             raise SimulationError(str(self.errors[0]))
         if self.after_event is not None:

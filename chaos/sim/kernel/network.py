@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 from ....wire.api_keys import ApiKey
 from .event_loop import KernelLoop, ProcessLoop, Scheduler
+from .run_observer import RunObserver
 from .trace import Trace
 from .transport import Address, Pipe, Signal, SimTransport
 
@@ -45,6 +46,15 @@ class _Link:
     latency_s: tuple[float, float] | None = None
     late: tuple[float, float] | None = None
     """The probability that a segment is late, and by how many seconds at most."""
+
+    @property
+    def state(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if self.cut:
+            return "cut"
+        if self.rejects:
+            return "rejects"
+        return "slow" if self.latency_s is not None or self.late is not None else ""
 
 
 @dataclass(slots=True)
@@ -145,6 +155,7 @@ class SimNetwork:
         self._with_undelivered: dict[int, Pipe] = {}
         self._entries = 0
         self._next_port: dict[str, int] = {}
+        self.observer: RunObserver | None = None
 
     # -- hosts and faults
 
@@ -173,12 +184,14 @@ class SimNetwork:
     def cut(self, source: str, target: str) -> None:
         """Lose everything from `source` to `target` until `heal`."""
         self._link(source, target).cut = True
+        self._tell_observer(source, target)
 
     def heal(self, source: str, target: str) -> None:
         """End a cut. Soon the lost bytes are repeated, or the connection is reset."""
         link = self._link(source, target)
         if link.cut:
             link.cut = False
+            self._tell_observer(source, target)
             self._redeliver_later(
                 lambda pipe: (source, target) in ((pipe.source, pipe.target), (pipe.target, pipe.source))
             )
@@ -186,12 +199,14 @@ class SimNetwork:
     def reject(self, source: str, target: str) -> None:
         """Answer everything from `source` to `target` with a reset, until `accept`."""
         self._link(source, target).rejects = True
+        self._tell_observer(source, target)
 
     def accept(self, source: str, target: str) -> None:
         """End `reject`. Soon unacknowledged bytes are repeated, and an end that is gone answers with a reset."""
         link = self._link(source, target)
         if link.rejects:
             link.rejects = False
+            self._tell_observer(source, target)
             self._redeliver_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
 
     def heal_all(self) -> None:
@@ -201,24 +216,31 @@ class SimNetwork:
         for (source, target), link in self._links.items():
             link.latency_s = None
             link.late = None
+            self._tell_observer(source, target)
             self.accept(source, target)
             self.heal(source, target)
 
     def set_latency(self, source: str, target: str, latency_s: tuple[float, float] | None) -> None:
         """Set the bounds of the latency in one direction, in seconds; None: the usual latency."""
         self._link(source, target).latency_s = latency_s
+        self._tell_observer(source, target)
 
     def set_late(self, source: str, target: str, late: tuple[float, float] | None) -> None:
         """Set the probability that a segment is late in one direction, and by how many seconds at most; None: none."""
         self._link(source, target).late = late
+        self._tell_observer(source, target)
 
     def stall_metadata(self, host: str) -> None:
         """Deliver no answers to the host's fetches of the metadata log, until `deliver_metadata`. All else passes."""
         self._stalled[host] = None
+        if self.observer is not None:
+            self.observer.on_link(host, "", "gets no metadata")
 
     def deliver_metadata(self, host: str) -> None:
         """End `stall_metadata`. Soon what was kept arrives, or the connections are reset."""
         if self._stalled.pop(host, True) is None:
+            if self.observer is not None:
+                self.observer.on_link(host, "", "")
             self._redeliver_later(lambda pipe: pipe.carries_metadata and pipe.target == host)
 
     def reset_connections(self, first: str, second: str) -> int:
@@ -312,6 +334,10 @@ class SimNetwork:
     def _link(self, source: str, target: str) -> _Link:
         return self._links.setdefault((source, target), _Link())
 
+    def _tell_observer(self, source: str, target: str) -> None:
+        if self.observer is not None:
+            self.observer.on_link(source, target, self._link(source, target).state)
+
     def _latency(self, source: str, target: str) -> float:
         link = self._links.get((source, target))
         low, high = self.config.latency_s if link is None or link.latency_s is None else link.latency_s
@@ -393,6 +419,7 @@ class SimNetwork:
         far = self._make_end(server.process, server.address, near_address)
         there = Pipe(self, client.name, server.address[0], near.number)
         back = Pipe(self, server.address[0], client.name, far.number)
+        there.carries_requests = True
         back.last_arrival_s = answer_s
         near.outgoing = far.incoming = there
         far.outgoing = near.incoming = back

@@ -53,6 +53,8 @@ class Pipe:
         self._undelivered_acks = 0
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
+        self.carries_requests = False
+        """Whether it leads from the client to the server."""
         self.carries_metadata = False
         """Whether it has the answers to fetches of the metadata log."""
         self._is_new = True
@@ -68,6 +70,8 @@ class Pipe:
         if self._is_new:
             self._is_new = False
             self.receiver.outgoing.carries_metadata = self._network.fetches_metadata(self.receiver.local, data)
+        if self._network.observer is not None:
+            self._network.observer.on_sent(self, data)
         self.unsent.append(data)
         self.unsent_bytes += len(data)
         self.send_unsent()
@@ -141,6 +145,8 @@ class Pipe:
             self._network.hash_segment(self.number, -1, segment is Signal.RESET)
         else:
             self._network.hash_segment(self.number, len(segment), zlib.crc32(segment))
+            if self._network.observer is not None:
+                self._network.observer.on_delivered(self, len(segment))
         self.receiver.on_segment(segment)
 
     def _acknowledge(self, length: int) -> None:

@@ -19,6 +19,7 @@ from .clock import SimClock
 from .compute_threads import SimComputeThreads
 from .event_loop import ProcessLoop, Scheduler, UnhandledError
 from .network import NetworkConfig, SimNetwork
+from .run_observer import ProcessChange, RunObserver
 from .trace import LINES_KEPT, Trace
 
 _SYNC_LATENCY_S = (0.0002, 0.002)
@@ -58,7 +59,7 @@ class Host:
         runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads, secret_bytes, lambda: 0.0)
         self.process = process
         world.processes.append(process)
-        world.trace.note(self.name, "start" if self.starts == 1 else "restart")
+        world.note_process(self.name, ProcessChange.START if self.starts == 1 else ProcessChange.RESTART)
         process.call_soon(lambda: process.create_task(self._run(program, runtime), name=f"{self.name} main"))
         return process
 
@@ -76,7 +77,7 @@ class Host:
         process, self.process = self.process, None
         if process is None:
             return
-        self._world.trace.note(self.name, "POWER LOSS" if power_loss else "KILLED")
+        self._world.note_process(self.name, ProcessChange.POWER_LOSS if power_loss else ProcessChange.KILLED)
         process.kill()
         self._world.network.kill_process(process, power_loss=power_loss)
         if power_loss:
@@ -86,13 +87,13 @@ class Host:
     def pause(self) -> None:
         """SIGSTOP."""
         if self.process is not None and not self.process.paused:
-            self._world.trace.note(self.name, "PAUSED")
+            self._world.note_process(self.name, ProcessChange.PAUSED)
             self.process.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
         if self.process is not None and self.process.paused:
-            self._world.trace.note(self.name, "RESUMED")
+            self._world.note_process(self.name, ProcessChange.RESUMED)
             self.process.resume()
 
 
@@ -106,6 +107,7 @@ class World:
         self.network = SimNetwork(self.scheduler, self.rng_for("network"), self.trace, network)
         self.hosts: dict[str, Host] = {}
         self.processes: list[ProcessLoop] = []
+        self.observer: RunObserver | None = None
         self.log = _LogToTimeline(self)
 
     def __enter__(self) -> World:
@@ -114,8 +116,25 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self.log.detach()
+        self.observe(None)  # what the `finally` blocks of dead processes do is no part of the run
         for process in self.processes:
             process.dispose()
+
+    def observe(self, observer: RunObserver | None) -> None:
+        """Tell this observer of all that happens from now on, until the world is left; None: nobody."""
+        self.observer = self.scheduler.observer = self.network.observer = observer
+
+    def note_process(self, host: str, change: ProcessChange, text: str = "") -> None:
+        """Put a change of a host's process into the trace, in the words `text` or its own, and tell the observer."""
+        self.trace.note(host, text or change.value)
+        if self.observer is not None:
+            self.observer.on_process(host, change, text or change.value.lower())
+
+    def show_line(self, where: str, text: str) -> None:
+        """Show a line that a process has logged in the timeline, and tell the observer."""
+        self.trace.show(where, text)
+        if self.observer is not None:
+            self.observer.on_log_line(where, text)
 
     def rng_for(self, purpose: str) -> random.Random:
         """A random generator for one purpose, so that its draws do not change those for another purpose."""
@@ -161,7 +180,7 @@ class _LogToTimeline(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         name = getattr(asyncio._get_running_loop(), "name", "-")
         message = record.getMessage()
-        self._world.trace.show(name, f"{record.levelname.lower()}: {message}")
+        self._world.show_line(name, f"{record.levelname.lower()}: {message}")
         error = record.exc_info[1] if record.exc_info else None
         if record.levelno >= logging.ERROR and error is not None:
             self._world.errors.append(UnhandledError(self._world.now_s, name, message, error))

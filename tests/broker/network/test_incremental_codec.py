@@ -6,6 +6,7 @@ import random
 import weakref
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.wire import kio_oracle as oracle
@@ -13,6 +14,7 @@ from support.wire import kio_oracle as oracle
 from raftwerk.broker.network.decoded_memory import DecodedItems, DecodedMemory
 from raftwerk.broker.network.incremental_codec import (
     FREED_PER_STEP,
+    ResponseTooLargeError,
     decode_request_in_steps,
     encode_response_in_steps,
     free_in_steps,
@@ -66,6 +68,48 @@ def test_long_arrays_are_done_in_steps_however_they_are_nested() -> None:
         == 11_000 // ITEMS_PER_STEP
     )
     assert len(list(encode_response_in_steps(ApiKey.LIST_OFFSETS, 6, {"topics": topics}))) == 11_000 // ITEMS_PER_STEP
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_an_array_that_many_rows_share_is_encoded_once(version: int) -> None:
+    many, few = [_config_row("a"), _config_row("b")] * 20, [_config_row("c")]
+    topics = [_topic_row(f"t{n}", few if n % 100 == 50 else many) for n in range(1000)]
+    found, steps = _encode(version, topics)
+    assert found == codec.encode_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
+    assert steps < 1000 * len(many) // ITEMS_PER_STEP // 10
+    assert _encode(version, [_topic_row(f"t{n}", list(many)) for n in range(1000)])[1] >= 1000 * 41 // ITEMS_PER_STEP
+
+
+def test_arrays_that_are_copied_count_towards_the_limit_of_a_response() -> None:
+    rows = [_config_row("x" * 30_000)] * 100
+    with pytest.raises(ResponseTooLargeError):
+        _encode(5, [_topic_row(f"t{n}", rows) for n in range(100)])
+
+
+def _encode(version: int, topics: list[Any]) -> tuple[bytearray, int]:
+    work, steps = encode_response_in_steps(ApiKey.CREATE_TOPICS, version, {"topics": topics}), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, steps
+        steps += 1
+
+
+def _topic_row(name: str, configs: list[Any]) -> dict[str, Any]:
+    row = {"name": name, "error_code": 0, "error_message": None, "num_partitions": 1, "replication_factor": 1}
+    return {**row, "topic_id": UUID(int=1), "topic_config_error_code": 0, "configs": configs}
+
+
+def _config_row(value: str) -> dict[str, Any]:
+    return {"name": "a", "value": value, "read_only": False, "config_source": 5, "is_sensitive": False}
+
+
+def test_an_array_that_many_rows_share_is_freed_once() -> None:
+    shared = [codec.Struct({"index": n}) for n in range(50)]
+    values: list[Any] = [codec.Struct({"partitions": shared}) for _ in range(2000)]
+    del shared
+    assert len(list(free_in_steps(values))) <= 2 * 2000 // FREED_PER_STEP
 
 
 @pytest.mark.parametrize("rows", [lambda items: {"topics": items}, lambda items: codec.Struct({"topics": items})])

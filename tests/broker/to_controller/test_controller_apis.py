@@ -294,6 +294,28 @@ def test_producer_ids_are_unique_and_fetched_ahead() -> None:
     run(main())
 
 
+def test_a_block_lasts_while_there_is_no_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftwerk.broker.to_controller.producer_id_manager.WAIT_S", 0.1)
+
+    async def main() -> None:
+        blocks = [ProducerIdBlock(0, 3)]
+
+        async def allocate() -> ProducerIdBlock:
+            if not blocks:
+                raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT)
+            return blocks.pop()
+
+        manager = ProducerIdManager(allocate)
+        assert [await manager.wait_for_id() for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ProtocolError):
+            await manager.wait_for_id()
+        blocks.append(ProducerIdBlock(3, 3))
+        assert await manager.wait_for_id() == 3
+        manager.close()
+
+    run(main())
+
+
 def test_no_producer_ids_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raftwerk.broker.to_controller.producer_id_manager.WAIT_S", 0.1)
 

@@ -115,7 +115,8 @@ def test_no_output_replaces_another_file_of_the_command(recorded: Path, tmp_path
 def test_a_verdict_is_printed_also_where_the_report_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _conclude(str(tmp_path / "none"), RunResult(check_lines(clean()), {"kill": 2}, {}), False) == 1
+    outcome = RunResult(check_lines(clean()), {"kill": 2}, {}, not_injected=("pause", "eio"))
+    assert _conclude(str(tmp_path / "none"), outcome, False) == 1
     out, err = capsys.readouterr()
-    assert out.startswith("faults: kill 2\n") and out.endswith("VALID\n")
+    assert out.startswith("faults: kill 2\nnever injected: pause, eio (") and out.endswith("VALID\n")
     assert err == f"Error: the report could not be written: {tmp_path}/none/report.html: no such file or directory\n"

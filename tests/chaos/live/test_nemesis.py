@@ -153,6 +153,47 @@ def test_a_fault_that_ctrl_c_interrupts_is_healed(
     assert done(cluster)[0] == "SIGSTOP 2" and set(done(cluster)[1:]) == {"SIGCONT 2"}
 
 
+def test_a_fault_is_told_as_it_begins_and_as_it_ends(cluster: ClusterUnderTest, tmp_path: Path) -> None:
+    run = ChaosRun(RunOptions(str(tmp_path)), done(cluster).append)
+    run._inject(cluster, FAULTS["pause-leader"], HistoryWriter(str(tmp_path / "nemesis.jsonl"), "nemesis"))
+    assert done(cluster) == [
+        "pause-leader: node 2, leader of t-0",
+        "SIGSTOP 2",
+        "SIGCONT 2",
+        "pause-leader: ended after 0.0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"cluster_directory": "/c d"}, " -d '/c d'"),
+        (
+            {"pid_files": "/n%d.pid", "client_properties": "admin.properties"},
+            " -b a:1 --command-config admin.properties",
+        ),
+    ],
+)
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ClientError, SystemExit])
+def test_what_stays_in_a_cluster_is_told_with_the_commands_that_remove_it(
+    tmp_path: Path, options: dict[str, str], where: str, end: type[BaseException]
+) -> None:
+    said: list[str] = []
+    run = ChaosRun(RunOptions(str(tmp_path), bootstrap="a:1", **options), said.append)  # type: ignore[arg-type]
+    with pytest.raises(end), run._remains_told():
+        raise end
+    assert said == [], "there are no topics yet"
+    run._has_topics = True
+    with pytest.raises(end), run._remains_told():
+        raise end
+    (told,) = said
+    topics, group = TransactionalTopics.of(run.topic), TransactionalTopics.of(run.topic).group
+    assert told.endswith(
+        f"stay; to remove: raftwerk topics delete {' '.join([run.topic, *topics.all])} --if-exists{where}; "
+        f"raftwerk groups delete {group}{where}"
+    )
+
+
 def test_a_paused_node_is_not_in_sync_before_the_cluster_notices(
     chaos_run: ChaosRun, cluster: ClusterUnderTest
 ) -> None:
@@ -353,7 +394,7 @@ def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
         verdict = json.loads((where / "verdict.json").read_text())
         assert verdict["verdict"] == "VALID" and verdict["inflicted"]["kill"] >= 1
         assert not (where / "nodes").exists()
-        assert run(cli, ["topics", "list", "-d", cluster]).stdout == ""
+        assert run(cli, ["topics", "list", "--exclude-internal", "-d", cluster]).stdout == ""
         rows = [json.loads(line) for line in run(cli, ["status", "-d", cluster, "--json"]).output.splitlines()]
         assert [row["state"] for row in rows] == ["up"] * 3
     finally:
@@ -371,7 +412,7 @@ def test_a_run_with_transactions_leaves_neither_topics_nor_groups(tmp_path: Path
         assert result.exit_code == 0, result.output
         group = TransactionalTopics.of(json.loads((where / "verdict.json").read_text())["run"]["topic"]).group
         assert f'"group":"{group}"' in (where / "history" / "end-state-0.jsonl").read_text()
-        assert run(cli, ["topics", "list", "-d", cluster]).stdout == ""
+        assert run(cli, ["topics", "list", "--exclude-internal", "-d", cluster]).stdout == ""
         assert run(cli, ["groups", "list", "-d", cluster, "--json"]).stdout == ""
     finally:
         run(cli, ["down", "-d", cluster])

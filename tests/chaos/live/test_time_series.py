@@ -125,6 +125,12 @@ def test_the_report_says_what_was_run_and_lists_every_fault() -> None:
         " --consumers 1 --rate 50 --acks all --interval 6.0 --hold 4.0"
     )
     assert again in page
+    lines[-5] |= {"cluster": " --name orders"}
+    elsewhere = again.replace(" -n 3", "").replace("--hold 4.0", "--hold 4.0 --no-transactions --name orders")
+    assert elsewhere in render_report(check_lines(lines), "run", {})
+    assert "never injected" not in page
+    assert "never injected" in render_report(check_lines(lines[:-2]), "run", {})
+    assert "never injected" not in render_report(check_lines(lines[:-2]), "run", {"eio": "needs root"})
     assert run.make_context("run", again.split()[3:]) is not None, "the command has these options"
 
 

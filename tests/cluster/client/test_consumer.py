@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
 from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, partition_range
 from raftwerk.cluster.client.perf import PerfResult, consume_perf
 from raftwerk.log.cleaner.batch_filter import emptied
@@ -57,7 +57,9 @@ class _OnePartition(ClusterClient):
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         return ClusterView("c", 1, (), (TopicView("t", None, False, (PartitionView(0, 1, 0, (1,), (1,)),)),))
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         self.asked_isolation.append(fields["isolation_level"])
         asked = fields["topics"][0]["partitions"][0]
         if api is ApiKey.LIST_OFFSETS:

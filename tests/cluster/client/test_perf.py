@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
 from raftwerk.cluster.client.perf import PerfProgress, PerfResult, ProduceLoad, ProducePerf, _Batch, reported
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.wire.api_keys import ApiKey
@@ -68,7 +68,9 @@ class _Outage(ClusterClient):
         partitions = tuple(PartitionView(number, leader, 0, (1,), (1,)) for number, leader in enumerate(leaders))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         row = fields["topic_data"][0]["partition_data"][0]
         if self.acked == 2:
             if row["index"]:
@@ -187,7 +189,9 @@ class _TwoPartitions(ClusterClient):
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         await asyncio.sleep(0)
         data = fields["topic_data"][0]["partition_data"][0]["records"]
         self.sent.extend(header.record_count for _, header in iter_headers(data))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.cluster.client.client_errors import RefusedError
-from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
 from raftwerk.cluster.client.producer import Producer, murmur2
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -37,7 +37,9 @@ class _SmallBatches(ClusterClient):
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         return Struct({"error_code": 0, "producer_id": self.producer_id, "producer_epoch": 0})
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         await asyncio.sleep(0)
         ((index, data),) = ((one["index"], one["records"]) for one in fields["topic_data"][0]["partition_data"])
         taken = self.taken[index]
@@ -92,7 +94,9 @@ def test_producers_that_send_once_begin_at_different_partitions() -> None:
 
 
 class _NoListener(_SmallBatches):
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         raise ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9092)")
 
 

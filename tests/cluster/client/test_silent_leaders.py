@@ -14,11 +14,18 @@ from support.e2e.command import fails, raftwerk
 from raftwerk.cluster.client import consumer as consumer_module
 from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersError, RefusedError
-from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.cluster_client import (
+    BrokerView,
+    ClusterClient,
+    ClusterView,
+    PartitionView,
+    TopicView,
+    WaitsFor,
+)
 from raftwerk.cluster.client.consumer import LATEST, Consumer
 from raftwerk.cluster.client.group_client import GroupClient
 from raftwerk.cluster.client.producer import Producer
-from raftwerk.cluster.client.transaction_client import TransactionClient
+from raftwerk.cluster.client.transactions.transaction_client import TransactionClient
 from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import RequestTimedOutError
@@ -47,7 +54,9 @@ class _Ailing(ClusterClient):
         self._brokers = {one.node_id: one for one in brokers}
         return ClusterView("c", 1, brokers, (TopicView(self._topic, None, False, parts),))
 
-    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
         if node_id == 1:
             await asyncio.sleep(0)
             raise RequestTimedOutError("no answer")
@@ -57,6 +66,12 @@ class _Ailing(ClusterClient):
         if api is ApiKey.LIST_TRANSACTIONS:
             listed = Struct({"transactional_id": "x", "transaction_state": "Empty", "producer_id": 3})
             return Struct({"error_code": 0, "unknown_state_filters": [], "transaction_states": [listed]})
+        if api is ApiKey.DESCRIBE_TRANSACTIONS:
+            (wanted,) = fields["transactional_ids"]
+            state = {"transactional_id": wanted, "transaction_state": "Ongoing", "topics": []}
+            times = {"transaction_timeout": 1, "transaction_start_time": 1, "producer_id": 3, "producer_epoch": 0}
+            code = ErrorCode.NONE if wanted == "x" else ErrorCode.NOT_COORDINATOR
+            return Struct({"transaction_states": [Struct({**state, **times, "error_code": int(code)})]})
         rows = [
             Struct(
                 {
@@ -163,6 +178,13 @@ def test_a_list_of_transactions_says_what_is_missing_and_no_verdict_is_built_on_
         found.whole()
 
 
+def test_a_transaction_is_described_by_the_broker_that_answers_and_else_the_silent_one_is_named() -> None:
+    client = TransactionClient(_Ailing("__transaction_state"))
+    assert asyncio.run(client.describe("x")).coordinator == 2
+    with pytest.raises(ClientError, match=r"^broker 1 \(a:9092\) does not answer in time$"):
+        asyncio.run(client.describe("of-broker-1"))
+
+
 @pytest.mark.process
 def test_a_dead_broker_with_the_only_replica() -> None:
     with TestCluster.start(3) as cluster:
@@ -207,3 +229,23 @@ def test_a_record_that_waits_for_replicas_does_not_blame_the_leader_that_is_ther
         "acks=all waits for all replicas in sync, and needs min.insync.replicas (3 in this topic) of them: " in sentence
     )
     assert f": broker {behind}" in sentence and f"broker {leader} " not in sentence
+
+
+@pytest.mark.process
+def test_a_producer_names_the_paused_replica_for_which_a_leader_waits() -> None:
+    with TestCluster.start(3) as cluster:
+        cluster.create_topic("t", replicas=3)
+        leader = cluster.describe().topic("t").partitions[0].leader
+        paused = next(one for one in (1, 2, 3) if one not in (leader, cluster.controller()))
+        cluster.pause(paused)
+        produced = raftwerk("produce", "t", "-m", "x", "-d", cluster.plan.directory)
+        status = raftwerk("status", "-d", cluster.plan.directory)
+        cluster.resume(paused)
+    assert produced.returncode == 0
+    ports = {node.node_id: node.port for node in cluster.plan.nodes}
+    assert produced.stderr.startswith(
+        f"broker {leader} (127.0.0.1:{ports[leader]}) has not answered for 2 s, since it waits for broker {paused} "
+        f"(127.0.0.1:{ports[paused]}), which does not answer in time; waiting for up to "
+    )
+    assert f"Node {paused} is paused (process " in status.stdout
+    assert f": raftwerk kill {paused} --signal CONT -d {cluster.plan.directory} lets it go on." in status.stdout

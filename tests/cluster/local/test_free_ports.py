@@ -44,6 +44,15 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it(tmp_path: Path, b
     assert f"port {taken} for the metrics of node 1" in told and "--metrics-port" in told
 
 
+def test_the_console_s_port_is_looked_at_with_those_of_the_nodes(tmp_path: Path, base: int, taken: int) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=base))
+    check_ports(plan, is_new=True, console=("127.0.0.1", 0))
+    with pytest.raises(ValueError, match=f"port {taken} for the console: .*; --console-port chooses another"):
+        check_ports(plan, is_new=True, console=("127.0.0.1", taken))
+    with pytest.raises(ValueError, match=f"port {base} is planned for the broker of node 1 and for the console"):
+        check_ports(plan, is_new=True, console=("127.0.0.1", base))
+
+
 def test_free_ports_are_found_beside_those_that_are_chosen(tmp_path: Path, taken: int) -> None:
     told = refusal(tmp_path, ClusterShape(1, port=0, controller_port=taken))
     assert (

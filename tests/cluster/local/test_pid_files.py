@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from raftwerk.cli.local_cluster.live_table import node_state
+from raftwerk.cli.local_cluster.up import unclean_ends
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.local.supervisor import Child, node_pid, stop_nodes_in
+from raftwerk.cluster.local.supervisor import STOPPED_CLEANLY, Child, Supervisor, node_pid, stop_nodes_in
 from raftwerk.testkit.process_cluster import TestCluster
 
 
@@ -77,7 +78,8 @@ def test_a_node_whose_pid_file_names_another_process_is_found_by_its_lock() -> N
 
 @pytest.mark.process
 def test_how_a_node_died_is_shown_until_it_is_started_again(tmp_path: Path) -> None:
-    (node,) = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000)).nodes
+    plan = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000))
+    (node,) = plan.nodes
     Path(node.directory).mkdir()
     with process("raftwerk", "node", node.properties_file) as killed:
         child = Child(node, killed, None)
@@ -85,8 +87,20 @@ def test_how_a_node_died_is_shown_until_it_is_started_again(tmp_path: Path) -> N
         assert node_state(child, killed.pid, is_controller=False).text == "up"
         killed.kill()
         killed.wait()
-        assert node_state(child, None, is_controller=False).text == "down"
-        child.death = "killed by signal 9; raftwerk start 1 starts it"
-        assert node_state(child, None, is_controller=False).text == child.death
-        Path(node.pid_file).write_text(f"{killed.pid + 1}\n")  # `raftwerk start 1`, and then `raftwerk stop 1`
-        assert node_state(child, None, is_controller=False).text == "down"
+        supervisor = Supervisor(plan)
+        supervisor.children[1] = child
+        assert unclean_ends(supervisor) == {1: "killed by signal 9"}
+        start = f"raftwerk start 1 -d {node.directory} starts it again"
+        assert node_state(child, None, is_controller=False).text == f"killed by signal 9; {start}"
+        assert (
+            node_state(child, None, is_controller=False, restarts=True).text == "killed by signal 9; starting it again"
+        )
+        Path(node.pid_file).write_text(f"{killed.pid + 1}\n")  # `raftwerk start 1`, and then `raftwerk kill 1`
+        assert node_state(child, None, is_controller=False).text == f"down; {start}"
+        assert unclean_ends(supervisor) == {1: "down"}
+        Path(node.pid_file).write_text("")  # by a node that stops cleanly
+        assert node_state(child, None, is_controller=False).text == f"down; {start}"
+        assert unclean_ends(supervisor) == {}
+        child.newest_pid, child.others_ending = killed.pid + 1, STOPPED_CLEANLY  # when `raftwerk up` has seen that
+        assert unclean_ends(supervisor) == {}
+        assert node_state(child, None, is_controller=False, restarts=True).text == f"stopped cleanly; {start}"

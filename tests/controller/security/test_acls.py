@@ -26,7 +26,7 @@ from raftwerk.controller.metadata.metadata_snapshot import difference
 from raftwerk.controller.result import ControllerResult, Decision
 from raftwerk.controller.security import acls
 from raftwerk.controller.security.acls import create_acls, delete_acls
-from raftwerk.runtime.incremental_work import Step
+from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, Step
 from raftwerk.security.authorizer.acl_binding import AclBinding, AclBindingFilter
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -202,6 +202,44 @@ def test_a_request_removes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> 
         [acl("a")],
     ]
     assert len(image.acls) == 3
+
+
+def test_filters_that_name_resources_do_not_look_at_all_entries() -> None:
+    image = image_of()
+    create(image, *(acl(f"t{number}") for number in range(2_000)))
+    wanted = [AclBindingFilter(2, f"t{number}") for number in range(2_000)]
+    steps = 0
+    decision = delete_acls(image, filters(wanted))
+    for part in decision:
+        steps += isinstance(part, Step)
+        replay(image, [] if isinstance(part, Step) else part)
+    assert steps <= 5 * 2_000 // ITEMS_PER_STEP
+
+
+NAMES = st.sampled_from(["*", "t", "ta", "tab", "u"])
+SOME_FILTERS = st.builds(
+    AclBindingFilter,
+    st.sampled_from([1, 2, 3]),
+    st.none() | NAMES,
+    st.sampled_from([1, 2, 3, 4]),
+    st.none() | st.just("User:alice"),
+    st.none() | st.just("*"),
+    st.sampled_from([1, READ, WRITE]),
+    permission_type=st.sampled_from([1, 2, 3]),
+)
+SOME_ENTRIES = st.builds(
+    acl, NAMES, st.sampled_from([READ, WRITE]), st.sampled_from([ALLOW, DENY]), pattern_type=st.sampled_from([3, 4])
+)
+
+
+@given(st.lists(SOME_ENTRIES, unique=True), st.lists(SOME_FILTERS))
+def test_each_filter_finds_what_it_matches_in_the_order_of_the_entries(
+    entries: list[AclBinding], wanted: list[AclBindingFilter]
+) -> None:
+    image = image_of()
+    create(image, *entries)
+    known = list(image.acls.values())
+    assert delete(image, *wanted) == [[one for one in known if each.matches(one)] for each in wanted]
 
 
 def test_in_between_nobody_may_do_more_than_before_and_after() -> None:

@@ -72,6 +72,17 @@ def test_format_once(tmp_path: Path) -> None:
     assert "formatted already" in ok("format", "-t", CLUSTER_ID, "-c", file, "-g")
 
 
+def test_nodes_that_are_formatted_one_by_one_get_one_id(tmp_path: Path) -> None:
+    file, _ = node_file(tmp_path)
+    first, hint, *_ = ok("format", "-c", file).splitlines()
+    cluster_id = first.split()[-1].rstrip(".")
+    assert hint.endswith(f"raftwerk format -t {cluster_id} -c SERVER.PROPERTIES"), hint
+    assert cluster_id not in ok("format", "-c", file, "-g")
+    (tmp_path / "other").mkdir()
+    other, _ = node_file(tmp_path / "other")
+    assert "This id is new" not in ok("format", "-t", cluster_id, "-c", other)
+
+
 def test_another_nodes_directory(tmp_path: Path) -> None:
     file, data_dir = node_file(tmp_path)
     ok("format", "-t", CLUSTER_ID, "-c", file)

@@ -121,6 +121,24 @@ def test_what_cannot_be_decoded_is_text() -> None:
     assert line_of(None, "json") == b""
 
 
+def test_internal_topics_are_read_in_words(bootstrap: str, topic: str) -> None:
+    helpers.create_topic(bootstrap, topic)
+    group = f"{topic}-group"
+    reset = ["groups", "reset", group, "--topic", topic, "--to", "earliest", "--execute", "-b", bootstrap]
+    subprocess.run([*RAFTWERK, *reset], check=True, timeout=60, capture_output=True)
+    options = ("-s", "internal", "--grep", group, "-e")
+    rows = [json.loads(line) for line in consume(bootstrap, "__consumer_offsets", *options, "--json")]
+    offsets = [one for one in rows if one["key"]["type"] == "offset" and one["value"]]
+    assert {(one["key"]["group"], one["key"]["topic"], one["value"]["offset"]) for one in offsets} == {
+        (group, topic, 0)
+    }
+    assert any('"offset":0' in line for line in consume(bootstrap, "__consumer_offsets", *options))
+    refused = subprocess.run(
+        [*RAFTWERK, "consume", topic, "-s", "internal"], capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "is for __consumer_offsets" in refused.stderr) == (2, True)
+
+
 def test_json_tells_bytes_from_text(bootstrap: str, topic: str) -> None:
     """What is not UTF-8 is there in base 64, too, as its text could be the text of other bytes."""
     helpers.create_topic(bootstrap, topic)

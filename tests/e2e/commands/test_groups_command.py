@@ -90,6 +90,6 @@ def test_looking_for_a_group_does_not_create_the_offsets_topic(new_cluster: Call
     for command in ("lag", "describe", "delete"):
         assert "there is no such group" in fails(1, "groups", command, "nope", *at)
     assert "Nothing was changed" in ok("groups", "reset", "nope", "--topic", "t", "--to", "latest", *at)
-    assert "__consumer_offsets" not in ok("topics", "list", "--internal", *at)
+    assert "__consumer_offsets" not in ok("topics", "list", *at)
     ok("groups", "reset", "nope", "--topic", "t", "--to", "latest", "--execute", *at)
     assert lags("nope", at) == [0]

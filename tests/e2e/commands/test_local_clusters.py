@@ -36,7 +36,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_named_cluster_is_taken_up_as_it_was(name: str, tmp_path: Path) -> None:
     told = ok("up", "-n", "2", "--port", "0", "--name", name, "--detach", "-o", "num.partitions=3")
-    assert "2 nodes ready" in told
+    assert "2 nodes ready" in told and f"stop with: raftwerk down --name {name}\n" in told
     plan = load_plan(str(tmp_path / "raftwerk" / name))
     assert f"{name:20}  2 of 2 nodes up  {plan.bootstrap}" in ok("clusters")
     assert "nodes 1, 2 of" in fails("up", "--name", name)

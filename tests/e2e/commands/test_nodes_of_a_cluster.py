@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -80,6 +81,37 @@ def test_up_says_that_a_node_was_stopped_cleanly(directory: str) -> None:
         assert terminal.wait() == 0
 
 
+def test_a_kill_is_told_in_one_sentence_and_no_clean_stop_is_claimed(directory: str) -> None:
+    with Terminal("up", "-n", "2", "--port", "0", "-d", directory) as terminal:
+        terminal.resize(250)
+        terminal.read_until("active controller")
+        ok("kill", "1", "-d", directory)
+        told = f"killed by signal 9; raftwerk start 1 -d {directory} starts it again"
+        terminal.read_until(told)
+        refused = fails(1, "up", "-d", directory)
+        assert (
+            f"raftwerk start -d {directory} starts those that are down, raftwerk down -d {directory} stops" in refused
+        )
+        ok("start", "1", "-d", directory)
+        ok("kill", "1", "2", "-d", directory)
+        terminal.read_until(f"killed or has failed; raftwerk start 1 -d {directory} starts it again")
+        refused = fails(1, "up", "-d", directory)
+        assert (
+            f"raftwerk start -d {directory} starts nodes that are down, raftwerk down -d {directory} ends it" in refused
+        )
+        for words in (("status",), ("doctor",), ("topics", "list")):
+            done = raftwerk(*words, "-d", directory)
+            advice = " ".join((done.stdout + done.stderr).split())
+            assert done.returncode == 1 and f"raftwerk start -d {directory} " in advice and "raftwerk up" not in advice
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 1
+        assert "Stopped cleanly" not in terminal.shown
+        assert (
+            "not all nodes ended cleanly: node 1 (killed or has failed), node 2 (killed by signal 9); their"
+            in terminal.shown
+        )
+
+
 def test_who_dies_is_started_again_and_who_was_stopped_is_not(directory: str) -> None:
     with Terminal("up", "-n", "3", "--port", "0", "--plain", "--restart", "-d", directory) as terminal:
         terminal.resize(200)
@@ -94,6 +126,30 @@ def test_who_dies_is_started_again_and_who_was_stopped_is_not(directory: str) ->
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert node_pid(plan.node(2)) is None
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0
+
+
+def test_who_was_started_by_another_command_and_dies_is_started_again(directory: str) -> None:
+    with Terminal("up", "-n", "3", "--port", "0", "--plain", "--restart", "-d", directory) as terminal:
+        terminal.resize(200)
+        terminal.read_until("Ctrl-C stops the cluster.")
+        ok("stop", "3", "-d", directory)
+        terminal.read_until("node 3 was stopped cleanly; raftwerk start 3 -d ")
+        ok("start", "3", "-d", directory)
+        ok("kill", "3", "-d", directory)
+        terminal.read_until("node 3 was killed or has failed; starting it again")
+        node = load_plan(directory).node(3)
+        deadline = time.monotonic() + 30
+        while node_pid(node) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ok("stop", "3", "-d", directory)
+        terminal.read_until("node 3 was stopped cleanly; raftwerk start 3 -d ")
+        ok("start", "3", "-d", directory)
+        ok("stop", "3", "-d", directory)
+        terminal.read_until("node 3 was stopped cleanly; raftwerk start 3 -d ")
+        assert node_pid(node) is None
         terminal.press(CTRL_C)
         assert terminal.wait() == 0
 
@@ -118,6 +174,25 @@ def test_a_node_lives_on_when_its_start_gave_up(directory: str) -> None:
             assert time.monotonic() < deadline, last_line(node.log_file)
             time.sleep(0.05)
         ok("topics", "create", "t", "-r", "2", "-b", bootstrap)
+        assert node_pid(node) is not None
+    finally:
+        ok("down", "-d", directory)
+
+
+def test_ctrl_c_of_start_tells_what_goes_on(directory: str) -> None:
+    make_cluster(directory, 3)
+    node = load_plan(directory).node(1)
+    try:
+        with Terminal("start", "1", "-d", directory) as terminal:
+            deadline = time.monotonic() + 30
+            while node_pid(node) is None:
+                assert time.monotonic() < deadline, terminal.shown
+                time.sleep(0.01)
+            terminal.press(CTRL_C)
+            assert terminal.wait() == 130
+        told = " ".join(terminal.shown.split())
+        assert f"Interrupted: node 1 goes on starting (raftwerk status -d {directory} shows how far, " in told
+        assert f"raftwerk kill 1 -d {directory} ends it)." in told
         assert node_pid(node) is not None
     finally:
         ok("down", "-d", directory)
@@ -226,6 +301,7 @@ def test_a_broker_that_is_fenced_is_shown_as_fenced(directory: str) -> None:
     make_cluster(directory, 2)
     try:
         ok("start", "1", "2", "-d", directory)
+        ok("topics", "create", "t", "-r", "2", "-c", "min.insync.replicas=2", "-d", directory)
         ok("stop", "2", "-d", directory)
         with open(load_plan(directory).node(2).properties_file, "a", encoding="utf-8") as file:
             file.write(f"log.dirs.reserve.bytes={1 << 60}\n")
@@ -233,6 +309,22 @@ def test_a_broker_that_is_fenced_is_shown_as_fenced(directory: str) -> None:
         shown = raftwerk("status", "-d", directory)
         assert shown.returncode == 1
         assert re.search(r"^ +2 +broker,controller .* fenced$", shown.stdout, re.MULTILINE), shown.stdout
+        data = load_plan(directory).node(2).data_dir
+        assert (
+            f"Node 2 is fenced, so that it leads nothing and is in no ISR; {data}: the disk is full: " in shown.stdout
+        )
+        elsewhere = raftwerk("status", "-b", load_plan(directory).bootstrap).stdout
+        assert "Broker 2 is fenced, so that it leads nothing and is in no ISR: raftwerk doctor -b " in elsewhere
+        told = raftwerk("doctor", "-d", directory).stdout.splitlines()
+        after = dict(itertools.pairwise(told))
+        free = "free space on the disk of broker 2, as is said of it above"
+        assert after["warn  broker 2 is fenced: it leads nothing, and is in no ISR"] == f"      -> {free}"
+        for start in (
+            "warn  1 partition without all replicas in sync",
+            "FAIL  t: min.insync.replicas=2, and fewer are",
+        ):
+            (line,) = [one for one in told if one.startswith(start)]
+            assert after[line] == f"      -> {free}, and its replicas catch up by themselves"
         rows = [json.loads(line) for line in ok("brokers", "log-dirs", "-d", directory, "--json").splitlines()]
         assert {row["broker"]: row["full"] for row in rows} == {1: False, 2: True}
         assert ok("brokers", "log-dirs", "-d", directory).count("FULL: it takes no records") == 1

@@ -74,6 +74,13 @@ def test_what_the_environment_says(temporary: dict[str, str], tmp_path: Path) ->
     assert (kept / "n1.log").exists()
 
 
+def test_nodes_log_as_the_environment_says(temporary: dict[str, str]) -> None:
+    command = ["sh", "-c", 'head -1 "$RAFTWERK_DIR/n1.log"']
+    environment = {**temporary, "RAFTWERK_LOG_FORMAT": "json"}
+    done = subprocess.run([*RAFTWERK, "run", "--", *command], env=environment, capture_output=True, check=True)
+    assert json.loads(done.stdout)["node"] == 1
+
+
 def test_commands_that_cannot_run_and_clusters_that_do_not_start(temporary: dict[str, str]) -> None:
     missing = run("no-such-command", env=temporary)
     assert (missing.returncode, "no-such-command: No such file" in missing.stderr) == (127, True)

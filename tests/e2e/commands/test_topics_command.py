@@ -38,6 +38,18 @@ def fill_hours(bootstrap: str, topic: str) -> None:
     assert producer.flush(30) == 0
 
 
+def test_internal_topics_are_shown_unless_they_are_excluded(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    helpers.create_topic(bootstrap, topic, 1)
+    ok("produce", topic, "-m", "x", *at)
+    ok("consume", topic, "--group", topic, "-n", "1", *at)
+    for command in ("list", "describe"):
+        for options, internal in (((), {"__consumer_offsets"}), (("--exclude-internal",), set())):
+            there = {row["topic"] for row in rows("topics", command, *options, *at)}
+            assert topic in there
+            assert there & {"__consumer_offsets"} == internal
+
+
 def test_alter_adds_partitions_and_changes_settings(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
     helpers.create_topic(bootstrap, topic, 2)

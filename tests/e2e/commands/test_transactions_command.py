@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -14,16 +13,19 @@ from support.e2e import helpers
 from support.e2e.clusters import start_cluster
 from support.e2e.command import fails, fails_usage, raftwerk
 from support.e2e.in_process import ok
-from support.e2e.transactions import TIMEOUT_S, open_transaction, producer, until, values, wait_for_values
+from support.e2e.transactions import (
+    LONG_AGO_MS,
+    STRANGER,
+    TIMEOUT_S,
+    leave_hanging,
+    open_transaction,
+    producer,
+    until,
+    values,
+    wait_for_values,
+)
 
-from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.doctor import transaction_checks
-from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.records import NewRecord, encode_batch
-
-LONG_AGO_MS = 1_700_000_000_000
-STRANGER = 4711
-"""A producer id that no coordinator has given to a transactional id."""
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +40,10 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in raftwerk("transactions", *arguments, "--json").stdout.splitlines()]
 
 
-def leave_hanging(bootstrap: str, topic: str) -> None:
-    """Write a record in a transaction that no coordinator knows, with a timestamp of long ago."""
-    batch = encode_batch(
-        [NewRecord(None, b"hanging", (), LONG_AGO_MS)],
-        producer_id=STRANGER,
-        producer_epoch=3,
-        base_sequence=0,
-        is_transactional=True,
-    )
-    partitions = [{"index": 0, "records": bytes(batch)}]
-    topic_data = [{"name": topic, "partition_data": partitions}]
-    fields = {"transactional_id": "stranger", "acks": -1, "timeout": 10_000, "topic_data": topic_data}
-
-    async def write() -> None:
-        async with ClusterClient(bootstrap) as client:
-            answer = await client.request(ApiKey.PRODUCE, 11, fields)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-
-    asyncio.run(write())
-
-
 def test_before_there_are_transactions(new_cluster: Callable[..., Any]) -> None:
     at = ("-b", new_cluster(1).plan.bootstrap)
     assert "no such transactional id" in fails(1, "transactions", "describe", "nobody", *at)
-    assert "__transaction_state" not in ok("topics", "list", "--internal", *at), "looking does not create it"
+    assert "__transaction_state" not in ok("topics", "list", *at), "looking does not create it"
 
 
 def test_list_and_describe(unverified: str, topic: str) -> None:

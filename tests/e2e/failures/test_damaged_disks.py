@@ -52,6 +52,25 @@ def test_a_damaged_replica_is_mended_from_another() -> None:
         until(lambda: len(cluster.describe().topic(topic).partitions[0].isr) == 3)
 
 
+def test_a_node_that_is_killed_and_started_fetches_what_was_damaged_before_it_was_fsynced() -> None:
+    with TestCluster.start(3) as cluster:
+        topic = "flights"
+        cluster.create_topic(topic, partitions=PARTITIONS, replicas=3)
+        fill(cluster.bootstrap_servers, topic, create=False)
+        killed = next(node for node in cluster.plan.nodes if node.node_id != cluster.leader_of(topic))
+        file = Path(killed.data_dir) / f"{topic}-0" / SEGMENT
+        led = Path(cluster.plan.node(cluster.leader_of(topic)).data_dir) / f"{topic}-0" / SEGMENT
+        until(lambda: bool(content(led)) and content(led) == content(file))
+        cluster.kill(killed.node_id)
+        with file.open("r+b") as damaged:
+            damaged.seek(len(content(file)) // 2)
+            damaged.write(bytes([content(led)[len(content(file)) // 2] ^ 1]))
+        cluster.start_node(killed.node_id)
+        until(lambda: content(file) == content(led))
+        assert "; cut from " in cluster.log_of(killed.node_id)
+        until(lambda: len(cluster.describe().topic(topic).partitions[0].isr) == 3)
+
+
 def test_a_controller_that_lost_its_log_does_not_vote() -> None:
     with TestCluster.start(3) as cluster:
         damaged = cluster.plan.nodes[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
 from support.isr.manager_cluster import Cluster, replicated_topic
 from support.log.logs import read_all
 
@@ -89,7 +90,7 @@ def test_two_replicas_damaged_at_the_same_place_are_mended_from_the_third() -> N
     assert is_sound(cluster, 1) and is_sound(cluster, 2)
 
 
-def test_without_a_sound_replica_the_log_stays_as_it_is() -> None:
+def test_without_a_sound_replica_the_log_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     cluster, _ = filled()
     found = [damage(cluster, node) for node in (1, 2, 3)]
     before = read_all(replica(cluster, 2).log)
@@ -98,6 +99,8 @@ def test_without_a_sound_replica_the_log_stays_as_it_is() -> None:
     assert replica(cluster, 2).log_end_offset == RECORDS
     names = cluster.disks[2].listdir(replica(cluster, 2).log.directory)
     assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+    command = f"raftwerk log repair {replica(cluster, 2).log.directory} --execute"
+    assert any("t-0 stays damaged" in one and one.endswith(command) for one in caplog.messages)
 
 
 def test_a_replica_that_can_be_spared_is_out_of_the_isr_first() -> None:

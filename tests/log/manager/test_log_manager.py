@@ -548,7 +548,7 @@ def test_two_directories_with_the_same_id_are_refused() -> None:
     with pytest.raises(CorruptFileError, match=r"AAAAAAAAAAAAAAAAAAAAAQ is reserved"):
         manager_of(runtime, "/one", "/two").acquire()
     disk.write_atomic("/two/meta.properties", b"version=2\ncluster.id=x\n")
-    with pytest.raises(CorruptFileError, match="version 2, only 1 is known"):
+    with pytest.raises(CorruptFileError, match="says version=2, and 1 is known"):
         manager_of(runtime, "/one", "/two").acquire()
 
 

@@ -169,6 +169,12 @@ def test_the_commands(tmp_path: Path) -> None:
     damaged = runner.invoke(cli, ["log", "verify", root])
     assert damaged.exit_code == 1
     assert "DAMAGE" in damaged.output
+    format_dirs(runtime, (other := str(tmp_path / "other"),), CLUSTER, 2)
+    several = runner.invoke(cli, ["log", "verify", other, root, f"{root}/t-0"])
+    assert (several.exit_code, several.output.splitlines()[-1]) == (1, damaged.output.splitlines()[-1])
+    assert "is neither a node's log directory" in runner.invoke(cli, ["log", "verify", root, str(tmp_path)]).output
+    both = runner.invoke(cli, ["log", "repair", f"{root}/t-0", root, other])
+    assert both.exit_code == 0 and both.output.count("would be cut off") == 1
     assert "Nothing was changed" in runner.invoke(cli, ["log", "repair", root]).output
     assert runner.invoke(cli, ["log", "verify", root]).exit_code == 1
     assert "cut off" in runner.invoke(cli, ["log", "repair", root, "--execute"]).output

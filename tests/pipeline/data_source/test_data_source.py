@@ -13,8 +13,8 @@ import pytest
 from support.pipeline.queries import load, output, per, rows_written, stream, to_parquet, written
 from support.pipeline.topics import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 
-from raftwerk.pipeline.errors import PipelineError, sentence_of
-from raftwerk.pipeline.source.options import WriteOptions
+from raftwerk.pipeline.errors import PipelineError, explain, sentence_of
+from raftwerk.pipeline.source.options import ClientOptions, WriteOptions
 from raftwerk.pipeline.source.writer import TaskProducer
 from raftwerk.wire.records import compute_crc, read_header
 
@@ -164,7 +164,7 @@ def test_rows_that_cannot_be_written(
 def test_a_partition_that_the_client_knows_is_not_there(cluster: Any, bootstrap: str, topic: str) -> None:
     """The client refuses the record at once when it has the topic's metadata, and in a report when it has not."""
     cluster.create_topic(topic, partitions=1)
-    sender = TaskProducer(WriteOptions(bootstrap, topic, {}))
+    sender = TaskProducer(WriteOptions(ClientOptions(bootstrap), topic, {}))
     first, second = (pa.RecordBatch.from_pylist([{"value": b"v", "partition": number}]) for number in (0, 9))
     sender.send(first)
     sender.finish()
@@ -176,6 +176,14 @@ def test_a_topic_is_not_overwritten(spark: Any, bootstrap: str, topic: str) -> N
     writer = spark.sql("select 'v' as value").write.format("raftwerk").mode("overwrite")
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
     assert refusal(writer.save) == "a topic cannot be overwritten: say mode append."
+
+
+def test_a_write_says_that_it_appends(spark: Any, bootstrap: str, topic: str) -> None:
+    writer = spark.sql("select 'v' as value").write.format("raftwerk")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE") as raised:
+        writer.save()
+    assert str(explain(raised.value)) == 'a topic is appended to: say .mode("append") before save().'
 
 
 def test_a_topic_made_anew_under_a_stream(spark: Any, cluster: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:

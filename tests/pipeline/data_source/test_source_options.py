@@ -117,7 +117,7 @@ def test_the_login_of_a_writer_is_that_of_the_java_client(tmp_path: Path) -> Non
         "kafka.ssl.keystore.location": str(node),
         "kafka.ssl.endpoint.identification.algorithm": "",
     }
-    options = parse_write(given)
+    options = parse_write(given, streaming=False)
     assert options.producer == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -131,9 +131,20 @@ def test_the_login_of_a_writer_is_that_of_the_java_client(tmp_path: Path) -> Non
     Producer(dict(options.producer))
     assert "wonder" not in repr(options) + repr(parse_read({**given, "subscribe": "t"}, streaming=False))
     with pytest.raises(PipelineError, match="config is not set"):
-        parse_write({name: value for name, value in given.items() if "jaas" not in name})
+        parse_write({name: value for name, value in given.items() if "jaas" not in name}, streaming=False)
 
 
 def test_what_a_writer_is_told_goes_to_the_producer() -> None:
-    options = parse_write({"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.compression.type": "zstd"})
-    assert (options.bootstrap, options.topic, options.producer) == ("a:1", "t", {"compression.type": "zstd"})
+    given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.compression.type": "zstd"}
+    options = parse_write(given, streaming=False)
+    assert (options.client.bootstrap, options.topic, options.producer) == ("a:1", "t", {"compression.type": "zstd"})
+    assert options.transactional_id is None
+
+
+def test_only_a_stream_is_written_in_transactions() -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.transactional.id": "sink"}
+    options = parse_write({**given, "kafka.transaction.timeout.ms": "60000"}, streaming=True)
+    assert (options.transactional_id, options.transaction_timeout_ms, options.producer) == ("sink", 60_000, {})
+    assert parse_write(given, streaming=True).transaction_timeout_ms == 900_000
+    with pytest.raises(PipelineError, match=r"kafka\.transactional\.id is for streams"):
+        parse_write(given, streaming=False)

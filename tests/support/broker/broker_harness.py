@@ -74,9 +74,11 @@ class FakeTransport(asyncio.Transport):
         self.peer = peer
         self.protocol: Any = None
         self.backlog = bytearray()
+        self.tls: object = None
+        """The context of a connection with TLS."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self.peer, 50000) if name == "peername" else default
+        return {"peername": (self.peer, 50000), "sslcontext": self.tls}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass

@@ -35,6 +35,8 @@ class SecuredNode:
     authority: Authority
     provider: IdentityProvider
     logins: Mapping[str, Login]
+    bootstrap: str
+    """The address of its own listener, where all are super users."""
 
     @classmethod
     @contextmanager
@@ -45,17 +47,23 @@ class SecuredNode:
             planned = _plan(directory / "cluster", authority, provider)
             with Supervisor(planned) as supervisor:
                 supervisor.start(START_TIMEOUT_S)
-                _add_users(planned.bootstrap)
-                yield cls(authority, provider, _logins(planned, authority, provider))
+                own = planned.bootstrap.partition(",")[0]
+                _add_user(own, "alice", "wonder")
+                yield cls(authority, provider, _logins(planned, authority, provider), own)
+
+    def add_user(self, name: str, password: str) -> Login:
+        """Give a user without rights a password, and return how to log in with it."""
+        _add_user(self.bootstrap, name, password)
+        return replace(self.logins["SCRAM-SHA-512"], user=name, password=password)
 
 
-def _add_users(bootstrap: str) -> None:
+def _add_user(bootstrap: str, name: str, password: str) -> None:
     users: list[UserScramCredentialAlteration] = [
-        UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, 4096), b"wonder")
+        UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
     ]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.alter_user_scram_credentials(users)["alice"].result(20)
+    admin.alter_user_scram_credentials(users)[name].result(20)
 
 
 def _plan(directory: Path, authority: Authority, provider: IdentityProvider) -> ClusterPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from support.e2e import helpers
 from support.e2e.consumers import confluent
 
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.records import NewRecord, encode_batch
+
+LONG_AGO_MS = 1_700_000_000_000
+STRANGER = 4711
+"""A producer id that no coordinator has given to a transactional id."""
 TIMEOUT_S = 30.0
 
 
@@ -120,3 +128,25 @@ class Copier:
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
+
+
+def leave_hanging(bootstrap: str, topic: str) -> None:
+    """Write a record in a transaction that no coordinator knows, with a timestamp of long ago."""
+    batch = encode_batch(
+        [NewRecord(None, b"hanging", (), LONG_AGO_MS)],
+        producer_id=STRANGER,
+        producer_epoch=3,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    partitions = [{"index": 0, "records": bytes(batch)}]
+    topic_data = [{"name": topic, "partition_data": partitions}]
+    fields = {"transactional_id": "stranger", "acks": -1, "timeout": 10_000, "topic_data": topic_data}
+
+    async def write() -> int:
+        async with ClusterClient(bootstrap) as client:
+            leader = (await client.metadata([topic])).topic(topic).partitions[0].leader
+            answer = await client.request_node(leader, ApiKey.PRODUCE, 11, fields)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    until(lambda: asyncio.run(write()) == 0)  # a leader may not know yet that it leads

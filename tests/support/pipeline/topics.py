@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.confluent import collect_errors
 
@@ -116,6 +116,35 @@ def read_back(bootstrap: str, topic: str, partitions: int) -> list[Any]:
             records += consumer.consume(1000, 0.2)
         assert len(records) == sum(ends.values())
         return records
+    finally:
+        consumer.close()
+
+
+def committed_values(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
+    """The values that a consumer with read_committed gets before it comes to the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "t",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
+        found: list[bytes] = []
+        left = set(range(partitions))
+        while left:
+            message = consumer.poll(30)
+            assert message is not None, f"no end of {sorted(left)}"
+            error = message.error()
+            if error is None:
+                found.append(message.value() or b"")
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(message.partition())
+        return found
     finally:
         consumer.close()
 

@@ -19,7 +19,7 @@ from .....broker.coordinators.partition_for import partition_for
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import ClusterClient
 from .....cluster.client.group_client import GroupClient
-from .....cluster.client.transaction_client import OpenTransaction, TransactionClient
+from .....cluster.client.transactions.transaction_client import OpenTransaction, TransactionClient
 from ...history import HistoryWriter
 from ..load_task import Task, client_config, use_login
 from .transactional_topics import PARTITIONS, TransactionalTopics

@@ -1,0 +1,85 @@
+"""Checks that each committed change of a partition is a step of the specification of Kafka replication.
+
+The invariant's name is "each change of a partition is a step of its specification". The committed records are replayed
+one by one, so no change is passed over. The specification is in `chaos/specification/partitions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from .....controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
+from .....controller.metadata.metadata_records import (
+    RECOVERING,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    decode_record,
+)
+from .....raft.types import CommittedBatch
+from ....specification.partitions.controller_actions import ControllerActions, creation_violated
+from ....specification.partitions.partition_state import PartitionState
+from ....specification.step_search import Deviation
+from ..invariant_broken import InvariantBroken
+
+_Change = tuple[UUID, int, PartitionRegistration | None, PartitionRegistration]
+"""The partition, and its registration before and after a record; None before it is created."""
+
+
+class PartitionStepChecker:
+    """Replays the records of the metadata log."""
+
+    def __init__(self) -> None:
+        self._image = MetadataImage("simulated")
+
+    def on_committed(self, batches: Sequence[CommittedBatch]) -> None:
+        """These batches are committed, after all others. Raises `InvariantBroken`."""
+        for batch in batches:
+            changes: list[_Change] = []
+            for offset, data in enumerate(batch.records, batch.base_offset):
+                changes += self._replay(decode_record(data), offset)
+            for change in changes:
+                self._judge(*change)
+
+    def _replay(self, record: Record, offset: int) -> list[_Change]:
+        """Replay a record; the change, if it is one of a partition."""
+        if not isinstance(record, PartitionRecord | PartitionChangeRecord):
+            self._image.replay(record, offset, MetadataDelta())
+            return []
+        topic_id, index = record.topic_id, record.partition
+        before = self._registration(topic_id, index)
+        self._image.replay(record, offset, MetadataDelta())
+        after = self._registration(topic_id, index)
+        return [] if after is None else [(topic_id, index, before, after)]
+
+    def _registration(self, topic_id: UUID, index: int) -> PartitionRegistration | None:
+        topic = self._image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(index)
+
+    def _judge(
+        self, topic_id: UUID, index: int, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        """Who is active is what the metadata says after the whole batch, as its records take effect together."""
+        image, state = self._image, _state(after)
+        topic = image.topics_by_id.get(topic_id)
+        where = f"{topic_id if topic is None else topic.name}-{index} at {image.offset}"
+        if before is None:
+            wrong = ", ".join(creation_violated(state))
+        else:
+            active = [each for each in after.replicas if image.is_active(each) and image.is_replica_online(each, after)]
+            path = ControllerActions(_state(before), active).explain(state)
+            wrong = f"from {_state(before)} to {state}: {path}" if isinstance(path, Deviation) else ""
+        if wrong:
+            raise InvariantBroken("each change of a partition is a step of its specification", f"{where}: {wrong}")
+
+
+def _state(one: PartitionRegistration) -> PartitionState:
+    return PartitionState(
+        frozenset(one.replicas),
+        frozenset(one.isr),
+        frozenset(one.elr),
+        one.leader,
+        one.leader_epoch,
+        one.leader_recovery_state == RECOVERING,
+    )

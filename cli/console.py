@@ -1,0 +1,102 @@
+"""`raftwerk console`: the cluster in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import nullcontext
+
+import click
+
+from ..cluster.command_line.cluster_options import bootstrap_option, chosen_address
+from ..cluster.command_line.extras import how_to_install, missing_modules
+from ..cluster.command_line.registry_url import check_registry
+from ..runtime.loop import real_runtime
+from .options import Command, listening
+
+
+@click.command(cls=Command)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+)
+@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name or address by which browsers may address it; repeatable. Default: --host, and all with 0.0.0.0.",
+)
+@click.option(
+    "--registry",
+    "registry_url",
+    metavar="URL",
+    help="A schema registry by whose schemas records are decoded, such as http://localhost:8081.",
+)
+@click.option("--ready-fd", type=int, hidden=True)
+@click.option("--stop-at-eof", is_flag=True, hidden=True)
+@bootstrap_option
+def console(
+    host: str,
+    port: int,
+    read_only: bool,
+    allowed_hosts: tuple[str, ...],
+    registry_url: str | None,
+    ready_fd: int | None,
+    stop_at_eof: bool,
+    bootstrap: str,
+) -> None:
+    """Show the cluster in a browser, live, until Ctrl-C.
+
+    Nodes, quorum, every partition's leader and in-sync replicas; topics with their settings and records; groups with
+    their lag. Of a cluster that raftwerk up started on this machine, nodes can be killed, paused and started by a
+    click, while a probe shows for how long writes stop.
+
+    Who can open the page acts with the rights of this command's login. So it listens on 127.0.0.1 unless --host says
+    otherwise.
+
+    \b
+    Examples:
+      raftwerk console
+      raftwerk console --name orders --port 0
+      raftwerk up -n 3 --console                   the cluster and its console, by one command
+      raftwerk console -b broker-1:9092 --command-config client.properties --read-only
+    """
+    if missing_modules("uvicorn"):
+        raise click.ClickException(f"the package uvicorn is not installed: {how_to_install('console')}")
+    check_registry(registry_url)
+    from ..cluster.local.running_up import CONSOLE_PID, AnotherUpError, staying_with
+    from ..console.server import serve_console
+
+    address = chosen_address()
+    directory = None if address is None else address.directory
+
+    def on_ready(url: str) -> None:
+        click.echo(f"console of {bootstrap} at {url}")
+        sys.stdout.flush()
+        if ready_fd is not None:
+            os.write(ready_fd, f"{url}\n".encode())
+            os.close(ready_fd)
+
+    is_beside_up = ready_fd is not None and directory is not None
+    claim = staying_with(str(directory), CONSOLE_PID) if is_beside_up else nullcontext()
+    try:
+        with listening(host, port), claim:
+            asyncio.run(
+                serve_console(
+                    bootstrap,
+                    real_runtime(),
+                    host=host,
+                    port=port,
+                    directory=directory,
+                    is_read_only=read_only,
+                    allowed_hosts=frozenset(one.lower() for one in allowed_hosts),
+                    registry_url=registry_url,
+                    on_ready=on_ready,
+                    stop_at_eof=stop_at_eof,
+                )
+            )
+    except AnotherUpError as error:
+        raise click.ClickException(f"the cluster has a console already (process {error.pid})") from None

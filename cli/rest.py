@@ -1,0 +1,222 @@
+"""`raftwerk rest`: a REST proxy beside the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
+from ..cluster.command_line.extras import how_to_install
+from ..cluster.command_line.registry_url import check_registry
+from ..runtime.loop import real_runtime
+from ..runtime.os_errors import os_words
+from ..runtime.ports import Runtime
+from .options import Command, WrongConfiguration, listening, sentence_of
+
+if TYPE_CHECKING:
+    from ..rest.logins.user_login import UserLogins
+
+_KEY_BEGINS = b"PRIVATE KEY-----"
+_OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@click.command(cls=Command)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", default=8082, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+)
+@click.option(
+    "--max-body-bytes",
+    default=4 << 20,
+    show_default=True,
+    type=click.IntRange(1024, 100 << 20),
+    help="The largest body of a request, and the largest record of a stream.",
+)
+@click.option(
+    "--max-requests",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Requests that are served at the same time; others get status 429.",
+)
+@click.option(
+    "--max-consumers",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Consumer instances that may be open at the same time.",
+)
+@click.option(
+    "--consumer-timeout-ms",
+    default=300_000,
+    show_default=True,
+    type=click.IntRange(100, 86_400_000),
+    help="A consumer instance that is not used for so long is closed (consumer.instance.timeout.ms).",
+)
+@click.option(
+    "--delivery-timeout-ms",
+    default=60_000,
+    show_default=True,
+    type=click.IntRange(1000, 3_600_000),
+    help="How long a record is tried until all in-sync replicas have it (delivery.timeout.ms).",
+)
+@click.option(
+    "--registry",
+    "registry_url",
+    metavar="URL",
+    help="A schema registry for records in Avro, JSON Schema and Protobuf, such as http://localhost:8081.",
+)
+@click.option(
+    "--authentication",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "basic", "bearer"]),
+    help="How clients log in; each then acts at the cluster as its own user.",
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(_OF_PASSWORDS),
+    help="The SASL mechanism of --authentication basic at the cluster; default: that of --command-config.",
+)
+@click.option(
+    "--max-users",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Users whose clients are open at the same time.",
+)
+@click.option("--certificate", metavar="FILE", help="Serve by HTTPS with the certificate in this file (PEM).")
+@click.option("--key", metavar="FILE", help="The key of the certificate (PEM); default: in the file of --certificate.")
+@bootstrap_option
+def rest(
+    host: str,
+    port: int,
+    max_body_bytes: int,
+    max_requests: int,
+    max_consumers: int,
+    consumer_timeout_ms: int,
+    delivery_timeout_ms: int,
+    registry_url: str | None,
+    authentication: str,
+    mechanism: str | None,
+    max_users: int,
+    certificate: str | None,
+    key: str | None,
+    bootstrap: str,
+) -> None:
+    """Serve the cluster over HTTP until Ctrl-C: the API of Confluent's REST proxy, versions 3 and 2.
+
+    /openapi.json describes everything that is served. Without --authentication each client does what the proxy may do
+    (--command-config), so it listens on this machine only unless --host says otherwise. With it each client acts as the
+    user whose password or token it has.
+
+    \b
+    Examples:
+      raftwerk rest
+      raftwerk rest --port 18082 --name orders
+      raftwerk rest --registry http://localhost:8081
+      raftwerk rest --authentication basic --command-config client.properties --certificate proxy.pem
+      curl -s localhost:8082/topics
+      curl -s localhost:8082/topics/orders -H 'Content-Type: application/vnd.kafka.json.v2+json' \\
+           -d '{"records": [{"value": {"amount": 5}}]}'
+    """
+    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, read_properties
+    from ..rest.http_app import Limits
+    from ..rest.logins.users import UserLimits
+    from ..rest.server import ProxySettings, UserSettings, missing_libraries, serve
+    from ..rest.v2.consumer_instances import ConsumerLimits
+
+    missing = missing_libraries()
+    if missing:
+        raise click.ClickException(f"the package {missing[0]} is not installed: {how_to_install('rest')}")
+    check_registry(registry_url)
+    runtime, path = real_runtime(), chosen_client_properties()
+    _check_certificate(certificate, key, runtime)
+    try:
+        properties = {} if path is None else read_properties(path, runtime)
+        librdkafka = {"bootstrap.servers": bootstrap, **librdkafka_login(properties, runtime)}
+    except ClientPropertiesError as error:
+        raise WrongConfiguration(str(error)) from None
+    users = None
+    if authentication != "none":
+        logins = _logins(_mechanism(authentication, mechanism, properties), librdkafka, runtime)
+        users = UserSettings(authentication, logins, UserLimits(max_users))
+    settings = ProxySettings(
+        bootstrap,
+        librdkafka,
+        CURRENT_LOGIN.get(),
+        host,
+        port,
+        Limits(max_body_bytes, max_requests),
+        ConsumerLimits(max_consumers, consumer_timeout_ms),
+        delivery_timeout_ms,
+        registry_url,
+        users,
+        certificate,
+        key or certificate,
+    )
+    with _refusals_told(), listening(host, port):
+        asyncio.run(serve(settings, lambda url: click.echo(f"REST proxy at {url}, for the cluster at {bootstrap}")))
+
+
+@contextmanager
+def _refusals_told() -> Iterator[None]:
+    """End the command with a sentence where the cluster does not answer, or lets nobody in."""
+    from ..cluster.client.client_errors import ClientError, WrongArgumentError
+
+    try:
+        yield
+    except WrongArgumentError as error:
+        raise WrongConfiguration(str(error)) from None
+    except ClientError as error:
+        raise click.ClickException(sentence_of(error)[0]) from None
+
+
+def _logins(mechanism: str, librdkafka: Mapping[str, str], runtime: Runtime) -> UserLogins:
+    """How users log in: with the TLS of the proxy's own login, and by this mechanism."""
+    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..rest.logins.user_login import UserLogins
+
+    own = CURRENT_LOGIN.get()
+    return UserLogins(mechanism, None if own is None else own.tls, librdkafka, runtime.secret_bytes)
+
+
+def _mechanism(authentication: str, mechanism: str | None, properties: Mapping[str, str]) -> str:
+    if authentication == "bearer":
+        if mechanism is not None:
+            raise click.UsageError("--mechanism is for --authentication basic: tokens are for OAUTHBEARER")
+        return "OAUTHBEARER"
+    found = mechanism or properties.get("sasl.mechanism", "")
+    if found not in _OF_PASSWORDS:
+        raise click.UsageError(f"users log in by a password: name --mechanism, one of {', '.join(_OF_PASSWORDS)}")
+    return found
+
+
+def _check_certificate(certificate: str | None, key: str | None, runtime: Runtime) -> None:
+    """Tell what is wrong with the files before anything is begun."""
+    from ..runtime.tls_contexts import TlsError, TlsMaterial, TlsOptions, server_context
+
+    if certificate is None:
+        if key is not None:
+            raise click.UsageError("--key is for --certificate")
+        return
+    chain = _pem("--certificate", certificate, runtime)
+    secret = chain if key is None else _pem("--key", key, runtime)
+    if _KEY_BEGINS not in secret:
+        raise WrongConfiguration(f"there is no private key in {key or certificate}: name its file with --key")
+    try:
+        server_context(TlsMaterial(chain, secret), TlsOptions())
+    except TlsError as error:
+        raise WrongConfiguration(f"--certificate {certificate}, --key {key or certificate}: {error}") from None
+
+
+def _pem(option: str, path: str, runtime: Runtime) -> bytes:
+    try:
+        return runtime.disk.read_bytes(path)
+    except OSError as error:
+        raise WrongConfiguration(f"{option} {path} cannot be read: {os_words(error)}") from None

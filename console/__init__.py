@@ -1,0 +1,1 @@
+"""The console: a cluster watched, and changed, in a browser."""

@@ -1,0 +1,1 @@
+"""The metrics of the nodes of a local cluster."""

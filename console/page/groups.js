@@ -1,0 +1,62 @@
+// Groups: the list with their lag over time, and a group with its members and offsets.
+import { attempt, get, h, number, post } from "./console.js";
+import { cellOf, groupLink, lineChart, mayChange, sparkline, table, topicLink, whileShown } from "./parts.js";
+
+const LOOK_EVERY_MS = 3000;
+
+export function groupsPage() {
+  const box = h("div", { class: "card" }, "…");
+  async function load() {
+    const found = await get("/api/groups").catch(() => null);
+    if (!found) { if (box.textContent === "…") box.replaceChildren(h("p", { class: "quiet" }, "The cluster does not tell.")); return; }
+    const rows = found.groups.map((one) => h("tr", {}, h("td", {}, groupLink(one.group)), h("td", { "data-label": "state" }, one.state), h("td", { "data-label": "type" }, one.kind), cellOf(String(one.coordinator), "coordinator"),
+      cellOf(number(one.lag.at(-1)?.[1]), "lag"), h("td", {}, one.lag.length > 1 ? sparkline(one.lag.map(([, lag]) => lag), `lag of ${one.group}`) : "")));
+    box.replaceChildren(rows.length ? table(["group", "state", "type", "#coordinator", "#lag", "over time"], rows, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "There are no groups."),
+      ...found.missing.map((one) => h("p", { class: "quiet" }, `incomplete: ${one}`)));
+  }
+  load();
+  const element = h("div", {}, h("h1", {}, "Groups"), box);
+  whileShown(element, load, LOOK_EVERY_MS);
+  return { element };
+}
+
+function resetCard(group, topics, again) {
+  const topic = h("select", {}, topics.map((one) => h("option", {}, one))), to = h("input", { placeholder: "earliest, latest, or an offset", required: true, value: "earliest" });
+  const result = h("div");
+  const ask = async (execute) => {
+    const found = await attempt(() => post(`/api/groups/${encodeURIComponent(group)}/reset`, { topic: topic.value, to: to.value, execute }), form);
+    if (!found) return;
+    const rows = found.offsets.map((one) => h("tr", {}, cellOf(String(one.partition), "partition"), cellOf(number(one.from), "from"), cellOf(number(one.to), "to")));
+    result.replaceChildren(h("p", { class: "quiet" }, found.executed ? "The offsets are set:" : "Nothing is changed yet. The offsets would be:"), table(["#partition", "#from", "#to"], rows));
+    if (found.executed) again();
+  };
+  const form = h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); ask(false); } }, h("label", {}, "Topic", topic), h("label", {}, "To", to),
+    h("button", {}, "Show what would change"), h("button", { type: "button", class: "danger", onclick: () => ask(true) }, "Set the offsets"));
+  return h("details", { class: "card wide" }, h("summary", {}, "Reset offsets"), form, result);
+}
+
+export function groupPage(name) {
+  const box = h("div"), reset = h("div");
+  let topics = "";
+  async function load(isFirst = false) {
+    const asked = get(`/api/groups/${encodeURIComponent(name)}`);
+    const group = await (isFirst ? attempt(() => asked) : asked.catch(() => null));
+    if (!group) return;
+    const members = group.members.map((one) => h("tr", {}, h("td", { class: "mono" }, one.member), h("td", { "data-label": "client" }, one.client), h("td", { "data-label": "host" }, one.host)));
+    const lags = group.lags.map((one) => h("tr", {}, h("td", {}, topicLink(one.topic)), cellOf(String(one.partition), "partition"), cellOf(number(one.committed), "committed"), cellOf(number(one.end), "end"), cellOf(number(one.lag), "lag")));
+    const total = group.lags.reduce((sum, one) => sum + (one.lag ?? 0), 0);
+    box.replaceChildren(
+      h("div", { class: "tiles" }, h("div", { class: "card tile" }, h("b", {}, group.state), h("span", {}, "state")), h("div", { class: "card tile" }, h("b", {}, number(group.members.length)), h("span", {}, "members")),
+        h("div", { class: `card tile ${total ? "warn" : "good"}` }, h("b", {}, number(total)), h("span", {}, "records behind"))),
+      h("div", { class: "wide" }, lineChart("Records behind", group.history, 1, "records", "while somebody looks")),
+      h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets.")),
+      h("div", { class: "card wide" }, h("h2", {}, "Members"), members.length ? table(["member", "client", "host"], members, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has no members.")));
+    const now = [...new Set(group.lags.map((one) => one.topic))];
+    if (mayChange() && now.length && topics !== now.join()) reset.replaceChildren(resetCard(name, now, load));
+    topics = now.join();
+  }
+  load(true);
+  const element = h("div", {}, h("h1", {}, name), box, reset);
+  whileShown(element, load, LOOK_EVERY_MS);
+  return { element };
+}

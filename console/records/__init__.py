@@ -1,0 +1,1 @@
+"""Records of topics: found, and shown in words."""

@@ -1,0 +1,1 @@
+"""Avro schemas: what they say, and what can read what."""

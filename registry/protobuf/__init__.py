@@ -1,0 +1,1 @@
+"""Protobuf schemas: texts and descriptors, and what can read what."""

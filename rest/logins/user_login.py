@@ -1,0 +1,61 @@
+"""How a user logs in at the cluster: by our own client, and by librdkafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...runtime.tls_contexts import TlsContext
+from ...security.client_login import ClientLogin
+from ...security.oauthbearer.exchange import OAUTHBEARER, OAuthBearerClient
+from ...security.sasl.mechanism import ClientMechanism
+from ...security.sasl.plain import PLAIN, PlainClient
+from .credentials import Credentials, claims_of
+
+_TOKEN_S = 3600.0
+"""How long a token is used that does not say when it expires."""
+_SECURED = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
+
+
+@dataclass(frozen=True, slots=True)
+class UserLogins:
+    """What all users have in common: the mechanism, the TLS of connections, and librdkafka's other settings."""
+
+    mechanism: str
+    tls: TlsContext | None
+    librdkafka: Mapping[str, str]
+    secret_bytes: Callable[[int], bytes]
+
+    def login(self, credentials: Credentials) -> ClientLogin:
+        """The login of our own client."""
+        return ClientLogin(self.tls, lambda _: self._exchange(credentials))
+
+    def _exchange(self, credentials: Credentials) -> ClientMechanism:
+        if self.mechanism == OAUTHBEARER:
+            return OAuthBearerClient(credentials.secret)
+        if self.mechanism == PLAIN:
+            return PlainClient(credentials.user, credentials.secret)
+        from ...security.sasl.scram import ScramClientExchange, new_nonce  # its imports take memory
+
+        nonce = new_nonce(self.secret_bytes)
+        exchange: ClientMechanism = ScramClientExchange(self.mechanism, credentials.user, credentials.secret, nonce)
+        return exchange
+
+    def settings(self, credentials: Credentials) -> dict[str, Any]:
+        """The settings of librdkafka."""
+        kept = {name: value for name, value in self.librdkafka.items() if not name.startswith("sasl.")}
+        protocol = kept.get("security.protocol", "PLAINTEXT")
+        common = {**kept, "security.protocol": _SECURED.get(protocol, protocol), "sasl.mechanism": self.mechanism}
+        if self.mechanism != OAUTHBEARER:
+            return {**common, "sasl.username": credentials.user, "sasl.password": credentials.secret}
+        return {**common, "oauth_cb": lambda _: (credentials.secret, _expires_at_s(credentials.secret))}
+
+
+def _expires_at_s(token: str) -> float:
+    """When librdkafka asks for the next token; that of the client is all there is, and the cluster judges it."""
+    expires = claims_of(token).get("exp")
+    now = time.time()
+    is_later = isinstance(expires, int | float) and not isinstance(expires, bool) and now < expires < now + 1e8
+    return float(expires) if is_later and expires is not None else now + _TOKEN_S

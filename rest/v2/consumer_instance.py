@@ -1,0 +1,317 @@
+"""One consumer instance: a consumer of librdkafka, whose methods may take a while and so run in a thread.
+
+One method runs at a time. `read` returns when a record is there and no more are at hand, as Confluent's proxy does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import AUTHORIZATION_FAILED, KAFKA_ERROR, KAFKA_RETRIABLE_ERROR, RestError, kafka_error
+from .shown_records import Show, record_text
+
+_SLICE_S = 0.1
+_BATCH = 500
+_TIMEOUT_S = 10.0
+_SEEK_PAUSE_S = 0.02
+_WITHOUT_COORDINATOR = ("_WAIT_COORD", "_TIMED_OUT")
+_GROWTH_MAX = 8
+"""How many times longer than its keys and values the JSON of a read may become."""
+_SHOWN_BYTES_MIN = 1 << 20
+_EXCLUSIVE = "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive"
+Row = dict[str, Any]
+
+
+class ConsumerInstance:
+    """A consumer with the format of its records, and how it shows them. `settings` are those of librdkafka."""
+
+    def __init__(self, settings: Mapping[str, Any], embedded_format: str, show: Show, min_bytes: int) -> None:
+        from confluent_kafka import Consumer
+
+        self.embedded_format = embedded_format
+        self.lost_brokers = False
+        """Whether no broker was reached at some time since this was set to False."""
+        self.stopping = threading.Event()
+        """Set when a read is to return at once."""
+        self._show = show
+        self._min_bytes = min_bytes
+        self._consumer = Consumer({**settings, "error_cb": self._on_error})
+        self._auto_commits = bool(settings.get("enable.auto.commit"))
+        self._topics: list[str] = []
+        self._is_assigned = False
+        self._missing_right: RestError | None = None
+        self._pending: deque[Any] = deque()
+        self._delivered: dict[tuple[str, int], int] = {}
+
+    def _on_error(self, error: Any) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self.lost_brokers = True
+
+    # -- what is read
+
+    def subscribe(self, topics: Sequence[str], pattern: str | None) -> None:
+        """Read these topics, or those whose names match a regular expression, with the others of the group."""
+        if self._is_assigned:
+            raise RestError(40903, _EXCLUSIVE)
+        self._topics = list(topics) if pattern is None else [pattern if pattern.startswith("^") else f"^{pattern}"]
+        self._forget()
+        self._ask(lambda: self._consumer.subscribe(self._topics))
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        self._forget()
+        self._topics, self._is_assigned = [], False
+        self._ask(self._consumer.unsubscribe)
+        self._ask(self._consumer.unassign)
+
+    def subscription(self) -> list[str]:
+        """The topics; those that a pattern has matched so far."""
+        if any(one.startswith("^") for one in self._topics):
+            return sorted({one.topic for one in self._consumer.assignment()})
+        return list(self._topics)
+
+    def assign(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Read these partitions, whatever others of the group do."""
+        from confluent_kafka import TopicPartition
+
+        if self._topics:
+            raise RestError(40903, _EXCLUSIVE)
+        self._forget()
+        self._is_assigned = True
+        self._ask(lambda: self._consumer.assign([TopicPartition(*one) for one in dict.fromkeys(partitions)]))
+
+    def assignment(self) -> list[tuple[str, int]]:
+        """The partitions that are read now."""
+        return sorted((one.topic, one.partition) for one in self._consumer.assignment())
+
+    # -- records
+
+    def read(self, timeout_s: float, max_bytes: int) -> bytes:
+        """The records that are there or come within this time, as JSON; about `max_bytes` of them, at least one.
+
+        Raises `RestError`, after which the same records are still to be read.
+        """
+        if not self._topics and not self._is_assigned:
+            raise RestError(40903, "Illegal state: Consumer is not subscribed to any topics or assigned any partitions")
+        deadline = time.monotonic() + timeout_s
+        taken: list[Any] = []
+        size = 0
+        while not self.stopping.is_set():
+            if not self._pending:
+                left = deadline - time.monotonic()
+                if size >= self._min_bytes or left <= 0:
+                    self._fetch(0.0)
+                else:
+                    self._fetch(min(left, _SLICE_S))
+                if not self._pending and (size >= self._min_bytes or left <= 0):
+                    break
+                continue
+            size_of_next = _size(self._pending[0])
+            if taken and size + size_of_next > max_bytes:
+                break
+            taken.append(self._pending.popleft())
+            size += size_of_next
+            if size >= max_bytes:
+                break
+        rows = self._shown(taken, max(_SHOWN_BYTES_MIN, max_bytes * _GROWTH_MAX))
+        taken = taken[: len(rows)]
+        for one in taken:
+            self._delivered[one.topic(), one.partition()] = one.offset() + 1
+        if self._auto_commits and taken:
+            self._store({(one.topic(), one.partition()): one.offset() + 1 for one in taken})
+        return b"[" + b",".join(rows) + b"]"
+
+    def _shown(self, taken: list[Any], max_bytes: int) -> list[bytes]:
+        """The records as JSON up to about so many bytes, at least one; the others are still to be read."""
+        rows: list[bytes] = []
+        size = 0
+        try:
+            for one in taken:
+                rows.append(record_text(one, self._show))
+                size += len(rows[-1])
+                if size >= max_bytes:
+                    break
+        except RestError:
+            self._pending.extendleft(reversed(taken))
+            raise
+        self._pending.extendleft(reversed(taken[len(rows) :]))
+        return rows
+
+    def _fetch(self, timeout_s: float) -> None:
+        found = []
+        first = self._consumer.poll(timeout_s)
+        if first is not None:
+            found = [first, *self._consumer.consume(_BATCH, 0.0)]
+        failed = None
+        for one in found:
+            error: Any = one.error()
+            if error is None:
+                self._missing_right = None
+                self._pending.append(one)
+            elif error.name() not in ("UNKNOWN_TOPIC_OR_PART", "_PARTITION_EOF"):
+                failed = error
+        if failed is not None and _error_of(failed).code == AUTHORIZATION_FAILED:
+            self._missing_right = _error_of(failed)
+        if failed is not None and not self._pending and not failed.retriable():
+            raise _error_of(failed)
+
+    def _store(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Let the next automatic commit have these offsets, of partitions that are still this member's."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        for (topic, partition), offset in offsets.items():
+            try:
+                self._consumer.store_offsets(offsets=[TopicPartition(topic, partition, offset)])
+            except KafkaException:
+                continue
+
+    # -- offsets
+
+    def commit(self, offsets: Sequence[tuple[str, int, int, str]] | None) -> None:
+        """Commit that these records (topic, partition, offset, metadata) were read; None stands for all that were."""
+        from confluent_kafka import TopicPartition
+
+        if offsets is None:
+            rows = [TopicPartition(*key, offset) for key, offset in self._delivered.items()]
+        else:
+            rows = [TopicPartition(topic, one, offset + 1, text) for topic, one, offset, text in offsets]
+        if not rows:
+            return
+        for row in self._ask(lambda: self._consumer.commit(offsets=rows, asynchronous=False)) or ():
+            if row.error is not None:
+                raise _error_of(row.error)
+
+    def committed(self, partitions: Sequence[tuple[str, int]]) -> list[Row]:
+        """The committed offsets of these partitions; those without one are left out."""
+        from confluent_kafka import TopicPartition
+
+        if not partitions:
+            return []
+        rows = [TopicPartition(*one) for one in partitions]
+        found = self._ask(lambda: self._consumer.committed(rows, timeout=_TIMEOUT_S))
+        for row in found:
+            if row.error is not None:
+                raise _error_of(row.error)
+        return [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata or ""}
+            for one in found
+            if one.offset >= 0
+        ]
+
+    def seek(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Read on from these offsets. Raises `RestError` (40903) for a partition that is not assigned."""
+        self._check_assigned(offsets)
+        self._pending = deque(one for one in self._pending if (one.topic(), one.partition()) not in offsets)
+        for (topic, partition), offset in offsets.items():
+            self._delivered.pop((topic, partition), None)
+            self._seek(topic, partition, offset)
+
+    def _check_assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
+        assigned = self.assignment()
+        for topic, partition in partitions:
+            if (topic, partition) not in assigned:
+                raise RestError(40903, f"Illegal state: No current assignment for partition {topic}-{partition}")
+
+    def seek_to(self, partitions: Sequence[tuple[str, int]], *, is_end: bool) -> None:
+        """Read on from the beginning or from the end of these partitions."""
+        from confluent_kafka import OFFSET_BEGINNING
+
+        self._check_assigned(partitions)
+        self.seek({one: self._end(*one) if is_end else OFFSET_BEGINNING for one in partitions})
+
+    def _end(self, topic: str, partition: int) -> int:
+        """Where a partition ends now; librdkafka itself would look when it fetches the next time."""
+        from confluent_kafka import TopicPartition
+
+        at = TopicPartition(topic, partition)
+        return int(self._ask(lambda: self._consumer.get_watermark_offsets(at, timeout=_TIMEOUT_S))[1])
+
+    def seek_to_times(self, times_ms: Mapping[tuple[str, int], int]) -> None:
+        """Read on from the first record of this time or later in each partition, or from its end."""
+        from confluent_kafka import TopicPartition
+
+        if not times_ms:
+            return
+        self._check_assigned(times_ms)
+        rows = [TopicPartition(*key, at) for key, at in times_ms.items()]
+        found = self._ask(lambda: self._consumer.offsets_for_times(rows, timeout=_TIMEOUT_S))
+        self.seek(
+            {
+                (one.topic, one.partition): one.offset if one.offset >= 0 else self._end(one.topic, one.partition)
+                for one in found
+            }
+        )
+
+    def _seek(self, topic: str, partition: int, offset: int) -> None:
+        """A partition that was assigned just now cannot be sought yet, so that it is tried for a while."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                self._consumer.seek(TopicPartition(topic, partition, offset))
+                return
+            except KafkaException as error:
+                is_early = error.args[0].name() in ("_STATE", "_IN_PROGRESS")
+                if not is_early or time.monotonic() > deadline or self.stopping.is_set():
+                    raise _error_of(error.args[0]) from None
+            self._fetch(_SEEK_PAUSE_S)
+            self._pending = deque(one for one in self._pending if (one.topic(), one.partition()) != (topic, partition))
+
+    def close(self) -> None:
+        """Leave the group, and commit what is to be committed automatically."""
+        self._consumer.close()
+
+    def _reason(self, error: Any) -> RestError:
+        """The error for one of librdkafka's. It waits for the coordinator of a group that it may not use, too.
+
+        That the right is missing it says once, among the records.
+        """
+        if error.name() not in _WITHOUT_COORDINATOR:
+            return _error_of(error)
+        with suppress(RestError):  # which is remembered
+            self._fetch(0.0)
+        return self._missing_right or _error_of(error)
+
+    def _forget(self) -> None:
+        self._pending.clear()
+        self._delivered.clear()
+
+    def _ask(self, question: Any) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return question()
+        except KafkaException as error:
+            raise self._reason(error.args[0]) from None
+        except (ValueError, TypeError) as error:  # a name with a zero byte, for one
+            raise RestError(422, f"librdkafka does not take this: {error}") from None
+
+
+def _error_of(error: Any) -> RestError:
+    if error.code() > 0:
+        return kafka_error(error.code(), error.str())
+    if error.retriable() or error.name() in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD"):
+        return RestError(KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {error.str()}")
+    if error.name() == "_INVALID_ARG":
+        return RestError(422, error.str())
+    return RestError(KAFKA_ERROR, f"Kafka error: {error.str()}")
+
+
+def _size(message: Any) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")
+
+
+def timestamp_ms(text: str) -> int:
+    """The milliseconds of a time like `2026-01-31T12:00:00Z`. Raises `RestError`."""
+    try:
+        found = datetime.fromisoformat(text)
+        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise RestError(422, f"{text[:40]!r} is no time like 2026-01-31T12:00:00Z") from None

@@ -1,0 +1,45 @@
+"""The list of invariants that a replay shows names those that are checked."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from raftwerk.chaos.sim.invariants.names import CHECKED_IN_EVERY_RUN
+
+FOLDER = Path(__file__).parents[3] / "chaos" / "sim" / "invariants"
+MODULES = {
+    "the metadata quorum": ("quorum_invariants", "steps/quorum_steps"),
+    "partitions": ("partition_invariants", "producer_invariants", "steps/partition_steps"),
+    "clients": ("client_invariants",),
+}
+OF_CLIENTS = ("an acked record is committed", "only committed batches are consumed")
+"""The checker of partitions judges these when a client is answered."""
+OF_BIT_ROT = "rot is mended where another replica is sound"
+
+
+def names_in(module: str) -> set[str]:
+    """The names that a module raises, or hands to a function that raises."""
+    tree = ast.parse((FOLDER / f"{module}.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    raised = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "InvariantBroken"]
+    handed = [
+        call.args[-1] for call in calls if call.args and ast.unparse(call.func) in ("self._compare", "_compare_records")
+    ]
+    assigned = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["name"]
+    ]
+    texts = [node.value for node in (*raised, *handed, *assigned) if isinstance(node, ast.Constant)]
+    return {text for text in texts if isinstance(text, str)}
+
+
+def test_every_invariant_of_every_run_is_listed() -> None:
+    for about, modules in MODULES.items():
+        found = set().union(*(names_in(module) for module in modules)) - {OF_BIT_ROT}
+        listed = set(CHECKED_IN_EVERY_RUN[about])
+        moved = set(OF_CLIENTS)
+        assert listed - moved == found - moved, about
+    assert set(OF_CLIENTS) <= set(CHECKED_IN_EVERY_RUN["clients"])
+    assert set(OF_CLIENTS) <= names_in("partition_invariants")

@@ -1,0 +1,228 @@
+"""The console's pages in a real browser: what a person sees, does, and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from playwright.sync_api import Page, expect, sync_playwright
+from support.console.browser import CHROMIUM
+from support.console.console_process import ask
+from support.e2e.transactions import TIMEOUT_S, open_transaction
+
+from raftwerk.testkit.process_cluster import TestCluster, unique_topic
+
+pytestmark = pytest.mark.process
+if CHROMIUM is None:
+    pytest.skip("no Chromium: the console's pages are NOT tested", allow_module_level=True)
+SCRIPT = "<img src=x onerror=document.title='owned'>"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[TestCluster]:
+    settings = {
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with TestCluster.start(3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def page(url: str) -> Iterator[Page]:
+    """A page that must not meet an error, and must ask nobody but the console."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        made = browser.new_page(viewport={"width": 1200, "height": 900})
+        problems: list[str] = []
+        made.on("pageerror", lambda error: problems.append(str(error)))
+        made.on("console", lambda message: problems.append(message.text) if "Refused" in message.text else None)
+        made.on("request", lambda one: problems.append(one.url) if not one.url.startswith((url, "data:")) else None)
+        made.set_default_timeout(30_000)
+        yield made
+        assert problems == []
+        browser.close()
+
+
+def test_the_overview_is_live(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=5, replicas=3)
+    page.goto(url)
+    expect(page.get_by_text("3 / 3")).to_be_visible(timeout=30_000)
+    row = page.get_by_role("link", name=topic, exact=True).locator("+ .cells")
+    expect(row.locator(".cell.in-sync")).to_have_count(5, timeout=30_000)
+    cluster.kill(3)
+    expect(page.get_by_text("2 / 3")).to_be_visible(timeout=30_000)
+    expect(row.locator(".cell.under-replicated")).to_have_count(5, timeout=30_000)
+    expect(page.get_by_text("node 3: up → down")).to_be_visible(timeout=30_000)
+    cluster.heal()
+    expect(row.locator(".cell.in-sync")).to_have_count(5, timeout=60_000)
+    cluster.delete_topic(topic)
+    expect(row).to_have_count(0, timeout=30_000)
+
+
+def test_a_topic_is_made_read_and_deleted_by_hand(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = unique_topic("by-hand")
+    page.goto(f"{url}/#/topics")
+    page.get_by_text("Create a topic").click()
+    page.get_by_label("Name", exact=True).fill(topic)
+    page.get_by_label("Settings").fill("retention.ms=60000")
+    page.get_by_role("button", name="Create topic").click()
+    page.get_by_role("link", name=topic).click()
+    page.get_by_text("Produce a record").click()
+    page.get_by_label("Key", exact=True).fill("k")
+    page.get_by_label("Value", exact=True).fill('{"n": [1, 2]}')
+    page.get_by_role("button", name="Produce").click()
+    expect(page.get_by_text("committed at offset 0")).to_be_visible()
+    page.get_by_role("button", name="Read").click()
+    expect(page.get_by_text('"n": [')).to_be_visible()
+    expect(page.get_by_text("1 of 1 records looked at")).to_be_visible()
+    page.get_by_text("Settings (1 set here)").click()
+    expect(page.get_by_label("retention.ms", exact=True)).to_have_value("60000")
+    page.get_by_text("Grow or delete").click()
+    page.get_by_label("Name of the topic").fill("another")
+    page.get_by_role("button", name="Delete topic").click()
+    expect(page).to_have_url(f"{url}/#/topics/{topic}")
+    page.get_by_label("Name of the topic").fill(topic)
+    page.get_by_role("button", name="Delete topic").click()
+    expect(page).to_have_url(f"{url}/#/topics")
+    expect(page.get_by_role("link", name=topic)).to_have_count(0)
+
+
+def test_what_records_hold_is_text_never_a_page(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(topic, SCRIPT, SCRIPT, headers={SCRIPT: SCRIPT})
+    assert producer.flush(30) == 0
+    page.goto(f"{url}/#/topics/{topic}")
+    page.get_by_role("button", name="Read").click()
+    expect(page.get_by_text(SCRIPT).first).to_be_visible()
+    assert page.locator("main img").count() == 0
+    assert page.title() == "Raftwerk console"
+
+
+def test_an_acl_is_looked_at_added_and_removed_by_hand(url: str, page: Page) -> None:
+    name = unique_topic("secret")
+    page.goto(f"{url}/#/access")
+    page.get_by_text("Add an entry").click()
+    page.get_by_label("Principal").fill("alice")
+    page.get_by_label("Name", exact=True).fill(name)
+    add = page.get_by_role("button", name="Add the entries")
+    expect(add).to_be_disabled()
+    form = page.locator("details", has_text="Add an entry")
+    form.get_by_role("button", name="Show what would change").click()
+    expect(form.locator("tbody tr")).to_have_count(3)  # write, describe and create: to produce
+    page.get_by_label("Name", exact=True).fill(f"{name}-2")
+    expect(add).to_be_disabled()  # what was looked at is no longer what would be done
+    form.get_by_role("button", name="Show what would change").click()
+    add.click()
+    rows = page.locator("main > div > .card.wide").first.locator("tbody tr", has_text=f"topic {name}-2")
+    expect(rows).to_have_count(3)
+    rows.first.get_by_role("button", name="Remove…").click()
+    page.get_by_role("button", name="Remove it").click()
+    expect(page.get_by_text("It is done:").first).to_be_visible()
+    expect(rows.get_by_role("button", name="Remove…")).to_have_count(2)
+
+
+def test_a_user_and_a_quota_are_made_by_hand(url: str, page: Page) -> None:
+    name = unique_topic("user")
+    page.goto(f"{url}/#/access")
+    page.get_by_text("Add a user, or change a password").click()
+    form = page.locator("details", has_text="Add a user")
+    form.get_by_label("User").fill(name)
+    form.get_by_label("Password").fill("secret")
+    form.get_by_role("button", name="Set the password").click()
+    expect(page.locator("tr", has_text=name)).to_have_count(1)
+    page.get_by_text("Set a quota").click()
+    form = page.locator("details", has_text="Set a quota")
+    form.get_by_label("User").fill(name)
+    form.get_by_label("Client id").fill("*")
+    form.get_by_label("Value").fill("1000")
+    form.get_by_role("button", name="Show what would change").click()
+    form.get_by_role("button", name="Set the quota").click()
+    expect(page.get_by_text(f"default client-id, user {name}")).to_be_visible()
+
+
+def test_a_partition_is_moved_by_hand(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=1)
+    target = cluster.leader_of(topic) % 3 + 1
+    page.goto(f"{url}/#/storage")
+    page.get_by_text("Move partitions to other brokers").click()
+    page.get_by_label("Topic", exact=True).fill(topic)
+    moves = page.get_by_label("Moves", exact=True)
+    page.get_by_role("button", name="Write down where it is now").click()
+    expect(moves).to_have_value(f"{topic}-0={cluster.leader_of(topic)}")
+    moves.fill(f"{topic}-0={target}")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.locator("details tr", has_text=f"{topic}-0")).to_contain_text(str(target))
+    page.get_by_role("button", name="Move them").click()
+    page.goto(f"{url}/#/topics/{topic}")
+    expect(page.get_by_text(f"node {target}", exact=True)).to_be_visible(timeout=30_000)
+
+
+def test_a_transaction_is_ended_by_hand(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=3)
+    writer = open_transaction(cluster.bootstrap_servers, topic)
+    page.goto(f"{url}/#/transactions")
+    page.get_by_role("link", name=f"{topic}-id").click()
+    expect(page.get_by_role("link", name=topic, exact=True)).to_be_visible()
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text("its next request would be refused")).to_be_visible()
+    page.get_by_role("button", name="Abort it and fence the producer").click()
+    expect(page.get_by_text("It has written to no partition.")).to_be_visible()
+    with pytest.raises(KafkaException):
+        writer.commit_transaction(TIMEOUT_S)
+
+
+def test_the_lag_of_a_group_is_drawn_over_time(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for _ in range(7):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30) == 0
+    group = unique_topic("group")
+    assert ask(url, f"/api/groups/{group}/reset", {"topic": topic, "to": "2", "execute": True})[0] == 200
+    page.goto(f"{url}/#/groups")
+    row = page.locator("tr", has_text=group)
+    expect(row.locator("svg")).to_have_attribute("aria-label", f"lag of {group}", timeout=30_000)
+    expect(row.locator("td[data-label=lag]")).to_have_text("5")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("img", name="Records behind: 5 records, at most 5")).to_be_visible()
+
+
+def test_the_records_of_an_internal_topic_are_read_in_words(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=3)
+    group = unique_topic("group")
+    assert ask(url, f"/api/groups/{group}/reset", {"topic": topic, "to": "earliest", "execute": True})[0] == 200
+    page.goto(f"{url}/#/topics/__consumer_offsets")
+    page.get_by_label("Key, value or header contains").fill(group)
+    page.get_by_role("button", name="Read").click()
+    row = page.locator("tr", has_text=f'"group": "{group}"').first
+    expect(row).to_contain_text('"type": "offset"')
+    expect(row.locator(".small", has_text="__consumer_offsets")).to_have_count(2)  # of the key, and of the value
+
+
+def test_a_failover_is_rehearsed_by_clicks(cluster: TestCluster, url: str, page: Page) -> None:
+    page.goto(f"{url}/#/rehearsal")
+    page.get_by_role("button", name="Start the probe").click()
+    expect(page.get_by_text("records acknowledged")).to_be_visible(timeout=30_000)
+    card = page.locator(".card", has_text="Node 2").first
+    card.get_by_role("button", name="Pause").click()
+    expect(card.locator(".state.paused")).to_be_visible(timeout=30_000)
+    card.get_by_role("button", name="Continue").click()
+    expect(card.locator(".state.up")).to_be_visible(timeout=30_000)
+    page.get_by_role("button", name="End the probe").click()
+    expect(page.get_by_role("button", name="Start the probe")).to_be_visible()
+    expect(page.get_by_text("paused node 2, by this console")).to_be_visible()
+
+
+def test_a_narrow_page_does_not_scroll_sideways(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=30, replicas=3)
+    page.set_viewport_size({"width": 380, "height": 800})
+    for path in ("/", "/topics", f"/topics/{topic}", "/groups", "/transactions", "/access", "/storage", "/rehearsal"):
+        page.goto(f"{url}/#{path}")
+        page.get_by_text("live").wait_for()
+        widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] <= widths[1], path
