@@ -1,5 +1,6 @@
 """For all tests: no test fails for being slow on a busy machine; speed is what the benchmarks measure."""
 
+import gc
 import os
 import signal
 
@@ -32,3 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     transcripts.rewrite = config.getoption("--rewrite-transcripts")
+
+
+def pytest_collection_finish() -> None:
+    """Collections of the many tests that make garbage need not look at the million objects that are here before them."""
+    gc.collect()
+    gc.freeze()

@@ -20,7 +20,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.schemas import Field, Schema, load_api_schema
 
-ITEMS = 20_000
+ITEMS = 10_000
 TOPIC_FIELDS = ("name", "topic", "topic_name", "topic_names")
 
 

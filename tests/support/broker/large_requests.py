@@ -23,8 +23,6 @@ ITERATIONS_WAITED_MAX = 3
 """Of the neighbour's request."""
 _TRIES = 3
 
-gc.freeze()  # the many collections of these tests need not look at all that is imported
-
 
 @contextmanager
 def only_requests_count() -> Iterator[None]:

@@ -23,7 +23,7 @@ from raftwerk.controller.metadata.metadata_records import AccessControlEntryReco
 from raftwerk.security.authorizer.standard_authorizer import StandardAuthorizer
 from raftwerk.wire.api_keys import ApiKey
 
-ITEMS = 10_000
+ITEMS = 5_000
 TOPIC_RESOURCE = 2
 ISR_OF_TWO = [{"broker_id": broker_id, "broker_epoch": -1} for broker_id in (1, 2)]
 
@@ -184,7 +184,7 @@ LONG_REQUESTS = [
     LongRequest("new topics", K.CREATE_TOPICS, _topics([_new_topic(name) for name in _UNKNOWN[:3_000]]), _many_topics),
     LongRequest("bad topic names", K.CREATE_TOPICS, _topics([_new_topic(f"{name}!") for name in _UNKNOWN]), _small),
     LongRequest("topics that exist", K.CREATE_TOPICS, _topics([_new_topic(name) for name in _KNOWN]), _many_topics),
-    LongRequest("one topic 20,000 times", K.CREATE_TOPICS, _topics([_new_topic("twice")] * 2 * ITEMS), _small),
+    LongRequest("one topic thousands of times", K.CREATE_TOPICS, _topics([_new_topic("twice")] * 2 * ITEMS), _small),
     LongRequest(
         "names that may collide", K.CREATE_TOPICS, _topics([_new_topic(f"a_{i}") for i in range(2_000)]), _many_topics
     ),
