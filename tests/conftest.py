@@ -36,6 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collections of the many tests that make garbage need not look at the million objects that are here before them."""
+    """Collections during the tests need not look at the million objects that are here before them."""
     gc.collect()
     gc.freeze()
