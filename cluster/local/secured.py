@@ -27,7 +27,7 @@ from ...security.authorizer.acl_binding import (
 )
 from ...security.jaas import parse_jaas
 from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
-from ..command_line.extras import how_to_install, missing_modules
+from ..command_line.extras import missing_packages, not_installed
 from ..settings.properties import format_properties, parse_properties
 from .client_files import (
     ADMIN,
@@ -96,9 +96,9 @@ def password_of_nodes(node: NodePlan) -> str:
 
 def check_libraries(plan: ClusterPlan) -> None:
     """Raise ValueError when the cluster is secured, and a library for that is missing."""
-    missing = missing_modules("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
+    missing = missing_packages("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
     if missing:
-        raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
+        raise ValueError(f"a secured cluster cannot run: {not_installed(missing, 'security')}")
 
 
 def prepare_security(plan: ClusterPlan) -> None:
