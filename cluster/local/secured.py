@@ -27,6 +27,7 @@ from ...security.authorizer.acl_binding import (
 )
 from ...security.jaas import parse_jaas
 from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
+from ..command_line.cluster_address import options_of
 from ..command_line.extras import missing_packages, not_installed
 from ..settings.properties import format_properties, parse_properties
 from .client_files import (
@@ -87,6 +88,24 @@ def new_password() -> str:
 def is_secured(node: NodePlan) -> bool:
     """Whether a node was planned as one of a secured cluster."""
     return node.properties.get("ssl.keystore.location") == _certificate_file(node.directory, node.node_id)
+
+
+def lost_files(plan: ClusterPlan) -> str | None:
+    """What to do where the directory with the certificates and logins of a secured cluster is gone; otherwise None.
+
+    `up` makes it before any node starts.
+    """
+    where = os.path.join(plan.directory, SECURITY_DIR)
+    if not is_secured(plan.nodes[0]) or os.path.isdir(where):
+        return None
+    from .supervisor import has_running_nodes  # which imports this module
+
+    options = options_of(plan.directory)
+    stop = f"raftwerk down{options}, and then " if has_running_nodes(plan.directory) else ""
+    return (
+        f"the certificates and logins of the cluster, {where}, are gone: {stop}raftwerk up --detach{options} makes "
+        "them anew, with other passwords, and the cluster keeps its topics, users and ACLs"
+    )
 
 
 def password_of_nodes(node: NodePlan) -> str:
