@@ -218,7 +218,7 @@ class QuorumClient:
         )
 
     async def _voters(self) -> Mapping[int, Address]:
-        """The voters as a controller knows them that is asked, or that a broker's settings name; empty if none tells."""
+        """The voters as a controller knows them that is asked or that a broker's settings name; empty if none tells."""
         if self._at_controllers:
             try:
                 answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
