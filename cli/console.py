@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_address
-from ..cluster.command_line.extras import how_to_install, missing_modules
+from ..cluster.command_line.extras import missing_packages, not_installed
 from ..cluster.command_line.registry_url import check_registry
 from ..runtime.loop import real_runtime
 from .options import Command, listening
@@ -64,8 +64,9 @@ def console(
       raftwerk up -n 3 --console                   the cluster and its console, by one command
       raftwerk console -b broker-1:9092 --command-config client.properties --read-only
     """
-    if missing_modules("uvicorn"):
-        raise click.ClickException(f"the package uvicorn is not installed: {how_to_install('console')}")
+    missing = missing_packages("uvicorn")
+    if missing:
+        raise click.ClickException(not_installed(missing, "console"))
     check_registry(registry_url)
     from ..cluster.local.running_up import CONSOLE_PID, AnotherUpError, staying_with
     from ..console.server import serve_console

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
-from ..cluster.command_line.extras import how_to_install
+from ..cluster.command_line.extras import not_installed
 from ..runtime.loop import real_runtime
 from .options import Command, WrongConfiguration, listening, run_client
 
@@ -38,7 +38,7 @@ def registry(host: str, port: int, topic: str, bootstrap: str) -> None:
 
     missing = missing_libraries()
     if missing:
-        raise click.ClickException(f"the package {missing[0]} is not installed: {how_to_install('registry')}")
+        raise click.ClickException(not_installed(missing, "registry"))
     from ..registry.schemas_topic import SchemasTopicError
 
     runtime, path = real_runtime(), chosen_client_properties()

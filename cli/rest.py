@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
-from ..cluster.command_line.extras import how_to_install
+from ..cluster.command_line.extras import not_installed
 from ..cluster.command_line.registry_url import check_registry
 from ..runtime.loop import real_runtime
 from ..runtime.os_errors import os_words
@@ -133,7 +133,7 @@ def rest(
 
     missing = missing_libraries()
     if missing:
-        raise click.ClickException(f"the package {missing[0]} is not installed: {how_to_install('rest')}")
+        raise click.ClickException(not_installed(missing, "rest"))
     check_registry(registry_url)
     runtime, path = real_runtime(), chosen_client_properties()
     _check_certificate(certificate, key, runtime)

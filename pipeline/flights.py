@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..cluster.command_line.extras import how_to_install, missing_modules
+from ..cluster.command_line.extras import missing_packages, not_installed
 from .errors import PipelineError
 
 SCHEMA = (
@@ -49,7 +49,7 @@ def data_file(name: str) -> str:
     """The path of one of the package's tables. `PipelineError` when the package is not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise PipelineError(f"the package {_PACKAGE} is not installed: {how_to_install('demo')}")
+        raise PipelineError(not_installed([_PACKAGE], "demo"))
     return os.path.join(spec.submodule_search_locations[0], "data", name)
 
 
@@ -82,8 +82,9 @@ def flights_by_time() -> list[Flight]:
 def check_feed() -> None:
     """Raise `PipelineError` when a package is missing that `feed` needs."""
     data_file("flights.csv.zip")
-    if missing_modules("confluent_kafka"):
-        raise PipelineError(f"the package confluent-kafka is not installed: {how_to_install('demo')}")
+    missing = missing_packages("confluent_kafka")
+    if missing:
+        raise PipelineError(not_installed(missing, "demo"))
 
 
 def feed(

@@ -20,7 +20,7 @@ from importlib import import_module
 from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.command_line.extras import how_to_install
+from ..cluster.command_line.extras import how_to_install, not_installed
 from .errors import PipelineError, WrongOptionError
 from .spark_jars import JarPackage, kafka_connector, settings_of, table_format_jars
 
@@ -213,7 +213,7 @@ def _pyspark_version() -> str:
     try:
         import pyspark
     except ImportError:
-        raise PipelineError(f"PySpark is not installed: {how_to_install('spark')}") from None
+        raise PipelineError(not_installed(["pyspark"], "spark")) from None
     version: str = pyspark.__version__
     if int(version.split(".")[0]) < 4:
         raise PipelineError(f"PySpark is {version}, and 4.0 or later is needed: {how_to_install('spark')}")

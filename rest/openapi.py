@@ -48,6 +48,7 @@ def _operation(route: Route) -> dict[str, Any]:
     refusal = {"description": "Refused.", "content": {answer_type: {"schema": ref("Error")}}}
     found: dict[str, Any] = {
         "summary": route.summary,
+        **({"description": f"It needs the right {route.right}."} if route.right else {}),
         "operationId": f"{route.method.lower()} {route.path}",
         "tags": ["v3" if route.path.startswith("/v3") else "v2"],
         "parameters": [_path_parameter(one) for one in route.parameters]

@@ -43,7 +43,8 @@ class Query:
 class Route:
     """A method of a path. `body` and `answer` name schemas; `status` is that of success.
 
-    `needs_body` says whether a request without a body is refused.
+    `needs_body` says whether a request without a body is refused. `right` is what a principal needs at the cluster, as
+    `DescribeConfigs on the topic`.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Route:
     body: str | None = None
     needs_body: bool = True
     query: tuple[Query, ...] = ()
+    right: str = ""
 
     @property
     def parameters(self) -> list[str]:

@@ -17,6 +17,7 @@ INT32: Schema = {"type": "integer", "format": "int32", "minimum": -(2**31), "max
 PARTITION: Schema = {"type": "integer", "format": "int32", "minimum": 0, "maximum": INT32_MAX}
 NULLABLE_PARTITION: Schema = {**PARTITION, "nullable": True}
 OFFSET: Schema = {"type": "integer", "format": "int64", "minimum": 0, "maximum": INT64_MAX}
+NULLABLE_OFFSET: Schema = {**OFFSET, "nullable": True}
 NULLABLE_ID: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": INT32_MAX, "nullable": True}
 COUNT: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": INT32_MAX}
 REPLICATION_FACTOR: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 2**15 - 1}
@@ -222,9 +223,9 @@ _V3_ANSWERS: dict[str, Schema] = {
         consumer_id=TEXT,
         instance_id=NULLABLE_TEXT,
         client_id=TEXT,
-        current_offset=OFFSET,
+        current_offset=NULLABLE_OFFSET,
         log_end_offset=OFFSET,
-        lag=OFFSET,
+        lag=NULLABLE_OFFSET,
     ),
     "ConsumerGroupLagSummaryData": _resource(
         cluster_id=TEXT,
@@ -234,8 +235,9 @@ _V3_ANSWERS: dict[str, Schema] = {
         max_lag_client_id=TEXT,
         max_lag_topic_name=TEXT,
         max_lag_partition_id=PARTITION,
-        max_lag=OFFSET,
+        max_lag=NULLABLE_OFFSET,
         total_lag=OFFSET,
+        partitions_without_commit=INT32,
         max_lag_consumer=RELATED,
         max_lag_partition=RELATED,
     ),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
+from ..cluster.command_line.extras import missing_packages
 from ..registry.data.schema_client import client_of
 from ..runtime.http import asgi_server
 from ..security.client_login import ClientLogin
@@ -57,10 +58,8 @@ class ProxySettings:
 
 
 def missing_libraries() -> list[str]:
-    """The names of libraries that the proxy needs and that are not installed."""
-    from importlib.util import find_spec
-
-    return [name for name in ("confluent_kafka", "uvicorn") if find_spec(name) is None]
+    """The packages that the proxy needs and that are not installed."""
+    return missing_packages("confluent_kafka", "uvicorn")
 
 
 async def serve(settings: ProxySettings, on_ready: Callable[[str], object]) -> None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import no_such_partition
+from ..cluster.client.client_errors import RefusedError, no_such_partition
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.client.consumer import LATEST, READ_COMMITTED, Consumer
 from ..cluster.client.group_client import GroupClient
 from ..cluster.client.producer import Producer
+from ..cluster.command_line.plural import counted
+from ..wire.errors import ErrorCode
 
 T = TypeVar("T")
 Value = str | bytes | tuple[str | bytes | None, str | bytes | None]
@@ -38,6 +40,11 @@ class ClusterOperations(ABC):
     async def _ask(self, ask: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
         """The answer to a question that a client asks the cluster."""
 
+    @property
+    @abstractmethod
+    def node_ids(self) -> list[int]:
+        """The ids of all nodes, running or not."""
+
     @abstractmethod
     def _wall_ms(self) -> int:
         """The timestamp of records that are sent now."""
@@ -47,7 +54,10 @@ class ClusterOperations(ABC):
     ) -> None:
         """Create a topic and wait for its leaders. Raises `RefusedError` for what the cluster refuses."""
         topic = NewTopic(name, partitions, replicas, texts_of(config or {}))
-        await self._ask(lambda client: AdminClient(client).create_topic(topic))
+        try:
+            await self._ask(lambda client: AdminClient(client).create_topic(topic))
+        except RefusedError as error:
+            raise with_number_of_nodes(error, replicas, len(self.node_ids)) from None
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises `RefusedError` when there is none of this name."""
@@ -99,6 +109,13 @@ class ClusterOperations(ABC):
         if not 0 <= partition < len(partitions):
             raise no_such_partition(topic, partition, len(partitions))
         return partitions[partition].leader
+
+
+def with_number_of_nodes(error: RefusedError, replicas: int, brokers: int) -> RefusedError:
+    """The refusal of a topic, with the number of nodes as the way out where the cluster is too small for it."""
+    if error.code != ErrorCode.INVALID_REPLICATION_FACTOR or replicas <= brokers:
+        return error
+    return error.with_way_out(f"the cluster has {counted(brokers, 'broker')}: start it with nodes={replicas}")
 
 
 def texts_of(settings: Mapping[str, object]) -> dict[str, str]:

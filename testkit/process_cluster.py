@@ -28,6 +28,7 @@ from ..cluster.local.secured import is_secured, login_of_admin, password_in
 from ..cluster.local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..cluster.settings.setting_names import way_out_of_names
 from ..wire.errors import ErrorCode
+from .cluster_operations import with_number_of_nodes
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -189,9 +190,9 @@ class TestCluster:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise error.with_way_out("create_topic() without a name makes a unique one") from None
             way_out = way_out_of_names(TOPIC, config or ()) if error.code == ErrorCode.INVALID_CONFIG else None
-            if way_out is None:
-                raise
-            raise error.with_way_out(way_out) from None
+            if way_out is not None:
+                raise error.with_way_out(way_out) from None
+            raise with_number_of_nodes(error, replicas, len(self.plan.brokers)) from None
         return chosen
 
     def delete_topic(self, name: str) -> None:
@@ -208,12 +209,16 @@ class TestCluster:
         return view
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node id of a partition's leader; -1 when there is none. Raises `ClientError` for an unknown partition."""
+        """The node id of a partition's leader; -1 when none leads. Raises `ClientError` for an unknown partition.
+
+        A node that has died leads nothing, even if the brokers do not know yet, or never hear without a controller.
+        """
         __tracebackhide__ = True
         partitions = self.describe().topic(topic).partitions
         if not 0 <= partition < len(partitions):
             raise no_such_partition(topic, partition, len(partitions))
-        return partitions[partition].leader
+        leader = partitions[partition].leader
+        return leader if leader >= 0 and self.is_alive(leader) else -1
 
     def controller(self) -> int | None:
         """The node id of the active controller; None while there is none.
@@ -282,27 +287,30 @@ class TestCluster:
         """Start nodes that were killed or stopped; returns when they serve.
 
         Nodes serve when a majority of the controllers runs, so start as many in one call. Raises `LocalNodeError` for
-        one that runs, and with the last line of its log for one that does not start.
+        one that runs, where these are too few for a majority, which would be waited for in vain, and with the last
+        line of its log for one that does not start.
         """
         __tracebackhide__ = True
         for node_id in node_ids:
             if self._child(node_id).alive:
                 raise LocalNodeError(f"node {node_id} runs already; restart({node_id}) stops it and starts it again")
+        self._check_majority(node_ids)
         for node_id in node_ids:
             self._supervisor.start_node(node_id)
-        try:
-            self._supervisor.wait_ready(list(node_ids), START_TIMEOUT_S)
-        except LocalNodeError as error:
-            raise LocalNodeError(f"{error}{self._missing_majority(node_ids)}") from None
+        self._supervisor.wait_ready(list(node_ids), START_TIMEOUT_S)
 
-    def _missing_majority(self, started: Sequence[int]) -> str:
-        """That too many controllers are down, to follow another sentence; empty where they are not."""
+    def _check_majority(self, started: Sequence[int]) -> None:
+        """Raise `LocalNodeError` where no majority of the controllers would run with these nodes."""
         voters = [plan.node_id for plan in self.plan.nodes if plan.controller_port is not None]
-        down = [node_id for node_id in voters if not self._child(node_id).alive]
-        if len(down) * 2 < len(voters) or not all(self._child(node_id).alive for node_id in started):
-            return ""
+        down = [node_id for node_id in voters if node_id not in started and not self._child(node_id).alive]
+        if len(down) * 2 < len(voters):
+            return
         every = ", ".join(map(str, [*started, *down]))
-        return f"; without controllers {', '.join(map(str, down))} there is no majority: start_node({every}) starts all"
+        who = "controller" if len(down) == 1 else "controllers"
+        raise LocalNodeError(
+            f"without {who} {', '.join(map(str, down))} there is no majority, and no node serves: start_node({every}) "
+            "starts all"
+        )
 
     def restart(self, node_id: int) -> None:
         """Stop cleanly and start again."""

@@ -23,7 +23,7 @@ from ...cluster.client.client_errors import ClientError, RefusedError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.group_client import GroupClient
 from ...cluster.command_line.cluster_address import options_of
-from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.extras import missing_packages, not_installed
 from ...cluster.command_line.plural import counted
 from ...cluster.local.client_files import ADMIN_PROPERTIES
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
@@ -150,9 +150,9 @@ class ChaosRun:
 
     def execute(self) -> RunResult:
         """Run to the end. The directory then holds `history/`, the nodes' data, and logs."""
-        missing = missing_modules(*_PACKAGES)
+        missing = missing_packages(*_PACKAGES)
         if missing:
-            raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('chaos')}")
+            raise ClientError(not_installed(missing, "chaos"))
         for sentence in remove_of_killed_runs():
             self.say(sentence)
         options = self.options

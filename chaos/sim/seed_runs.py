@@ -285,10 +285,17 @@ def _print_failure(told: _ShownRun, drawn: int, options: SeedOptions) -> None:
     print(flush=True)
 
 
+def simulated_time(seconds: float) -> str:
+    """How long the nodes lived, in a unit in which it is a number to read."""
+    if seconds < 120:
+        return f"{seconds:.1f} simulated seconds"
+    return f"{seconds / 60:.1f} simulated minutes" if seconds < 7200 else f"{seconds / 3600:.1f} simulated hours"
+
+
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{counted(totals.runs, 'run')}, {totals.virtual_s / 3600:.2f} simulated hours, {totals.events:,} events, "
+        f"{counted(totals.runs, 'run')}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )

@@ -94,12 +94,12 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 
     async def run() -> dict[str, Any]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupClient
+        from ...cluster.client.group_client import GroupClient, all_assigned
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
             state, members = await asked.members(group)
-            lags = await asked.lags(group)
+            lags = await asked.lags(group, all_assigned(members))
         shown = [
             {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
             for one in members
@@ -132,7 +132,7 @@ def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> N
 
     async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupClient
+        from ...cluster.client.group_client import GroupClient, all_assigned
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
@@ -140,8 +140,9 @@ def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> N
                 found: list[tuple[str, list[dict[str, Any]]]] = []
                 missing: list[str] = []
                 for group in names or await _groups_with_offsets(asked, missing):
-                    await asked.members(group)  # refused when there is no such group
-                    found.append((group, [_lag_row(one) for one in await asked.lags(group)]))
+                    _, members = await asked.members(group)  # refused when there is no such group
+                    lags = await asked.lags(group, all_assigned(members))
+                    found.append((group, [_lag_row(one) for one in lags]))
                 if watch and not as_json:
                     click.clear()
                 for group, rows in found:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, chosen_client_properties, cluster_options
-from ...cluster.command_line.extras import how_to_install
+from ...cluster.command_line.extras import not_installed
 from ...runtime.os_errors import os_reason
 from ..interrupt import Interrupt
 from ..options import Group, Option, WrongConfiguration, counted, is_reader_gone, json_option
@@ -348,7 +348,7 @@ def report(directory: str, output: str | None) -> None:
     try:
         from ...chaos.live.report.report_page import render_report
     except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed: {how_to_install('chaos')}") from None
+        raise click.ClickException(not_installed([str(error.name)], "chaos")) from None
     path = output or os.path.join(directory, _REPORT)
     told = _told_by_the_run(directory)
     try:

@@ -19,7 +19,8 @@ from .nodes import find_plan
 def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     """Delete a local cluster with all its data, after a confirmation. Its nodes must not run.
 
-    Only the cluster's own files are removed, and the directory too if nothing else is in it.
+    Only the cluster's own files are removed, and the directory too if nothing else is in it. Directories above it stay,
+    since nobody knows whether `raftwerk up` made them for this cluster alone.
 
     \b
     Examples:

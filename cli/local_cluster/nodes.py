@@ -168,6 +168,7 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
       raftwerk kill 2;  raftwerk start 2
       raftwerk start
     """
+    from ...cluster.local.secured import lost_files
     from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid, paused_nodes, paused_sentence
     from ...cluster.local.voters_on_disk import lost_majority_told
 
@@ -185,6 +186,9 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
         raise click.ClickException(f"every node is already running: raftwerk status{options_of(directory)} shows them")
     if paused:
         click.echo(f"Note: {paused_sentence(paused, options_of(directory))}.", err=True)
+    lost = lost_files(plan)
+    if lost is not None:
+        raise click.ClickException(lost)
     supervisor = Supervisor(plan, detach=True, log_options=["--log-level", log_level, "--log-format", log_format])
     began = time.monotonic()
     try:

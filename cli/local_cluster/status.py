@@ -219,11 +219,15 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
 
 def _show_partitions(view: ClusterView, as_json: bool) -> bool:
     """Print how many partitions are out of sync or without a leader; whether none is."""
+    from ...cluster.doctor.hidden_topics import WHO_SEES_ALL
+
     partitions = [one for topic in view.topics for one in topic.partitions]
     behind = sum(one.is_under_replicated for one in partitions)
     leaderless = sum(one.leader < 0 for one in partitions)
     if not as_json:
         click.echo(f"{counted(len(partitions), 'partition')}, {behind} under-replicated, {leaderless} without a leader")
+        if view.may_lack_topics:
+            click.echo(folded(f"Topics that this user may not describe are not counted: {WHO_SEES_ALL}."))
     return not behind and not leaderless
 
 
@@ -234,6 +238,7 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | Non
     from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
+    from ...cluster.local.secured import lost_files
 
     async def ask() -> tuple[ClusterView, _Leader | _Unseen | None, set[int]]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
@@ -244,6 +249,9 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | Non
     try:
         return (*asyncio.run(ask()), "")
     except (ClientError, OSError) as error:
+        lost = lost_files(plan)
+        if lost is not None:
+            return None, None, set(), lost
         told, explained = sentence_of(error)
         is_login = isinstance(explained, NotLoggedInError)
         is_clear = is_login or (isinstance(explained, UnreachableError) and explained.is_explained)
@@ -291,8 +299,10 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | _Unsee
     from ...cluster.client.client_errors import ClientError, RefusedError
     from ...cluster.client.quorum_client import QuorumClient
     from ...cluster.client.reassignment import with_reassignments
+    from ...cluster.doctor.hidden_topics import may_miss_topics
 
     view = await client.metadata()
+    view = replace(view, may_lack_topics=await may_miss_topics(client))
     quorum = QuorumClient(client)
     try:
         async with asyncio.timeout(_LEADER_TIMEOUT_S):

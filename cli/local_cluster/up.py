@@ -17,7 +17,7 @@ import click
 
 from ...cluster.command_line.cluster_address import default_directory, options_of
 from ...cluster.command_line.cluster_options import use_own_login
-from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.extras import missing_packages, not_installed
 from ...cluster.local.client_files import (
     ADMIN,
     ADMIN_PROPERTIES,
@@ -259,7 +259,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     try:
         check_libraries(plan)
     except ValueError as error:
-        raise WrongConfiguration(str(error)) from None
+        raise click.ClickException(str(error)) from None
     console = _console_of(plan, options)
     is_new = existing_cluster_id(node.data_dir for node in plan.nodes) is None
     check_ports(plan, is_new=is_new, console=None if console is None else console.address)
@@ -277,8 +277,9 @@ def _console_of(plan: ClusterPlan, options: _UpOptions) -> LocalConsole | None:
     """The console that is to run beside the nodes; a sentence where it cannot."""
     if not options.console:
         return None
-    if missing_modules("uvicorn"):
-        raise click.ClickException(f"the package uvicorn is not installed: {how_to_install('console')}")
+    missing = missing_packages("uvicorn")
+    if missing:
+        raise click.ClickException(not_installed(missing, "console"))
     pid = running_up(plan.directory, CONSOLE_PID)
     if pid is not None:
         where = options_of(plan.directory)

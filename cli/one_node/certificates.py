@@ -6,7 +6,7 @@ import re
 
 import click
 
-from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.extras import missing_packages, not_installed
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration
 
@@ -33,8 +33,9 @@ def certificates(directory: str, hosts: tuple[str, ...], also: tuple[str, ...]) 
     for host in (*hosts, *also):
         if _HOST.fullmatch(host) is None:
             raise click.BadParameter(f"{host!r} is neither a host name nor an address", param_hint="HOST")
-    if missing_modules("cryptography"):
-        raise click.ClickException(f"the package cryptography is not installed: {how_to_install('security')}")
+    missing = missing_packages("cryptography")
+    if missing:
+        raise click.ClickException(not_installed(missing, "security"))
     from ...cluster.local.certificates import make_certificates
 
     try:

@@ -147,12 +147,13 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The answer to a Metadata request."""
+    """The answer to a Metadata request. `may_lack_topics`: whether topics may be hidden from this user, if known."""
 
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerView, ...]
     topics: tuple[TopicView, ...]
+    may_lack_topics: bool = False
 
     def topic(self, name: str) -> TopicView:
         """The topic of this name. Raises `RefusedError` when there is none."""

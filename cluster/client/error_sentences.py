@@ -15,7 +15,7 @@ _DOCTOR = "try again in a moment; if it stays so, raftwerk doctor shows why"
 _LOGS = "look at the log of that broker (raftwerk logs)"
 _OURS = "this is a bug in the client: please report it with the command line"
 _ASK_OPERATOR = "ask the operator of that cluster"
-_NO_RIGHT = "ask the operator of that cluster for the right; raftwerk acls list shows who has which"
+_NO_RIGHT = "an administrator of the cluster may give the right, and sees by raftwerk acls list who has which"
 _RESTART_CLIENT = "start the client again"
 
 _SENTENCES = {

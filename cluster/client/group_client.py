@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...wire import codec
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
+from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
 from .client_errors import ClientError, RefusedError
@@ -26,6 +27,7 @@ _DELETE_GROUPS_VERSION = 2
 _RETRY_PAUSE_S = 0.1
 _OFFSETS_TOPIC = "__consumer_offsets"
 _NO_SUCH_GROUP = "there is no such group"
+_NEWEST_ASSIGNMENT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,13 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member of a group."""
+    """A member of a group, with the partitions that it is assigned."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
+    partitions: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,14 @@ class GroupClient:
         row = answer.groups[0]
         if not row.error_code:
             members = [
-                MemberView(one.member_id, one.instance_id, one.client_id, one.client_host) for one in row.members
+                MemberView(
+                    one.member_id,
+                    one.instance_id,
+                    one.client_id,
+                    one.client_host,
+                    partitions_of(one.assignment.topic_partitions),
+                )
+                for one in row.members
             ]
             return row.group_state, members
         return await self._classic_members(group_id)
@@ -115,7 +125,14 @@ class GroupClient:
         if row.group_state == "Dead":
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", _NO_SUCH_GROUP)
         members = [
-            MemberView(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in row.members
+            MemberView(
+                one.member_id,
+                one.group_instance_id,
+                one.client_id,
+                one.client_host,
+                assigned_partitions(bytes(one.member_assignment)),
+            )
+            for one in row.members
         ]
         return row.group_state, members
 
@@ -132,11 +149,11 @@ class GroupClient:
             if row.committed_offset >= 0
         }
 
-    async def lags(self, group_id: str) -> list[LagView]:
-        """The lag in every partition of the topics in which the group has committed offsets."""
+    async def lags(self, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[LagView]:
+        """The lag in every partition of the topics in which the group has committed offsets, or is `assigned` some."""
         committed = await self.committed(group_id)
         rows: list[LagView] = []
-        for topic in sorted({key.topic for key in committed}):
+        for topic in sorted({key.topic for key in (*committed, *assigned)}):
             ends = await self._offsets(topic, LATEST)
             rows += [
                 LagView(topic, partition, committed.get(TopicPartition(topic, partition)), end)
@@ -266,6 +283,30 @@ class GroupClient:
             if answer.error_code not in MOVED or asyncio.get_running_loop().time() > deadline:
                 raise RefusedError(answer.error_code, f"the groups of broker {node_id}")
             await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def partitions_of(rows: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    """The partitions in an assignment of the consumer protocol (KIP-848)."""
+    return tuple(sorted(TopicPartition(str(row.topic_name), int(one)) for row in rows for one in row.partitions))
+
+
+def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in a classic member's assignment, which begins with its version; none if it is no consumer's."""
+    if len(data) < 2:
+        return ()
+    version = min(int.from_bytes(data[:2], "big"), _NEWEST_ASSIGNMENT)
+    try:
+        found = codec.decode_data("consumer_protocol_assignment", version, data, 2)
+    except (WireFormatError, ValueError):
+        return ()
+    return tuple(
+        sorted(TopicPartition(str(row.topic), int(one)) for row in found.assigned_partitions for one in row.partitions)
+    )
+
+
+def all_assigned(members: Iterable[MemberView]) -> list[TopicPartition]:
+    """The partitions that the members are assigned."""
+    return [partition for member in members for partition in member.partitions]
 
 
 def _not_empty(group_id: str, why: str) -> RefusedError:

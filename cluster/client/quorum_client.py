@@ -203,20 +203,28 @@ class QuorumClient:
         return [one for one in silent if one.node_id in late or one.node_id not in fetching]
 
     async def no_leader(self) -> NoLeaderError:
-        """What to say where brokers know of no leader, after its known voters were asked."""
-        voters = self._controllers or await self._voters_of_settings()
+        """What to say where no leader is known, after the voters that are known were asked."""
+        voters = self._controllers or await self._voters()
         if voters:
             return await _no_leader(voters)
+        if self._at_controllers:
+            return NoLeaderError(
+                "the quorum has no leader: a majority of the controllers must run and reach each other", ()
+            )
         return NoLeaderError(
             "the quorum has no leader that the brokers reach: a majority of the controllers must run and reach each "
             "other; raftwerk quorum --bootstrap-controller HOST:PORT says which of them answer",
             (),
         )
 
-    async def _voters_of_settings(self) -> Mapping[int, Address]:
-        """The voters as a controller knows them that the settings of a broker name; empty if none can be asked."""
+    async def _voters(self) -> Mapping[int, Address]:
+        """The voters as a controller knows them that is asked or that a broker's settings name; empty if none tells."""
         if self._at_controllers:
-            return {}
+            try:
+                answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+            except (ClientError, *NO_ANSWER):
+                return {}
+            return _endpoints(answer)
         async with self._client.apart() as client:
             for address in await _listed_controllers(client):
                 try:
@@ -420,6 +428,8 @@ async def _no_leader(voters: Mapping[int, Address]) -> NoLeaderError:
 
 async def _replaced_among(controllers: Mapping[int, Address]) -> list[int]:
     """Which of these controllers, which answer and do not lead, are back with another directory than the voter's."""
+    if not controllers:
+        return []
     async with ClusterClient(bootstrap_text(controllers.values()), timeout_s=_ANSWER_S, probe_timeout_s=None) as client:
         found = await asyncio.gather(*(_refusal_of(client, at) for at in controllers.values()))
     rows = {one: row for one, row in zip(controllers, found, strict=True) if row is not None}

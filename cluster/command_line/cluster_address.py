@@ -73,6 +73,16 @@ class ClusterAddress:
         return why_no_broker_can_answer(load_plan(self.directory), self.local_options or "")
 
     @property
+    def lost_files(self) -> str | None:
+        """What to do where the logins of a secured local cluster were deleted; otherwise None."""
+        if self.directory is None:
+            return None
+        from ..local.layout import load_plan
+        from ..local.secured import lost_files
+
+        return lost_files(load_plan(self.directory))
+
+    @property
     def silence_advice(self) -> str | None:
         """What to do where nothing listens at the addresses of a local cluster, of which nodes run; otherwise None.
 

@@ -7,13 +7,37 @@ import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 
 _PACKAGE = "raftwerk"
+_PACKAGE_OF_MODULE = {
+    "confluent_kafka": "confluent-kafka",
+    "google.protobuf": "protobuf",
+    "google.type": "googleapis-common-protos",
+}
+"""Where the name of the package is not that of the module."""
 
 
-def missing_modules(*modules: str) -> list[str]:
-    """Those of the modules that this Python cannot import."""
-    return [name for name in modules if importlib.util.find_spec(name) is None]
+def missing_packages(*modules: str) -> list[str]:
+    """The packages, by the names with which they are installed, of those modules that this Python cannot import."""
+    return [_PACKAGE_OF_MODULE.get(name, name) for name in modules if not _is_there(name)]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def not_installed(missing: Sequence[str], extra: str) -> str:
+    """A sentence about packages of an extra that are missing: which, and the command that installs them.
+
+    A command that needs them ends with exit code 1: its command line is right.
+    """
+    packages = "the package" if len(missing) == 1 else "the packages"
+    are = "is" if len(missing) == 1 else "are"
+    return f"{packages} {', '.join(missing)} {are} not installed: {how_to_install(extra)}"
 
 
 def how_to_install(extra: str) -> str:

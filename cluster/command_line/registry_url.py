@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .extras import how_to_install, missing_modules
+from .extras import missing_packages, not_installed
 
 
 def check_registry(url: str | None) -> None:
@@ -16,6 +16,6 @@ def check_registry(url: str | None) -> None:
     problem = url_problem(url)
     if problem is not None:
         raise click.BadParameter(f"{url!r}: {problem}", param_hint="--registry")
-    if missing_modules("fastavro", "google.protobuf"):
-        needed = how_to_install("registry")
-        raise click.ClickException(f"packages that convert records by schemas are not installed: {needed}")
+    missing = missing_packages("fastavro", "google.protobuf")
+    if missing:
+        raise click.ClickException(not_installed(missing, "registry"))

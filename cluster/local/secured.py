@@ -27,7 +27,8 @@ from ...security.authorizer.acl_binding import (
 )
 from ...security.jaas import parse_jaas
 from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
-from ..command_line.extras import how_to_install, missing_modules
+from ..command_line.cluster_address import options_of
+from ..command_line.extras import missing_packages, not_installed
 from ..settings.properties import format_properties, parse_properties
 from .client_files import (
     ADMIN,
@@ -89,6 +90,24 @@ def is_secured(node: NodePlan) -> bool:
     return node.properties.get("ssl.keystore.location") == _certificate_file(node.directory, node.node_id)
 
 
+def lost_files(plan: ClusterPlan) -> str | None:
+    """What to do where the directory with the certificates and logins of a secured cluster is gone; otherwise None.
+
+    `up` makes it before any node starts.
+    """
+    where = os.path.join(plan.directory, SECURITY_DIR)
+    if not is_secured(plan.nodes[0]) or os.path.isdir(where):
+        return None
+    from .supervisor import has_running_nodes  # which imports this module
+
+    options = options_of(plan.directory)
+    stop = f"raftwerk down{options}, and then " if has_running_nodes(plan.directory) else ""
+    return (
+        f"the certificates and logins of the cluster, {where}, are gone: {stop}raftwerk up --detach{options} makes "
+        "them anew, with other passwords, and the cluster keeps its topics, users and ACLs"
+    )
+
+
 def password_of_nodes(node: NodePlan) -> str:
     """The password with which the nodes log in to each other, from the settings of one."""
     return parse_jaas(node.properties[_CONTROLLER_JAAS_KEY]).options["password"]
@@ -96,9 +115,9 @@ def password_of_nodes(node: NodePlan) -> str:
 
 def check_libraries(plan: ClusterPlan) -> None:
     """Raise ValueError when the cluster is secured, and a library for that is missing."""
-    missing = missing_modules("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
+    missing = missing_packages("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
     if missing:
-        raise ValueError(f"a secured cluster needs {' and '.join(missing)}: {how_to_install('security')}")
+        raise ValueError(f"a secured cluster cannot run: {not_installed(missing, 'security')}")
 
 
 def prepare_security(plan: ClusterPlan) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
-from ...cluster.client.group_client import GroupClient
+from ...cluster.client.group_client import GroupClient, all_assigned
 from ...runtime.ports import Clock
 from ...wire.types import TopicPartition
 from ..errors import RequestRefusedError
@@ -69,7 +69,7 @@ class GroupActions:
     async def group(self, group_id: str) -> dict[str, Any]:
         """A group with its members and the lag in each partition."""
         state, members = await self._groups.members(group_id)
-        lags = await self._groups.lags(group_id)
+        lags = await self._groups.lags(group_id, all_assigned(members))
         known = [one.lag for one in lags if one.lag is not None]
         self._history.note(self._clock.wall_ms(), {group_id: sum(known) if known else None})
         return {

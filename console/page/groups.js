@@ -43,13 +43,15 @@ export function groupPage(name) {
     const group = await (isFirst ? attempt(() => asked) : asked.catch(() => null));
     if (!group) return;
     const members = group.members.map((one) => h("tr", {}, h("td", { class: "mono" }, one.member), h("td", { "data-label": "client" }, one.client), h("td", { "data-label": "host" }, one.host)));
-    const lags = group.lags.map((one) => h("tr", {}, h("td", {}, topicLink(one.topic)), cellOf(String(one.partition), "partition"), cellOf(number(one.committed), "committed"), cellOf(number(one.end), "end"), cellOf(number(one.lag), "lag")));
+    const lags = group.lags.map((one) => h("tr", {}, h("td", {}, topicLink(one.topic)), cellOf(String(one.partition), "partition"), cellOf(one.committed === null ? "no commit" : number(one.committed), "committed"), cellOf(number(one.end), "end"), cellOf(number(one.lag), "lag")));
     const total = group.lags.reduce((sum, one) => sum + (one.lag ?? 0), 0);
+    const uncommitted = group.lags.filter((one) => one.committed === null).length;
+    const behind = uncommitted ? `records behind, without ${number(uncommitted)} ${uncommitted === 1 ? "partition" : "partitions"} that ${uncommitted === 1 ? "has" : "have"} no commit` : "records behind";
     box.replaceChildren(
       h("div", { class: "tiles" }, h("div", { class: "card tile" }, h("b", {}, group.state), h("span", {}, "state")), h("div", { class: "card tile" }, h("b", {}, number(group.members.length)), h("span", {}, "members")),
-        h("div", { class: `card tile ${total ? "warn" : "good"}` }, h("b", {}, number(total)), h("span", {}, "records behind"))),
+        h("div", { class: `card tile ${total ? "warn" : "good"}` }, h("b", {}, number(total)), h("span", {}, behind))),
       h("div", { class: "wide" }, lineChart("Records behind", group.history, 1, "records", "while somebody looks")),
-      h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets.")),
+      h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets, and no partition is assigned.")),
       h("div", { class: "card wide" }, h("h2", {}, "Members"), members.length ? table(["member", "client", "host"], members, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has no members.")));
     const now = [...new Set(group.lags.map((one) => one.topic))];
     if (mayChange() && now.length && topics !== now.join()) reset.replaceChildren(resetCard(name, now, load));

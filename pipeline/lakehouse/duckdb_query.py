@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...cluster.command_line.extras import how_to_install, missing_modules
+from ...cluster.command_line.extras import missing_packages, not_installed
 from ..errors import PipelineError
 
 
 def check_duckdb() -> None:
     """`PipelineError` when a package is missing that `query` needs."""
-    missing = missing_modules("duckdb", "pyiceberg")
+    missing = missing_packages("duckdb", "pyiceberg")
     if missing:
-        raise PipelineError(f"the package {missing[0]} is not installed: {how_to_install('lakehouse')}")
+        raise PipelineError(not_installed(missing, "lakehouse"))
 
 
 def query(directory: str, sql: str) -> list[tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ...cluster.command_line.extras import how_to_install
+from ...cluster.command_line.extras import not_installed
 from ..errors import PipelineError
 from .options import WriteOptions
 from .python_worker import prepare_worker
@@ -93,7 +93,7 @@ class TaskProducer:
         try:
             from confluent_kafka import KafkaError, KafkaException, Producer
         except ImportError:
-            raise PipelineError(f"writing needs confluent-kafka: {how_to_install('spark')}") from None
+            raise PipelineError(not_installed(["confluent-kafka"], "spark")) from None
         self._refusal = KafkaException
         self._is_no_login = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
         self._topic = options.topic

@@ -125,7 +125,7 @@ class ConsumerInstance:
             self._delivered[one.topic(), one.partition()] = one.offset() + 1
         if self._auto_commits and taken:
             self._store({(one.topic(), one.partition()): one.offset() + 1 for one in taken})
-        return b"[" + b",".join(rows) + b"]"
+        return b"[" + b",".join(rows) + b"]\n"
 
     def _shown(self, taken: list[Any], max_bytes: int) -> list[bytes]:
         """The records as JSON up to about so many bytes, at least one; the others are still to be read."""

@@ -96,7 +96,7 @@ async def _records(services: Services, request: Request) -> Answer:
         return found, was_lost
 
     found, was_lost = await services.consumers.use(*key, read)
-    if was_lost and found == b"[]":
+    if was_lost and found == b"[]\n":
         await services.cluster.view()  # it says so if no broker answers
 
     async def body() -> AsyncIterator[bytes]:

@@ -119,9 +119,35 @@ def _query(*, is_whole: bool) -> tuple[Query, ...]:
     )
 
 
+_SEEING, _CHANGING = "Describe on the cluster", "Alter on the cluster"
 ROUTES = (
-    Route("GET", _ACLS, _search, "The ACLs that a filter matches.", "AclDataList", query=_query(is_whole=False)),
-    Route("POST", _ACLS, _create, "Create an ACL.", None, 201, "CreateAclRequestData"),
-    Route("POST", f"{_ACLS}:batch", _create_batch, "Create several ACLs.", None, 201, "CreateAclRequestDataList"),
-    Route("DELETE", _ACLS, _delete, "Delete the ACLs that a filter matches.", "AclsData", query=_query(is_whole=True)),
+    Route(
+        "GET",
+        _ACLS,
+        _search,
+        "The ACLs that a filter matches.",
+        "AclDataList",
+        query=_query(is_whole=False),
+        right=_SEEING,
+    ),
+    Route("POST", _ACLS, _create, "Create an ACL.", None, 201, "CreateAclRequestData", right=_CHANGING),
+    Route(
+        "POST",
+        f"{_ACLS}:batch",
+        _create_batch,
+        "Create several ACLs.",
+        None,
+        201,
+        "CreateAclRequestDataList",
+        right=_CHANGING,
+    ),
+    Route(
+        "DELETE",
+        _ACLS,
+        _delete,
+        "Delete the ACLs that a filter matches.",
+        "AclsData",
+        query=_query(is_whole=True),
+        right=_CHANGING,
+    ),
 )

@@ -132,7 +132,7 @@ async def _list_of_topics(services: Services, request: Request) -> Answer:
             if rows:
                 yield separator + b",".join(rows)
                 separator = b","
-        yield b"]}"
+        yield b"]}\n"
 
     return Answer(stream=parts())
 
@@ -225,8 +225,17 @@ async def _alter_batch(kind: _Kind, services: Services, request: Request) -> Ans
 def _routes_of(kind: _Kind, what: str) -> tuple[Route, ...]:
     path = f"/v3/clusters/{{cluster_id}}/{kind.path}"
     one, change = f"{path}/{{name}}", "UpdateConfigRequestData"
+    where = "topic" if kind is _OF_TOPIC else "cluster"
+    seeing, altering = f"DescribeConfigs on the {where}", f"AlterConfigs on the {where}"
     return (
-        Route("GET", path, partial(_list_configs, kind), f"The configuration of {what}.", f"{kind.schema}List"),
+        Route(
+            "GET",
+            path,
+            partial(_list_configs, kind),
+            f"The configuration of {what}.",
+            f"{kind.schema}List",
+            right=seeing,
+        ),
         Route(
             "POST",
             f"{path}:alter",
@@ -234,9 +243,19 @@ def _routes_of(kind: _Kind, what: str) -> tuple[Route, ...]:
             f"Change several configurations of {what}: all or none.",
             status=204,
             body="AlterConfigBatchRequestData",
+            right=altering,
         ),
-        Route("GET", one, partial(_get_config, kind), f"One configuration of {what}.", kind.schema),
-        Route("PUT", one, partial(_update_config, kind), f"Set one configuration of {what}.", None, 204, change),
+        Route("GET", one, partial(_get_config, kind), f"One configuration of {what}.", kind.schema, right=seeing),
+        Route(
+            "PUT",
+            one,
+            partial(_update_config, kind),
+            f"Set one configuration of {what}.",
+            None,
+            204,
+            change,
+            right=altering,
+        ),
         Route(
             "DELETE",
             one,
@@ -244,6 +263,7 @@ def _routes_of(kind: _Kind, what: str) -> tuple[Route, ...]:
             f"Reset one configuration of {what} to its default.",
             None,
             204,
+            right=altering,
         ),
     )
 
@@ -256,6 +276,7 @@ ROUTES = (
         _list_of_topics,
         "The configurations of all topics.",
         "TopicConfigDataList",
+        right="DescribeConfigs on the topics",
     ),
     Route(
         "GET",
@@ -263,6 +284,7 @@ ROUTES = (
         _list_of_brokers,
         "The configurations of all brokers that are alive.",
         "BrokerConfigDataList",
+        right="DescribeConfigs on the cluster",
     ),
     *_routes_of(_OF_TOPIC, "a topic"),
     *_routes_of(_OF_BROKER, "a broker"),

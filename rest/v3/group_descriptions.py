@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.client.client_errors import RefusedError, is_retriable
-from ...wire import codec
+from ...cluster.client.group_client import assigned_partitions, partitions_of
 from ...wire.api_keys import ApiKey
-from ...wire.errors import ErrorCode, WireFormatError
+from ...wire.errors import ErrorCode
+from ...wire.types import TopicPartition
 from ..rest_cluster import RestCluster
 
 _CONSUMER_GROUP_DESCRIBE_VERSION = 0
 _DESCRIBE_GROUPS_VERSION = 5
 _FIND_COORDINATOR_VERSION = 4
 _OFFSETS_TOPIC = "__consumer_offsets"
-_NEWEST_ASSIGNMENT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a group, with its partitions by topic."""
+    """A member of a group, with its partitions."""
 
     member_id: str
     instance_id: str | None
     client_id: str
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ async def describe_group(cluster: RestCluster, group_id: str) -> Description:
     row = answer.groups[0]
     if not row.error_code:
         members = tuple(
-            Member(one.member_id, one.instance_id, one.client_id, _partitions(one.assignment.topic_partitions))
+            Member(one.member_id, one.instance_id, one.client_id, partitions_of(one.assignment.topic_partitions))
             for one in row.members
         )
         return Description(
@@ -68,7 +67,7 @@ async def describe_group(cluster: RestCluster, group_id: str) -> Description:
     if row.group_state == "Dead":
         raise _no_such_group(group_id)
     members = tuple(
-        Member(one.member_id, one.group_instance_id, one.client_id, _assigned(bytes(one.member_assignment)))
+        Member(one.member_id, one.group_instance_id, one.client_id, assigned_partitions(bytes(one.member_assignment)))
         for one in row.members
     )
     is_simple = not row.protocol_type
@@ -90,19 +89,3 @@ def _no_such_group(group_id: str) -> RefusedError:
 def _state(name: str) -> str:
     """`PREPARING_REBALANCE` for PreparingRebalance."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-
-
-def _partitions(rows: Iterable[Any]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((str(row.topic_name), int(one)) for row in rows for one in row.partitions))
-
-
-def _assigned(data: bytes) -> tuple[tuple[str, int], ...]:
-    """The partitions in a classic member's assignment, which begins with its version; none if it is no consumer's."""
-    if len(data) < 2:
-        return ()
-    version = min(int.from_bytes(data[:2], "big"), _NEWEST_ASSIGNMENT)
-    try:
-        found = codec.decode_data("consumer_protocol_assignment", version, data, 2)
-    except (WireFormatError, ValueError):
-        return ()
-    return tuple(sorted((str(row.topic), int(one)) for row in found.assigned_partitions for one in row.partitions))

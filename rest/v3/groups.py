@@ -161,16 +161,20 @@ async def _get_assignment(services: Services, request: Request) -> Answer:
     return Answer(_assignment_resource(links, group.group_id, member, topic, partition))
 
 
-async def _lags_of(services: Services, group_id: str) -> list[LagView]:
-    """The partitions in which the group has committed offsets."""
-    return [row for row in await services.cluster.groups.lags(group_id) if row.committed is not None]
+async def _lags_of(services: Services, group: Description) -> list[LagView]:
+    """The partitions of the topics that the group reads, the largest lag first; those without a commit at the end.
+
+    Kafka's tools show these, too. Who looks for what is not read must find them.
+    """
+    assigned = [partition for member in group.members for partition in member.partitions]
+    rows = await services.cluster.groups.lags(group.group_id, assigned)
+    return sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)
 
 
 async def _list_lags(services: Services, request: Request) -> Answer:
     links = await links_of(services, request)
     group = await _group_of(services, request)
-    rows = [_lag_resource(links, group, row) for row in await _lags_of(services, group.group_id)]
-    rows.sort(key=lambda one: -int(one["lag"]))
+    rows = [_lag_resource(links, group, row) for row in await _lags_of(services, group)]
     return links.listed("KafkaConsumerLagList", ["consumer-groups", group.group_id, "lags"], rows)
 
 
@@ -178,19 +182,22 @@ async def _get_lag(services: Services, request: Request) -> Answer:
     links = await links_of(services, request)
     topic, partition = request.parameters["topic_name"], request.number("partition_id")
     group = await _group_of(services, request)
-    for row in await _lags_of(services, group.group_id):
+    for row in await _lags_of(services, group):
         if (row.topic, row.partition) == (topic, partition):
             return Answer(_lag_resource(links, group, row))
-    raise RestError(404, f"Consumer group {group.group_id} has committed no offset of {topic}-{partition}.")
+    raise RestError(
+        404,
+        f"Consumer group {group.group_id} has neither committed an offset of {topic}-{partition} nor is it assigned.",
+    )
 
 
 async def _lag_summary(services: Services, request: Request) -> Answer:
     links = await links_of(services, request)
     group = await _group_of(services, request)
-    rows = await _lags_of(services, group.group_id)
+    rows = await _lags_of(services, group)
     if not rows:
-        raise RestError(404, f"Consumer group {group.group_id} has committed no offsets.")
-    most = max(rows, key=lambda row: row.lag or 0)
+        raise RestError(404, f"Consumer group {group.group_id} has committed no offsets and is assigned no partition.")
+    most = rows[0]
     owner, at = _owner(group, most), ("consumer-groups", group.group_id)
     summary = links.resource(
         "KafkaConsumerGroupLagSummary",
@@ -204,38 +211,65 @@ async def _lag_summary(services: Services, request: Request) -> Answer:
         max_lag_partition_id=most.partition,
         max_lag=most.lag,
         total_lag=sum(row.lag or 0 for row in rows),
+        partitions_without_commit=sum(row.lag is None for row in rows),
         max_lag_consumer=links.related(*at, "consumers", owner.member_id),
         max_lag_partition=links.related("topics", most.topic, "partitions", most.partition),
     )
     return Answer(summary)
 
 
+_SEEING = "Describe on the group"
+_SEEING_LAGS = "Describe on the group and on its topics"
 ROUTES = (
-    Route("GET", _GROUPS, _list_groups, "All consumer groups.", "ConsumerGroupDataList"),
-    Route("GET", _GROUP, _get_group, "A consumer group.", "ConsumerGroupData"),
-    Route("GET", f"{_GROUP}/consumers", _list_consumers, "The members of a group.", "ConsumerDataList"),
-    Route("GET", f"{_GROUP}/consumers/{{consumer_id}}", _get_consumer, "A member of a group.", "ConsumerData"),
-    Route("GET", _ASSIGNMENTS, _list_assignments, "The partitions of a member.", "ConsumerAssignmentDataList"),
+    Route("GET", _GROUPS, _list_groups, "All consumer groups.", "ConsumerGroupDataList", right=_SEEING),
+    Route("GET", _GROUP, _get_group, "A consumer group.", "ConsumerGroupData", right=_SEEING),
+    Route("GET", f"{_GROUP}/consumers", _list_consumers, "The members of a group.", "ConsumerDataList", right=_SEEING),
+    Route(
+        "GET",
+        f"{_GROUP}/consumers/{{consumer_id}}",
+        _get_consumer,
+        "A member of a group.",
+        "ConsumerData",
+        right=_SEEING,
+    ),
+    Route(
+        "GET",
+        _ASSIGNMENTS,
+        _list_assignments,
+        "The partitions of a member.",
+        "ConsumerAssignmentDataList",
+        right=_SEEING,
+    ),
     Route(
         "GET",
         f"{_ASSIGNMENTS}/{{topic_name}}/partitions/{{partition_id}}",
         _get_assignment,
         "A partition of a member.",
         "ConsumerAssignmentData",
+        right=_SEEING,
     ),
-    Route("GET", f"{_GROUP}/lags", _list_lags, "The lags of a group, the largest first.", "ConsumerLagDataList"),
+    Route(
+        "GET",
+        f"{_GROUP}/lags",
+        _list_lags,
+        "The lags of a group, the largest first; null in partitions without a committed offset.",
+        "ConsumerLagDataList",
+        right=_SEEING_LAGS,
+    ),
     Route(
         "GET",
         f"{_GROUP}/lags/{{topic_name}}/partitions/{{partition_id}}",
         _get_lag,
-        "The lag of a group in one partition.",
+        "The lag of a group in one partition; null without a committed offset.",
         "ConsumerLagData",
+        right=_SEEING_LAGS,
     ),
     Route(
         "GET",
         f"{_GROUP}/lag-summary",
         _lag_summary,
-        "The largest lag of a group, and the sum of all.",
+        "The largest lag of a group, the sum of all, and how many partitions have no committed offset.",
         "ConsumerGroupLagSummaryData",
+        right=_SEEING_LAGS,
     ),
 )

@@ -53,6 +53,7 @@ async def _get(services: Services, request: Request) -> Answer:
     raise RestError(404, f"No reassignment of partition {partition} of topic {topic} is under way.")
 
 
+_SEEING = "Describe on the cluster"
 ROUTES = (
     Route(
         "GET",
@@ -60,6 +61,7 @@ ROUTES = (
         _list_all,
         "The reassignments that are under way.",
         "ReassignmentDataList",
+        right=_SEEING,
     ),
     Route(
         "GET",
@@ -67,6 +69,7 @@ ROUTES = (
         _list_of_topic,
         "The reassignments of a topic that are under way.",
         "ReassignmentDataList",
+        right=_SEEING,
     ),
     Route(
         "GET",
@@ -74,5 +77,6 @@ ROUTES = (
         _get,
         "The reassignment of a partition that is under way.",
         "ReassignmentData",
+        right=_SEEING,
     ),
 )

@@ -191,10 +191,20 @@ async def _get_replica(services: Services, request: Request) -> Answer:
     return Answer(replica_resource(links, request.parameters["topic_name"], partition, broker))
 
 
+_SEEING = "Describe on the topic"
 ROUTES = (
     Route("GET", _TOPICS, _list_topics, "All topics.", "TopicDataList"),
-    Route("POST", _TOPICS, _create_topic, "Create a topic.", "TopicData", 201, "CreateTopicRequestData"),
-    Route("GET", _TOPIC, _get_topic, "A topic.", "TopicData"),
+    Route(
+        "POST",
+        _TOPICS,
+        _create_topic,
+        "Create a topic.",
+        "TopicData",
+        201,
+        "CreateTopicRequestData",
+        right="Create on the topic or on the cluster",
+    ),
+    Route("GET", _TOPIC, _get_topic, "A topic.", "TopicData", right=_SEEING),
     Route(
         "PATCH",
         _TOPIC,
@@ -203,10 +213,25 @@ ROUTES = (
         "TopicData",
         200,
         "UpdatePartitionCountRequestData",
+        right="Alter on the topic",
     ),
-    Route("DELETE", _TOPIC, _delete_topic, "Delete a topic.", status=204),
-    Route("GET", f"{_TOPIC}/partitions", _list_partitions, "The partitions of a topic.", "PartitionDataList"),
-    Route("GET", _PARTITION, _get_partition, "A partition.", "PartitionData"),
-    Route("GET", f"{_PARTITION}/replicas", _list_replicas, "The replicas of a partition.", "ReplicaDataList"),
-    Route("GET", f"{_PARTITION}/replicas/{{broker_id}}", _get_replica, "A replica.", "ReplicaData"),
+    Route("DELETE", _TOPIC, _delete_topic, "Delete a topic.", status=204, right="Delete on the topic"),
+    Route(
+        "GET",
+        f"{_TOPIC}/partitions",
+        _list_partitions,
+        "The partitions of a topic.",
+        "PartitionDataList",
+        right=_SEEING,
+    ),
+    Route("GET", _PARTITION, _get_partition, "A partition.", "PartitionData", right=_SEEING),
+    Route(
+        "GET",
+        f"{_PARTITION}/replicas",
+        _list_replicas,
+        "The replicas of a partition.",
+        "ReplicaDataList",
+        right=_SEEING,
+    ),
+    Route("GET", f"{_PARTITION}/replicas/{{broker_id}}", _get_replica, "A replica.", "ReplicaData", right=_SEEING),
 )

@@ -23,6 +23,7 @@ T = TypeVar("T")
 _POLL_S = 0.05
 _HEAL_LIMIT_S = 120.0
 _NODES_DOWN_LIMIT_S = 60.0
+_ROLE_LIMIT_S = 60.0
 
 
 class SimCluster(ClusterOperations):
@@ -105,7 +106,8 @@ class SimCluster(ClusterOperations):
         """Kill a node with SIGKILL: `kill(2)`, `kill("leader", "orders", 0)`, `kill("controller")`; returns its id.
 
         `kill("coordinator", "shipping")` kills the coordinator of that group. The node stays down until `restart` or
-        `heal`. Raises `ValueError` where there is no such node.
+        `heal`. A leader, coordinator or controller is waited for while none is there, up to 60 virtual seconds. Raises
+        `ValueError` where there is no such node.
         """
         node_id = await self._find(what, topic, partition)
         self._nodes.crash(self._nodes.name_of(node_id), power_loss=False)
@@ -164,16 +166,25 @@ class SimCluster(ClusterOperations):
             return what
         if what == "leader" and not topic:
             raise ValueError("the leader of which topic? For example kill('leader', 'orders', 0)")
-        found = await self.controller() if what == "controller" else None
-        if what == "leader":
-            found = await self.leader_of(topic, partition)
-        elif what == "coordinator":
-            found = await self._coordinator_of(group=topic)
-        elif what != "controller":
+        if what not in ("leader", "coordinator", "controller"):
             raise ValueError(f"{what!r} is none of leader, coordinator, controller, or the id of a node")
-        if found is None or found < 0:
-            raise ValueError(f"there is no {what} now")
+        deadline_s = self.now_s + _ROLE_LIMIT_S
+        while (found := await self._in_role(str(what), topic, partition)) is None:
+            if self.now_s > deadline_s:
+                raise ValueError(f"there is no {what}, for {_ROLE_LIMIT_S:g} virtual seconds")
+            await asyncio.sleep(_POLL_S)
         return found
+
+    async def _in_role(self, role: str, topic: str, partition: int) -> int | None:
+        """The running node that has the role now; None during an election, and while the brokers name a dead one."""
+        if role == "controller":
+            found = await self.controller()
+        elif role == "leader":
+            found = await self.leader_of(topic, partition)
+        else:
+            found = await self._coordinator_of(group=topic)
+        is_there = found is not None and found >= 0 and self._world.hosts[self._name(found)].running
+        return found if is_there else None
 
     async def _coordinator_of(self, group: str) -> int:
         try:

@@ -220,7 +220,9 @@ def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) ->
     assert sim_command(["--scenario", "single", "--seeds", "2", "--jobs", "1", "-v"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("single") == 2
-    assert "2 runs" in shown
+    assert "2 runs, " in shown and " simulated seconds, " in shown
+    assert seed_runs.simulated_time(7200) == "2.0 simulated hours"
+    assert seed_runs.simulated_time(150) == "2.5 simulated minutes"
     assert "0 failed" in shown
 
 

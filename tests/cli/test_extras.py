@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
-from raftwerk.cluster.command_line.extras import how_to_install, missing_modules
+from raftwerk.cluster.command_line.extras import how_to_install, missing_packages, not_installed
 from raftwerk.cluster.local import secured
 
 METADATA = [
@@ -46,15 +46,22 @@ def test_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     assert how_to_install("demo").endswith("install -e '.[demo]'"), "installed before there was this extra"
 
 
-def test_missing_modules() -> None:
-    assert missing_modules("json", "no_such_module_at_all") == ["no_such_module_at_all"]
+def test_missing_packages_have_the_names_by_which_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_packages("json", "no_such_module_at_all", "no_such.module") == [
+        "no_such_module_at_all",
+        "no_such.module",
+    ]
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert missing_packages("confluent_kafka") == ["confluent-kafka"]
+    assert not_installed(["a"], "demo") == f"the package a is not installed: {how_to_install('demo')}"
+    assert not_installed(["a", "b"], "demo").startswith("the packages a, b are not installed: ")
 
 
 def test_a_secured_cluster_that_cannot_be_made_leaves_no_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(secured, "missing_modules", lambda *_: ["scramp"])
+    monkeypatch.setattr(secured, "missing_packages", lambda *_: ["scramp"])
     directory = tmp_path / "c"
     result = CliRunner().invoke(cli, ["up", "--secure", "--port", "0", "--detach", "-d", str(directory)])
-    assert result.exit_code == 2 and "a secured cluster needs scramp: " in result.output
+    assert result.exit_code == 1 and "the package scramp is not installed: " in result.output
     assert not directory.exists()

@@ -105,7 +105,7 @@ def test_pyspark_missing_is_one_sentence() -> None:
         "except Exception as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert answer.stdout.startswith("PySpark is not installed: ")
+    assert answer.stdout.startswith("the package pyspark is not installed: ")
     assert " install " in answer.stdout and "pyspark" in answer.stdout
 
 

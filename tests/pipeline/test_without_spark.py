@@ -194,11 +194,11 @@ def test_a_mirror_whose_target_is_down_names_the_option() -> None:
 @pytest.mark.parametrize(
     ("module", "words", "told"),
     [
-        ("pyspark", ["run", "lake", "-t", "x", "--out", "nowhere"], "PySpark is not installed: "),
+        ("pyspark", ["run", "lake", "-t", "x", "--out", "nowhere"], "the package pyspark is not installed: "),
         (
             "pyspark",
             ["run", "mirror", "-t", "x", "--target", "127.0.0.1:2", "--state", "s"],
-            "PySpark is not installed: ",
+            "the package pyspark is not installed: ",
         ),
         ("confluent_kafka", ["feed"], "the package confluent-kafka is not installed: "),
     ],

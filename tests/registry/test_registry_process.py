@@ -49,9 +49,15 @@ def ask(url: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=90) as answer:
-            return answer.status, json.loads(answer.read())
+            return answer.status, _parsed(answer.read())
     except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+        return error.code, _parsed(error.read())
+
+
+def _parsed(text: bytes) -> Any:
+    """The JSON of a body, which ends its line, so that a prompt does not follow it; a schema is as it was written."""
+    assert text.endswith(b"\n") or text.startswith((b'"', b'{"type"')), text
+    return json.loads(text)
 
 
 def test_confluents_serializers(cluster: TestCluster) -> None:
@@ -271,6 +277,15 @@ def test_a_write_that_no_replicas_take_is_told_and_the_next_one_is_done(cluster:
         try:
             status, answer = ask(url, "POST", "/subjects/b/versions", {"schema": '"bytes"'})
             assert (status, answer["error_code"] in (50001, 50002)) == (500, True)
+            cluster.kill(leader)
+            began = time.monotonic()
+            status, answer = ask(url, "POST", "/subjects/b/versions", {"schema": '"bytes"'})
+            assert (status, answer["error_code"]) == (500, 50001)
+            assert answer["message"].startswith(
+                "no broker of the cluster answers, so nothing was written: raftwerk doctor"
+            )
+            assert time.monotonic() - began < 20, "librdkafka gives a commit 30 s"
+            assert ask(url, "GET", "/subjects")[1] == ["a"]
         finally:
             cluster.heal()
         status, answer = ask(url, "POST", "/subjects/b/versions", {"schema": '"bytes"'})

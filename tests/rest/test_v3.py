@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from urllib.parse import quote
 
 import pytest
@@ -189,8 +190,16 @@ def test_consumer_groups(proxy: Proxy, cluster: TestCluster) -> None:
     read = 0
     while read < 2:
         read += len(consumer.consume(1, 1.0))
-    consumer.commit(asynchronous=False)
     try:
+        uncommitted = proxy.v3("GET", f"/consumer-groups/{group}/lag-summary")[1]
+        assert (uncommitted["max_lag"], uncommitted["total_lag"], uncommitted["partitions_without_commit"]) == (
+            None,
+            0,
+            2,
+        )
+        lags = json.loads(ok("groups", "lag", group, "-b", cluster.bootstrap_servers, "--json"))["partitions"]
+        assert [(one["partition"], one["end"], one["lag"]) for one in lags] == [(0, 3, None), (1, 0, None)]
+        consumer.commit(asynchronous=False)
         status, found = proxy.v3("GET", f"/consumer-groups/{group}")
         assert (status, found["kind"], found["state"], found["is_simple"], found["type"]) == (
             200,
@@ -207,12 +216,14 @@ def test_consumer_groups(proxy: Proxy, cluster: TestCluster) -> None:
         assigned = proxy.v3("GET", f"{path}/assignments")[1]["data"]
         assert [(one["topic_name"], one["partition_id"]) for one in assigned] == [(topic, 0), (topic, 1)]
         assert proxy.v3("GET", f"{path}/assignments/{topic}/partitions/1") == (200, assigned[1])
-        lag = proxy.v3("GET", f"/consumer-groups/{group}/lags")[1]["data"][0]
+        lag, silent = proxy.v3("GET", f"/consumer-groups/{group}/lags")[1]["data"]
+        assert (silent["partition_id"], silent["current_offset"], silent["lag"]) == (1, None, None)
         assert (lag["partition_id"], lag["current_offset"], lag["log_end_offset"], lag["lag"]) == (0, 2, 3, 1)
         assert (lag["consumer_id"], lag["client_id"]) == (member["consumer_id"], "reader")
         assert proxy.v3("GET", f"/consumer-groups/{group}/lags/{topic}/partitions/0") == (200, lag)
         summary = proxy.v3("GET", f"/consumer-groups/{group}/lag-summary")[1]
         assert (summary["max_lag"], summary["total_lag"], summary["max_lag_topic_name"]) == (1, 1, topic)
+        assert summary["partitions_without_commit"] == 1
     finally:
         consumer.close()
     assert proxy.v3("GET", f"/consumer-groups/{group}")[1]["state"] == "EMPTY"

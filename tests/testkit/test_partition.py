@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from raftwerk.cluster.local.supervisor import LocalNodeError
-from raftwerk.testkit import process_cluster
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -132,18 +131,19 @@ def test_a_cluster_that_was_stopped_says_so() -> None:
         cluster.start_node(1)
 
 
-def test_all_nodes_are_killed_and_start_again(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_nodes_are_killed_and_start_again(cluster: TestCluster) -> None:
     topic = cluster.create_topic(replicas=3)
     acked = send(cluster.bootstrap_servers, topic, range(10))
-    for node_id in cluster.node_ids:
-        cluster.kill(node_id)
-    monkeypatch.setattr(process_cluster, "START_TIMEOUT_S", 1.0)
-    with pytest.raises(
-        LocalNodeError, match=r"node 1 is not ready .*; without controllers 2, 3 .* start_node\(1, 2, 3\)"
-    ):
+    leader = cluster.leader_of(topic)
+    left, other = (one for one in cluster.node_ids if one != leader)
+    cluster.kill(other)
+    cluster.kill(leader)
+    assert cluster.leader_of(topic) == -1, "the node that is left knows the dead leader, and none can be elected"
+    cluster.kill(left)
+    told = r"without controllers 2, 3 there is no majority, and no node serves: start_node\(1, 2, 3\) starts all"
+    with pytest.raises(LocalNodeError, match=told):
         cluster.start_node(1)
-    monkeypatch.undo()
-    cluster.kill(1)
+    assert not cluster.is_alive(1)
     cluster.heal()
     for node_id in cluster.node_ids:
         cluster.kill(node_id)

@@ -196,6 +196,8 @@ def test_wrong_nodes_and_topics_are_told_in_sentences() -> None:
         ) as caught:
             cluster.create_topic(config={"retention.mss": 1})
         assert caught.value.__suppress_context__
+        with pytest.raises(RefusedError, match=r"the cluster has 1 broker: start it with nodes=3$"):
+            cluster.create_topic(replicas=3)
         with pytest.raises(ValueError, match="partitions='3': the number of partitions is an int"):
             cluster.create_topic(partitions=cast(int, "3"))
         with pytest.raises(LocalNodeError, match=r"node 1 runs already; restart\(1\) stops it and starts it again$"):

@@ -149,4 +149,7 @@ def test_who_may_not_is_told_whom_to_ask() -> None:
     with controller(Authorization(StandardAuthorizer())) as address:
         for line in ("list", "allow alice read -t t", "remove alice"):
             (output,) = told(address, *line.split(), code=1)
-            assert "CLUSTER_AUTHORIZATION_FAILED" in output and "ask the operator" in output
+            assert (
+                "CLUSTER_AUTHORIZATION_FAILED" in output
+                and "an administrator of the cluster may give the right" in output
+            )

@@ -16,6 +16,7 @@ from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.quorum_client import (
     REPLACED,
     DownVoter,
+    NoLeaderError,
     QuorumClient,
     QuorumReplica,
     QuorumView,
@@ -77,6 +78,23 @@ def test_a_controller_with_a_failed_disk_refuses(at_controllers: bool) -> None:
     broken = _answer(ErrorCode.KAFKA_STORAGE_ERROR)
     client = QuorumClient(_Scripted(broken), at_controllers=at_controllers)
     with pytest.raises(RefusedError, match="KAFKA_STORAGE_ERROR"):
+        asyncio.run(client.describe())
+
+
+def test_a_controller_names_the_voters_however_long_they_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the time-out of the description ends while the voters are asked why they are silent."""
+
+    async def slow(*_: object) -> str:
+        await asyncio.sleep(0.4)
+        return "times out"
+
+    monkeypatch.setattr(quorum_client, "silence_of", slow)
+    row = {"error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "leader_id": -1, "leader_epoch": 3, "high_watermark": 1}
+    rows = [Struct({"partitions": [Struct(row | {"current_voters": [], "observers": []})]})]
+    voters = [Struct({"node_id": one, "listeners": [Struct({"host": "127.0.0.1", "port": one})]}) for one in (1, 2)]
+    unled = Struct({"error_code": 0, "error_message": None, "topics": rows, "nodes": voters})
+    client = QuorumClient(_Scripted(unled, timeout_s=0.2), at_controllers=True)
+    with pytest.raises(NoLeaderError, match=r"of its voters none answer; 1 \(127.0.0.1:1\) times out; 2 "):
         asyncio.run(client.describe())
 
 

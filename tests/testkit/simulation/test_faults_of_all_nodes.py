@@ -13,7 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from raftwerk.broker.coordinators.partition_for import partition_for
-from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.client_errors import ClientError, RefusedError
 from raftwerk.testing import SimCluster, simulate
 from raftwerk.testkit.simulation.escapes import EscapeError
 from raftwerk.testkit.simulation.simulate import NotDeterministicError
@@ -181,6 +181,21 @@ def test_options_of_wrong_types_are_refused(options: dict[str, Any], sentence: s
 def test_what_is_no_function_is_no_test() -> None:
     with pytest.raises(TypeError, match="None: a simulated test is `async def`"):
         quiet(None)  # type: ignore[arg-type]
+
+
+@quiet
+async def test_a_node_by_role_is_waited_for_while_it_is_elected(cluster: SimCluster) -> None:
+    first = await cluster.kill("controller")
+    second = await cluster.kill("controller")  # two of three are down, so that nobody is elected
+    assert second != first
+    with pytest.raises(ValueError, match=r"there is no controller, for 60 virtual seconds$"):
+        await cluster.kill("controller")
+    await cluster.restart(first)
+    third = await cluster.pause("controller")
+    assert third != second
+    await cluster.resume(third)
+    with pytest.raises(RefusedError, match=r"the cluster has 3 brokers: start it with nodes=4$"):
+        await cluster.create_topic("t", replicas=4)
 
 
 @quiet
