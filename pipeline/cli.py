@@ -17,6 +17,7 @@ from .flights import feed as feed_flights
 from .jobs.job_command import place_of_login, report_errors
 from .login import login_in_file, producer_login
 from .running_query import ProgressLog, stop_on_signal
+from .status.command import status
 from .topics import Topics
 
 JOBS = {
@@ -67,6 +68,9 @@ def run() -> None:
       raftwerk pipeline run lake --help
       raftwerk pipeline run lake -t flights --output lake -e
     """
+
+
+pipeline.add_command(status)
 
 
 @pipeline.command()

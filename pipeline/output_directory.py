@@ -23,7 +23,7 @@ FORMAT = 2
 META = "_job"
 IDENTITY = f"{META}/job.json"
 CHECKPOINT = f"{META}/checkpoint"
-_LOCK = f"{META}/lock"
+LOCK = f"{META}/lock"
 _OF_EMPTY_TABLES = ("metadata", "data", "_delta_log")
 """What a table without rows may have, which is made anew with the columns of the job."""
 _EARLIER = "_table"
@@ -94,12 +94,12 @@ def locked(root: str, master: str) -> Iterator[None]:
     A rename of a local disk replaces a file, so two processes that commit to a table at once could lose a commit. On
     other file systems the table's format keeps them apart.
     """
-    path = _local_path(root, master)
+    path = local_path(root, master)
     if path is None:
         yield
         return
     os.makedirs(os.path.join(path, META), exist_ok=True)
-    with open(os.path.join(path, _LOCK), "ab") as file:
+    with open(os.path.join(path, LOCK), "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -117,7 +117,7 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
     """
     if not root:
         raise WrongOptionError("the name of the directory is empty: name one.")
-    path = _local_path(root, master)
+    path = local_path(root, master)
     if path is None:
         return
     above = os.path.abspath(path)
@@ -140,7 +140,7 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
         return  # Spark tells what it finds there
 
 
-def _local_path(root: str, master: str) -> str | None:
+def local_path(root: str, master: str) -> str | None:
     """The path of a directory of this machine, None for a URL, and for a path that Spark may take for another's."""
     path = root.removeprefix("file://") if root.startswith("file:///") else root
     if ":" in path.partition("/")[0] or (path == root and not _is_on_this_machine(master)):

@@ -64,6 +64,8 @@ class Metrics:
         self.lag: Gauge = Gauge(
             "raftwerk_pipeline_lag_records", "Records not read yet, of all partitions.", names, registry=self.registry
         )
+        self.on_batch: list[Callable[[Progress], None]] = []
+        """Told of each batch that is done."""
         self.last_batch: Gauge = Gauge(
             "raftwerk_pipeline_last_batch_timestamp_seconds", "When it ended.", names, registry=self.registry
         )
@@ -79,6 +81,8 @@ class Metrics:
         self.last_batch.labels(self.job).set(time.time())
         if progress.lag is not None:
             self.lag.labels(self.job).set(progress.lag)
+        for tell in self.on_batch:
+            tell(progress)
 
     def _serve(self, port: int) -> None:
         from prometheus_client import start_http_server
@@ -91,12 +95,17 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Spark's report on a batch. `lag` is in records, None when the end of the log is not known."""
+    """Spark's report on a batch. `lag` is in records, None when the end of the log is not known.
+
+    The state is what the query remembers between batches, such as windows that are open.
+    """
 
     batch: int
     rows: int
     seconds: float
     lag: int | None
+    state_rows: int = 0
+    state_bytes: int = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -112,11 +121,14 @@ class Progress:
         """From one of Spark's progress reports. `ends` are the logs' ends, for sources that do not report them."""
         sources = report.get("sources") or []
         lags = [_lag(source, ends) for source in sources]
+        states = report.get("stateOperators") or []
         return Progress(
             batch=int(report["batchId"]),
             rows=int(report.get("numInputRows") or 0),
             seconds=float((report.get("durationMs") or {}).get("triggerExecution", 0)) / 1000,
             lag=None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
+            state_rows=sum(int(state.get("numRowsTotal") or 0) for state in states),
+            state_bytes=sum(int(state.get("memoryUsedBytes") or 0) for state in states),
         )
 
 

@@ -80,7 +80,7 @@ class ReadSettings:
 class RunSettings:
     """How a job runs: Spark's master, the driver's memory, the port for metrics, and whether it prints JSON.
 
-    `jars` are files to use instead of what Spark would fetch.
+    `jars` are files to use instead of what Spark would fetch. Spark's own pages are served where `ui_port` is given.
     """
 
     master: str
@@ -88,6 +88,7 @@ class RunSettings:
     metrics_port: int | None
     as_json: bool
     jars: tuple[str, ...] = ()
+    ui_port: int | None = None
 
     @contextmanager
     def session(
@@ -111,6 +112,7 @@ class RunSettings:
                     memory=self.memory,
                     jars=jars,
                     log_level="OFF",  # A job reports a failure in one sentence, which Spark's log would hide.
+                    config=self._ui_config(),
                 )
             finally:
                 stopping.install()
@@ -128,6 +130,15 @@ class RunSettings:
                 raise
             finally:
                 stop_session(session)
+
+    def _ui_config(self) -> dict[str, str]:
+        return {} if self.ui_port is None else {"spark.ui.enabled": "true", "spark.ui.port": str(self.ui_port)}
+
+
+def spark_page(session: SparkSession) -> str | None:
+    """The address of Spark's page on its streaming queries, None where it serves none."""
+    url: str | None = session.sparkContext.uiWebUrl
+    return None if url is None else f"{url}/StreamingQuery/"
 
 
 def starting_spark(master: str, jars: JarSettings) -> str:
@@ -209,6 +220,11 @@ def spark_options(command: F) -> F:
                 "Spark fetches them from Maven Central.",
             ),
             click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus here."),
+            click.option(
+                "--ui-port",
+                type=click.IntRange(1, 65535),
+                help="Serve Spark's own pages here, or at the next free port; pipeline status names it.",
+            ),
             json_option,
         )
     ):
@@ -294,7 +310,14 @@ def take_run_settings(given: dict[str, Any]) -> RunSettings:
     for path in jars:
         if "://" not in path and not os.path.isfile(path):
             raise PipelineError(f"there is no jar file {path}: --jars names files.")
-    return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"), jars)
+    return RunSettings(
+        given.pop("master"),
+        given.pop("memory"),
+        given.pop("metrics_port"),
+        given.pop("as_json"),
+        jars,
+        given.pop("ui_port"),
+    )
 
 
 def report_errors(command: F) -> F:

@@ -28,6 +28,7 @@ from ..lakehouse.table import fitted
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..status.status_file import reported
 from ..topics import Topics
 from ..typed_values import REGISTRY
 from ..typed_values.registry_values import json_texts, registered_columns
@@ -44,6 +45,7 @@ from .job_command import (
     retain_option,
     source_options,
     spark_options,
+    spark_page,
     take_registry,
     take_run_settings,
     take_source_options,
@@ -287,6 +289,7 @@ def command(**given: Any) -> None:
     with (
         run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
         locked(options.out, run_settings.master),
+        reported(options.out, run_settings.master, topics, metrics, stopping, spark_page(spark)),
     ):
         lake = Lake(spark, topics, options)
         log(f"lake: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.out}")

@@ -21,6 +21,7 @@ from ..errors import PipelineError, UnreachableClusterError, WrongOptionError
 from ..login import login_in_file, producer_login
 from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..status.status_file import reported
 from ..topics import Topics
 from .copied_ranges_log import CopiedRangesLog
 from .job_command import (
@@ -31,6 +32,7 @@ from .job_command import (
     shorten_errors,
     source_options,
     spark_options,
+    spark_page,
     take_run_settings,
     take_source_options,
 )
@@ -286,6 +288,7 @@ def command(**given: Any) -> None:
     with (
         run_settings.session(JOB, log, topics=topics) as (spark, stopping),
         locked(options.state, run_settings.master),
+        reported(options.state, run_settings.master, topics, metrics, stopping, spark_page(spark)),
     ):
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")

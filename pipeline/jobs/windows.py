@@ -24,6 +24,7 @@ from ..lakehouse.table import MaintainedTable, StreamBatch
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..status.status_file import reported
 from ..topics import Topics
 from ..typed_values import REGISTRY
 from ..typed_values.registry_values import json_texts
@@ -38,6 +39,7 @@ from .job_command import (
     shorten_errors,
     source_options,
     spark_options,
+    spark_page,
     take_registry,
     take_run_settings,
     take_source_options,
@@ -319,6 +321,7 @@ def command(**given: Any) -> None:
     with (
         run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
         locked(options.out, run_settings.master),
+        reported(options.out, run_settings.master, topics, metrics, stopping, spark_page(spark)),
     ):
         windows = Windows(spark, topics, options)
         log(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from support.pipeline.topics import Sent, send
 
+from raftwerk.cli.main import cli
 from raftwerk.pipeline.running_query import stop_on_signal
 from raftwerk.pipeline.topics import Topics
 
@@ -94,10 +96,26 @@ def test_a_signal_to_the_group_of_a_job_stops_it_cleanly(bootstrap: str, topic: 
     pytest.importorskip("pyspark", reason="no PySpark: jobs are NOT tested")
     Topics(bootstrap, (topic,)).create(1, {})
     send(bootstrap, topic, [Sent(0, b"k", b"v")])
-    with _running_job(bootstrap, topic, tmp_path / "lake") as process:
+    out = tmp_path / "lake"
+    with _running_job(bootstrap, topic, out) as process:
+        (status,) = _status(out)
+        assert status["running"] and status["state"].startswith(f"running as process {process.pid} of ")
+        assert status["bootstrap_servers"] == bootstrap and status["lag_of_brokers"] in (0, 1)
+        assert status["last_batch"]["rows"] == status["rows_of_this_run"] == 1
         os.killpg(process.pid, signal.SIGTERM)
         told, _ = process.communicate(timeout=60)  # it ends with the last process that has it: the JVM
     assert process.returncode == 0 and "lake: stopped after 1 row" in told and "Traceback" not in told, told
+    send(bootstrap, topic, [Sent(0, b"k", b"v")] * 2)
+    (status,) = _status(out)
+    assert status["state"] == "not running: stopped by a signal"
+    assert (status["committed_batch"], status["lag_of_brokers"]) == (0, 2)
+
+
+def _status(out: Path) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(cli, ["pipeline", "status", str(out), "--json"])
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.output)
+    return found
 
 
 def _finished_job(*words: str) -> dict[str, Any]:

@@ -1,0 +1,140 @@
+"""`raftwerk pipeline status`: what an output tells of its job, without Spark."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.cli.main import cli
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, LOCK, META
+from raftwerk.pipeline.running_query import Metrics, Progress, StopRequest
+from raftwerk.pipeline.status.job_report import read_report
+from raftwerk.pipeline.status.status_file import BATCHES_MAX, STATUS, reported
+from raftwerk.pipeline.status.status_page import render
+from raftwerk.pipeline.topics import Topics
+
+NOBODY = "127.0.0.1:1"
+TOPICS = Topics(NOBODY, ("t",))
+
+
+def output(root: Path) -> Path:
+    """What a job has made before its first batch."""
+    (root / META).mkdir(parents=True)
+    identity = {"format": 2, "kind": "lake", "identity": {"topics": ["t"]}}
+    (root / IDENTITY).write_text(json.dumps(identity))
+    (root / LOCK).touch()
+    return root
+
+
+def committed(root: Path, batch: int, offset: int) -> None:
+    for name in ("offsets", "commits"):
+        (root / CHECKPOINT / name).mkdir(parents=True, exist_ok=True)
+    (root / CHECKPOINT / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{offset},"1":7}}}}\n')
+    (root / CHECKPOINT / "commits" / str(batch)).touch()
+
+
+def job(root: Path, work: Callable[[Metrics], None], *, page: str | None = None) -> None:
+    """A run of a job that does this."""
+    metrics = Metrics("lake", None)
+    with reported(str(root), "local[2]", TOPICS, metrics, StopRequest(), page):
+        work(metrics)
+
+
+def told(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["pipeline", "status", *words])
+    return result.exit_code, result.output
+
+
+def test_a_job_tells_of_its_batches_and_the_checkpoint_of_the_offsets(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+    committed(root, 9, 40)
+    committed(root, 10, 50)
+    job(root, lambda metrics: metrics.batch(Progress(10, 300, 1.5, 20, 4, 2_000_000)))
+    report = read_report(str(root))
+    assert report.status is not None and report.status.rows == 300 and report.is_well
+    assert report.last_batch == 10 and report.unread({("t", "0"): 60, ("t", "1"): 7, ("t", "2"): 5}) == 15
+    code, text = told(str(root))
+    assert code == 0
+    assert "not running: it has read to the end of its topics" in text
+    assert "300 rows in 1.50 s, 200 rows/s" in text and "20 records" in text and "4 rows, 1.9 MiB" in text
+    assert f"unknown: no broker answers: {NOBODY} refuses" in text
+    (row,) = json.loads(told(str(root), "--json")[1])
+    assert row["last_batch"]["lag"] == 20 and row["lag_of_brokers"] is None and row["lag_unknown_because"]
+
+
+def test_the_lock_tells_whether_it_runs(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+    with (root / LOCK).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        def seen(_: Metrics) -> None:
+            code, text = told(str(root))
+            assert code == 0 and "running as process " in text and "http://h:4040/StreamingQuery/" in text
+
+        job(root, seen, page="http://h:4040/StreamingQuery/")
+
+
+def test_a_job_that_was_killed_says_nothing_more(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+    seen: list[str] = []
+
+    def killed(_: Metrics) -> None:
+        seen.append((root / STATUS).read_text())
+
+    job(root, killed)
+    (root / STATUS).write_text(seen[0])
+    code, text = told(str(root))
+    assert code == 1 and "not running: it was killed; started again, it goes on where it was" in text
+
+
+def test_a_failure_is_told_with_its_sentence(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+
+    def fails(_: Metrics) -> None:
+        raise PipelineError("the record at t-0 offset 3 does not fit.")
+
+    with pytest.raises(PipelineError):
+        job(root, fails)
+    code, text = told(str(root))
+    assert code == 1 and "failed: the record at t-0 offset 3 does not fit." in text
+
+
+def test_old_batches_are_forgotten_and_the_page_draws_the_others(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+
+    def many(metrics: Metrics) -> None:
+        for number in range(BATCHES_MAX + 5):
+            metrics.batch(Progress(number, 10, 0.5, None if number % 2 else number, 3))
+
+    job(root, many)
+    report = read_report(str(root))
+    assert report.status is not None
+    assert [report.status.batches[0].number, len(report.status.batches)] == [5, BATCHES_MAX]
+    page = tmp_path / "lake.html"
+    assert told(str(root), "--report", str(page))[0] == 0
+    text = page.read_text()
+    assert "What the query remembers between batches" in text and text.count("<svg") == 4
+    assert "unread, by the brokers" in render(report, 12) and "12" in render(report, 12)
+
+
+def test_what_no_job_has_written_is_refused(tmp_path: Path) -> None:
+    code, text = told(str(tmp_path))
+    assert code == 1 and "was written by no job: name the --output of lake or windows" in text
+    code, text = told(str(tmp_path / "nothing"))
+    assert code == 1 and "is no directory of this machine" in text
+    code, text = told(str(tmp_path), str(tmp_path), "--report", str(tmp_path / "page.html"))
+    assert code == 2 and "name one" in text
+
+
+def test_a_status_of_an_earlier_version_is_none(tmp_path: Path) -> None:
+    root = output(tmp_path / "lake")
+    for text in ("", "{}", "[]", '{"batches": 3}', '{"batches": [{"number": 1}]}'):
+        (root / STATUS).write_text(text)
+        report = read_report(str(root))
+        assert report.status is None and report.state == "not running" and report.is_well
