@@ -341,6 +341,7 @@ MUTANTS = (
         "commits of fenced members are taken",
         replacing(consumer_group.ConsumerGroup, "check_commit", lambda *_: ErrorCode.NONE),
         ("groups",),
+        known=4,
     ),
     Mutant(
         "a partition has two readers while it moves",
@@ -358,7 +359,7 @@ MUTANTS = (
         replacing(replica_directories, "newly_failed_directories", lambda *_: []),
         ("dirs",),
     ),
-    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), known=1),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), known=3),
     Mutant(
         "a leader counts that was removed (KAFKA-16530)",
         replacing(ProgressTracker, "leader_is_voter", True),
@@ -374,6 +375,7 @@ MUTANTS = (
         "append before truncation (KAFKA-14704)",
         replacing(Replica, "truncate_to_divergence", leave_divergence),
         ("chase", "mixed"),
+        known=1,
     ),
     Mutant(
         "a vote that is not synced", replacing(QuorumStateStore, "write", vote_without_sync), ("power", "leader-crash")
@@ -395,6 +397,7 @@ MUTANTS = (
         "a leader counts a diverging fetch (KAFKA-13141)",
         replacing(Replica, "_divergence", lambda *_: None),
         ("chase", "mixed"),
+        known=1,
     ),
     Mutant(
         "dedupe lost at a leader change",
@@ -427,10 +430,16 @@ MUTANTS = (
     ),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
     Mutant(
-        "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)
+        "a partition moves before its new replicas have it",
+        replacing(reassignment, "plan", move_at_once),
+        ("moves",),
+        known=2,
     ),
     Mutant(
-        "a stale fetch is not fenced (KIP-320)", replacing(Partition, "check_leader_epoch", no_fencing), ("elections",)
+        "a stale fetch is not fenced (KIP-320)",
+        replacing(Partition, "check_leader_epoch", no_fencing),
+        ("elections",),
+        known=1,
     ),
     Mutant(
         "divergence after a fast double failover (KIP-279)",
@@ -440,22 +449,24 @@ MUTANTS = (
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",)),
     Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
-    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=13),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=25),
     Mutant(
         "a form of records is finalized that a controller does not know",
         replacing(features, "_check_voters", lambda image, update, voter_ids: None),
         ("upgrades-apart",),
+        known=1,
     ),
     Mutant(
         "a form of records is finalized that a broker does not know",
         replacing(features, "_check_range", lambda update, who, levels: None),
         ("upgrades",),
-        known=5,
+        known=9,
     ),
     Mutant(
         "no snapshot in the older form before the older software",
         replacing(MetadataLoader, "_snapshot_if_due", lambda self, sink, timestamp_ms: None),
         ("upgrades",),
+        known=2,
     ),
     Mutant(
         "the new form is written before it is finalized",
@@ -482,7 +493,7 @@ MUTANTS = (
         "another min.insync.replicas leaves nobody to lead",
         replacing(alter_configs, "clear_elr", empty_every_elr),
         ("min-isr",),
-        known=13,
+        known=2,
     ),
     Mutant("roles are taken up before settings", patch_settings, interleaving=higher_minimum),
     Mutant(

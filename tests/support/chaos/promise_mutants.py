@@ -135,13 +135,13 @@ PROMISE_MUTANTS = (
         "an ISR of a former partition epoch is taken",
         replacing(alter_partition, "_check_epochs", take_any_partition_epoch),
         ("chase",),
-        known=37,
+        known=31,
     ),
     Mutant(
         "a truncation leaves producers as they were",
         replacing(PartitionLog, "truncate_to", keep_producers),
         ("kill",),
-        known=5,
+        known=12,
     ),
     Mutant(
         "a commit of the epoch before is taken",

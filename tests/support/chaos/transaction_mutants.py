@@ -197,6 +197,7 @@ TRANSACTION_MUTANTS = (
         "a new coordinator does not go on with ends (KAFKA-9144)",
         replacing(TransactionCoordinatorShard, "finish_loading", finish_without_markers),
         ("transactions",),
+        known=3,
     ),
     Mutant(
         "a transaction is complete after its first marker",
@@ -208,7 +209,7 @@ TRANSACTION_MUTANTS = (
         "markers are sent once",
         replacing(TransactionMarkerSender, "_finish", send_markers_once),
         ("transaction-failover",),
-        known=38,
+        known=6,
     ),
     Mutant(
         "a transaction forgets its first partitions",
@@ -256,6 +257,7 @@ TRANSACTION_MUTANTS = (
         "pending offsets are shown after a load",
         replacing(GroupCoordinatorShard, "replay", show_pending_offsets),
         ("exactly-once",),
+        known=2,
     ),
     Mutant(
         "stable offsets are answered without a confirmation",
