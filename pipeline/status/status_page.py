@@ -36,19 +36,19 @@ def render(report: JobReport, lag_of_brokers: int | None) -> str:
         "state": "-" if last is None else f"{last.state_rows:,} rows, {size_text(last.state_bytes)}",
     }
     sections = [
-        Section("Records not read yet, after each batch", _chart("unread", batches, lambda one: one.lag, "records")),
-        Section("Records per second, of each batch", _chart("rate", batches, lambda one: one.rows_per_second, "per s")),
+        Section("Records not read yet, after each batch", _chart("unread", batches, lambda one: one.lag)),
+        Section("Records per second, of each batch", _chart("rate", batches, lambda one: one.rows_per_second)),
         Section("How long each batch took", _chart("batch", batches, lambda one: one.seconds, "s")),
     ]
     if any(one.state_rows for one in batches):
-        chart = _chart("state", batches, lambda one: one.state_rows, "rows")
+        chart = _chart("state", batches, lambda one: one.state_rows)
         sections.append(Section("What the query remembers between batches", chart))
     sections.append(Section(f"The last {min(len(batches), _TABLE_ROWS)} batches", table=_table(batches)))
     subtitle = f"{report.output}: {', '.join(report.topics)}; {report.state}; {_utc(time.time())}"
     return render_report(f"The job {report.job}", subtitle, sections, cards=cards)
 
 
-def _chart(name: str, batches: Sequence[Batch], value_of: Callable[[Batch], float | None], unit: str) -> Markup:
+def _chart(name: str, batches: Sequence[Batch], value_of: Callable[[Batch], float | None], unit: str = "") -> Markup:
     points = [(one.ended_s, value_of(one)) for one in batches]
     every = max(1, -(-len(batches) // _LABELS))
     labels = {one.ended_s: f"{datetime.fromtimestamp(one.ended_s, UTC):%H:%M:%S}" for one in batches[::every]}
