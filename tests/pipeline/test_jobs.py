@@ -99,9 +99,9 @@ def test_a_lake_goes_on_to_the_end_after_a_batch_that_was_interrupted(
     last = max(int(path.name) for path in done.iterdir() if path.name.isdecimal())
     for name in (str(last), f".{last}.crc"):
         (done / name).unlink()  # as a kill leaves it after the table's commit
-    feed(bootstrap, topic, itertools.islice(flights(1000), 200, None))
+    feed(bootstrap, topic, itertools.islice(flights(500), 200, None))
     run(Lake(spark, topics, options), max_offsets=max_offsets)
-    assert read_table(spark, options.out).count() == 1000
+    assert read_table(spark, options.out).count() == 500
     feed(bootstrap, topic, flights(10))
     assert run(Lake(spark, topics, options), max_offsets=max_offsets).rows == 10
     assert run(Lake(spark, topics, options), max_offsets=max_offsets).rows == 0

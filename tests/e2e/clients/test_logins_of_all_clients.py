@@ -23,7 +23,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "exchange",
-    [secured_clients.confluent_kafka, secured_clients.kafka_python, secured_clients.aiokafka, secured_clients.of_go],
+    [
+        secured_clients.confluent_kafka,
+        secured_clients.kafka_python,
+        secured_clients.aiokafka,
+        # Compiling it takes longer than all else, so one process of the tests does it.
+        pytest.param(secured_clients.of_go, marks=pytest.mark.xdist_group("franz-go")),
+    ],
     ids=lambda exchange: exchange.__name__,
 )
 def test_libraries(exchange: secured_clients.Exchange, way: str, node: SecuredNode) -> None:
