@@ -5,6 +5,7 @@ One method runs at a time. `read` returns when a record is there and no more are
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -20,12 +21,18 @@ _SLICE_S = 0.1
 _BATCH = 500
 _TIMEOUT_S = 10.0
 _SEEK_PAUSE_S = 0.02
+_LEAVE_S = 5.0
+"""How long the partitions may take to be given back."""
+_CLOSE_S = 10.0
+"""After that the answer does not wait for librdkafka any more."""
 _WITHOUT_COORDINATOR = ("_WAIT_COORD", "_TIMED_OUT")
 _GROWTH_MAX = 8
 """How many times longer than its keys and values the JSON of a read may become."""
 _SHOWN_BYTES_MIN = 1 << 20
 _EXCLUSIVE = "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive"
 Row = dict[str, Any]
+
+_logger = logging.getLogger(__name__)
 
 
 class ConsumerInstance:
@@ -66,9 +73,12 @@ class ConsumerInstance:
     def unsubscribe(self) -> None:
         """Read nothing any more."""
         self._forget()
-        self._topics, self._is_assigned = [], False
-        self._ask(self._consumer.unsubscribe)
-        self._ask(self._consumer.unassign)
+        if self._is_assigned:
+            self._is_assigned = False
+            self._ask(self._consumer.unassign)
+        if self._topics:
+            self._topics = []
+            self._ask(self._leave)
 
     def subscription(self) -> list[str]:
         """The topics; those that a pattern has matched so far."""
@@ -266,7 +276,21 @@ class ConsumerInstance:
 
     def close(self) -> None:
         """Leave the group, and commit what is to be committed automatically."""
-        self._consumer.close()
+        if self._topics:
+            with suppress(RestError):  # to close is what is left to do
+                self._ask(self._leave)
+        closing = threading.Thread(target=self._consumer.close, name="rest-consumer-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
+        if closing.is_alive():
+            _logger.warning("librdkafka does not close a consumer: its memory is kept until this process ends")
+
+    def _leave(self) -> None:
+        """Unsubscribe, and give the partitions back: within librdkafka's close, that may wait without an end."""
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + _LEAVE_S
+        while self._consumer.assignment() and time.monotonic() < deadline:
+            self._consumer.poll(_SEEK_PAUSE_S)
 
     def _reason(self, error: Any) -> RestError:
         """The error for one of librdkafka's. It waits for the coordinator of a group that it may not use, too.

@@ -105,6 +105,20 @@ def test_an_instance_subscribes_reads_and_commits(proxy: Proxy, cluster: TestClu
         assert proxy.v2(method, path + below)[1]["error_code"] == 40403
 
 
+def test_an_instance_is_deleted_right_after_it_was_unsubscribed(proxy: Proxy, cluster: TestCluster) -> None:
+    """librdkafka's close waited without an end where the partitions were given back within it: in one of three."""
+    topic = cluster.create_topic()
+    produce(cluster, topic, [b"1"])
+    for _ in range(6):
+        path = instance(proxy, unique_topic("group"))
+        assert proxy.v2("POST", f"{path}/subscription", {"topics": [topic]}) == (204, None)
+        assert len(read(proxy, path, 1)) == 1
+        assert proxy.v2("DELETE", f"{path}/subscription") == (204, None)
+        began = time.monotonic()
+        assert proxy.v2("DELETE", path) == (204, None)
+        assert time.monotonic() - began < 9
+
+
 def test_an_instance_is_assigned_and_seeks(proxy: Proxy, cluster: TestCluster) -> None:
     topic = cluster.create_topic()
     produce(cluster, topic, [b"0", b"1", b"2", b"3"])
