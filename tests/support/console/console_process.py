@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from support.process_end import told_until_its_end
+
 from raftwerk.testkit.process_cluster import TestCluster
 
 CHANGE = {"X-Raftwerk-Console": "1"}
@@ -29,7 +31,7 @@ def console(cluster: TestCluster, *options: str) -> Iterator[str]:
             yield line.split()[-1]
         finally:
             process.terminate()
-            _, told = process.communicate(timeout=30)
+            told = told_until_its_end(process)
             assert "Traceback" not in told, told
             assert process.returncode == 0, told
 

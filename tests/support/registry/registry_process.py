@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from support.process_end import told_until_its_end
+
 from raftwerk.testkit.process_cluster import TestCluster
 
 
@@ -23,6 +25,6 @@ def registry(cluster: TestCluster, topic: str = "_schemas") -> Iterator[str]:
             yield line.split()[3].rstrip(",")
         finally:
             process.terminate()
-            _, told = process.communicate(timeout=30)
+            told = told_until_its_end(process)
             assert "Traceback" not in told
             assert process.returncode == 0, told

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from support.process_end import told_until_its_end
+
 from raftwerk.testkit.process_cluster import TestCluster
 
 JSON_V2 = "application/vnd.kafka.json.v2+json"
@@ -113,7 +115,7 @@ def proxy_at(bootstrap: str, *options: str, ca: Path | None = None) -> Iterator[
             yield Proxy(line.split()[3].rstrip(","), ca)
         finally:
             process.terminate()
-            _, told = process.communicate(timeout=30)
+            told = told_until_its_end(process)
             assert "Traceback" not in told, told
             assert SECRET not in told
             assert process.returncode == 0, told
