@@ -134,14 +134,18 @@ class Progress:
 
 def _lag(source: Mapping[str, Any], ends: Ends | None) -> int | None:
     """Records between the end of a batch and the end of the log. Offsets are `{topic: {partition: n}}`."""
-    end = _offsets(source.get("endOffset"))
-    latest = ends if ends is not None else _offsets(source.get("latestOffset"))
-    if end is None or not latest:
-        return None
-    return sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
+    end = parse_offsets(source.get("endOffset"))
+    latest = ends if ends is not None else parse_offsets(source.get("latestOffset"))
+    return None if end is None or not latest else unread(end, latest)
 
 
-def _offsets(value: Any) -> dict[Place, int] | None:
+def unread(next_offsets: Ends, ends: Ends) -> int:
+    """How many offsets are between those that are read next and the ends of the logs."""
+    return sum(max(0, end - next_offsets.get(place, 0)) for place, end in ends.items())
+
+
+def parse_offsets(value: Any) -> dict[Place, int] | None:
+    """Offsets as Spark writes them, `{topic: {partition: n}}` or its JSON; None for what is none."""
     try:
         whole = json.loads(value) if isinstance(value, str) else value
         return {(topic, part): int(offset) for topic, parts in whole.items() for part, offset in parts.items()}
@@ -221,7 +225,7 @@ class RunningQuery:
         """The end of the last batch that Spark has noted in the checkpoint as done; empty before the first."""
         execution = self.query._jsq.streamingQuery()  # PySpark has no name for it
         ends = execution.committedOffsets().values().iterator()
-        return (_offsets(ends.next().json()) or {}) if ends.hasNext() else {}
+        return (parse_offsets(ends.next().json()) or {}) if ends.hasNext() else {}
 
     def _ends_now(self) -> Ends | None:
         try:

@@ -53,6 +53,13 @@ class Consumed:
     record: Record
 
 
+async def topic_offsets(client: ClusterClient, topic: str, timestamp: int) -> dict[int, int]:
+    """The offset in each partition of a topic at this time in ms, or at `EARLIEST` or `LATEST`."""
+    consumer = Consumer(client, topic)
+    await consumer.start(at=0)
+    return await consumer.offsets(timestamp, consumer.positions)
+
+
 class Consumer:
     """Reads partitions of one topic, each in order.
 

@@ -15,7 +15,7 @@ from ...wire.types import TopicPartition
 from ..command_line.plural import counted
 from .client_errors import ClientError, RefusedError
 from .cluster_client import ClusterClient, Gathered
-from .consumer import EARLIEST, LATEST, Consumer
+from .consumer import EARLIEST, LATEST, topic_offsets
 from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
 
 _LIST_GROUPS_VERSION = 5
@@ -258,10 +258,7 @@ class GroupClient:
             return True
 
     async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
-        view = (await self._client.metadata([topic])).topic(topic)
-        consumer = Consumer(self._client, topic)
-        await consumer.start(at=0)
-        return await consumer.offsets(timestamp, [one.partition for one in view.partitions])
+        return await topic_offsets(self._client, topic, timestamp)
 
     async def ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str = "") -> Struct:
         """Ask the coordinator; ask again when it has moved, is loading, or does not answer.

@@ -13,7 +13,7 @@ import click
 
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
-from ...cluster.client.consumer import LATEST, Consumer
+from ...cluster.client.consumer import LATEST, topic_offsets
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.commands import Command, json_option
 from ...cluster.command_line.plural import counted, size_text
@@ -87,9 +87,7 @@ async def _ends(bootstrap: str, topics: Iterable[str]) -> dict[Place, int]:
     ends: dict[Place, int] = {}
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         for topic in topics:
-            consumer = Consumer(client, topic)
-            await consumer.start(at=0)
-            for partition, end in (await consumer.offsets(LATEST, consumer.positions)).items():
+            for partition, end in (await topic_offsets(client, topic, LATEST)).items():
                 ends[topic, str(partition)] = end
     return ends
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import PipelineError
 from ..output_directory import CHECKPOINT, IDENTITY, LOCK
-from ..running_query import Place
+from ..running_query import Place, parse_offsets, unread
 from .status_file import STATUS, JobStatus
 
 
@@ -51,11 +51,11 @@ class JobReport:
         """Whether the job runs, or ended as it was to."""
         if self.is_running or self.status is None:
             return True
-        return self.status.ending is not None and not self.status.ending.startswith("failed")
+        return self.status.ending is not None and not self.status.failed
 
     def unread(self, ends: Mapping[Place, int]) -> int:
         """How many offsets are between the checkpoint and the ends of the logs."""
-        return sum(max(0, end - self.next_offsets.get(place, 0)) for place, end in ends.items())
+        return unread(self.next_offsets, ends)
 
 
 def read_report(output: str) -> JobReport:
@@ -92,10 +92,9 @@ def _checkpoint(path: str) -> tuple[int, dict[Place, int]]:
         if last < 0:
             return -1, {}
         with open(os.path.join(path, "offsets", str(last)), encoding="utf-8") as file:
-            by_topic: dict[str, dict[str, int]] = json.loads(file.read().splitlines()[2])
+            return last, parse_offsets(file.read().splitlines()[2]) or {}
     except (OSError, ValueError, IndexError):
         return -1, {}
-    return last, {(topic, part): offset for topic, parts in by_topic.items() for part, offset in parts.items()}
 
 
 def _is_held(lock: str) -> bool:

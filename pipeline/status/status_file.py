@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..errors import PipelineError, explain
+from ..errors import explain
 from ..output_directory import META, local_path
 from ..running_query import Metrics, Progress, StopRequest
 from ..topics import Topics
@@ -58,6 +58,7 @@ class JobStatus:
     batches: tuple[Batch, ...] = ()
     ended_s: float | None = None
     ending: str | None = None
+    failed: bool = False
 
     @staticmethod
     def parse(text: str) -> JobStatus:
@@ -94,9 +95,9 @@ class StatusFile:
         self.status = replace(status, rows=status.rows + progress.rows, batches=batches)
         self._write()
 
-    def end(self, ending: str) -> None:
+    def end(self, ending: str, *, failed: bool = False) -> None:
         """The job ends, in these words."""
-        self.status = replace(self.status, ended_s=time.time(), ending=ending)
+        self.status = replace(self.status, ended_s=time.time(), ending=ending, failed=failed)
         self._write()
 
     def _write(self) -> None:
@@ -125,14 +126,9 @@ def reported(
     try:
         yield
     except BaseException as error:
-        file.end(_failure(error))
+        if isinstance(error, Exception):
+            file.end(f"failed: {explain(error)}", failed=True)
+        else:
+            file.end("interrupted")
         raise
     file.end("stopped by a signal" if stopping() else "it has read to the end of its topics")
-
-
-def _failure(error: BaseException) -> str:
-    if isinstance(error, PipelineError):
-        return f"failed: {error}"
-    if isinstance(error, Exception):
-        return f"failed: {explain(error)}"
-    return "interrupted"
