@@ -12,7 +12,7 @@ SAMPLE ?= 50
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 FLINK_LIBS ?= $(HOME)/.cache/flink-2.1.0
 
-.PHONY: demo demo-spark test properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz mutation bench setup lock clean help
+.PHONY: demo demo-spark test test-all properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz mutation bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -58,7 +58,10 @@ define copy_jars
 	test -d '$(2)' || echo "no jars in $(2): $(4) will NOT be tested"
 endef
 
-test: $(STAMP) kafka-jars flink-jars  ## all tests
+test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: some 20 minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30 -m 'not containers and not long'
+
+test-all: $(STAMP) kafka-jars flink-jars  ## all tests, those too that start Spark for minutes: an hour on two cores; what CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30
 
 properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many

@@ -7,6 +7,7 @@ from support.chaos.mutants import SEEDS, Mutant, runs_until_caught
 from support.chaos.promise_mutants import ALL_MUTANTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=[mutant.name for mutant in ALL_MUTANTS])
 def test_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)

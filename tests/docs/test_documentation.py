@@ -109,6 +109,7 @@ def test_every_client_s_snippet_works(reader: Reader) -> None:
         pytest.skip(f"not installed: {', '.join(left_out)}; these snippets are NOT tested")
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.java
 def test_the_snippet_for_spark_works(reader: Reader) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from raftwerk.chaos.fuzz.attack_table import ATTACKS
 from raftwerk.chaos.fuzz.attacker_connection import request_frame
 from raftwerk.chaos.fuzz.sent_requests import SentRequest, write_requests
@@ -23,6 +25,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.long
 def test_attacks_leave_three_nodes_and_their_client_unharmed(tmp_path: Path) -> None:
     arguments = ["--minutes", "0.2", "--alone-seconds", "2", "--kills", "1", "--p99-floor-ms", P99_FLOOR_MS, "--json"]
     done = fuzz("run", "--attacks", ",".join(CHOSEN), "-d", str(tmp_path / "run"), *arguments)

@@ -14,14 +14,26 @@ from raftwerk.testkit.process_cluster import TestCluster
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
+_NOT_LONG = (
+    "test_each_request_fails_in_turn[killed after]",
+    "test_exactly_once_through_kills_and_a_restart[raftwerk]",
+    "test_the_lake_holds_each_flight_once_over_restarts[raftwerk-iceberg]",
+    "test_where_a_stream_starts",
+)
+"""One or two tests of each thing that Spark does here, for `make test`; `make test-all` runs every one."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+        if HERE not in item.path.parents:
+            continue
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.process)
             item.add_marker(pytest.mark.java)
+        if item.get_closest_marker("java") and not item.name.startswith(_NOT_LONG):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

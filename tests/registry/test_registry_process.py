@@ -266,6 +266,7 @@ def test_a_leader_that_dies_loses_no_schema(cluster: TestCluster) -> None:
         assert ask(url, "GET", "/subjects") == (200, ["a", "b"])
 
 
+@pytest.mark.long
 def test_a_write_that_no_replicas_take_is_told_and_the_next_one_is_done(cluster: TestCluster) -> None:
     topic = unique_topic("schemas")
     with registry(cluster, topic) as url:

@@ -53,6 +53,7 @@ def test_the_documentation_s_test_passes_on_two_workers(pytester: pytest.Pyteste
     with_plugin(pytester, "-n", "2").assert_outcomes(passed=2)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_documentation_s_test_of_a_secured_cluster_passes(pytester: pytest.Pytester) -> None:
     (source,) = re.findall(r"```python\n(from confluent_kafka import Producer\n.*?)```", PAGE, re.S)

@@ -87,6 +87,7 @@ def run_under_load(where: Path) -> Iterator[subprocess.Popen[bytes]]:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
 def test_a_run_that_is_told_to_end_leaves_nothing(tmp_path: Path, own_records: Path, sent: signal.Signals) -> None:
@@ -98,6 +99,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing(tmp_path: Path, own_records: P
         until(lambda: processes_of(tmp_path / "run") == [])
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_what_a_killed_run_leaves_is_removed(tmp_path: Path, own_records: Path) -> None:
     where = tmp_path / "run"

@@ -381,6 +381,7 @@ def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["chaos", "report", str(where)]).exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
     where, cluster = tmp_path / "run", str(tmp_path / "cluster")
@@ -401,6 +402,7 @@ def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
         assert "Stopped 3 nodes" in run(cli, ["down", "-d", cluster]).output
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_run_with_transactions_leaves_neither_topics_nor_groups(tmp_path: Path) -> None:
     where, cluster = tmp_path / "run", str(tmp_path / "cluster")

@@ -34,6 +34,7 @@ _RUN = ["--minutes", "0.15", "--nemesis", "kill,pause", "--hold", "1", "--interv
 _LOAD = ["--rate", "20", "--producers", "1", "--consumers", "1", "--partitions", "1"]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("options", [["--secure"], pytest.param(["--java"], marks=pytest.mark.java)])
 def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list[str]) -> None:

@@ -167,6 +167,7 @@ def test_the_last_line_of_a_log_is_told_without_its_time(tmp_path: Path) -> None
     assert LocalNodes(plan).last_log_line(1) == "ERROR node=1 raftwerk: stops"
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_run_in_which_somebody_else_kills_a_node_is_not_valid(tmp_path: Path) -> None:
     where = tmp_path / "run"

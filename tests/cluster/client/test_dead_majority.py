@@ -33,6 +33,7 @@ def the_one(found: dict[str, Finding], start: str) -> Finding:
     return one
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_two_of_three_nodes_are_dead() -> None:
     with TestCluster.start(3) as cluster:
@@ -89,6 +90,7 @@ async def no_leader(cluster: TestCluster) -> bool:
     return all("is the active controller" not in one.what for one in found)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_quorum_marks_dead_voters_and_names_them_soon_when_there_is_no_leader() -> None:
     with TestCluster.start(3) as cluster:
@@ -150,6 +152,7 @@ def test_a_silent_peer_is_not_asked_twice() -> None:
             paused.accept()
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_paused_nodes_are_to_be_woken_and_no_leader_is_claimed_without_a_majority() -> None:
     with TestCluster.start(3) as cluster:

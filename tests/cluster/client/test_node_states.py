@@ -55,6 +55,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_nodes_that_were_killed_are_told_at_once_and_a_quorum_without_a_leader_is_named() -> None:
     async def states(bootstrap: str) -> dict[int, str | None]:

@@ -136,6 +136,7 @@ def test_status_shows_the_active_controller_where_no_broker_runs() -> None:
         assert "leader 101" in raftwerk("quorum", "--bootstrap-controller", str(at)).stdout
 
 
+@pytest.mark.long
 def test_status_finds_the_active_controller_while_the_first_broker_is_paused() -> None:
     with TestCluster.start(3) as cluster:
         cluster.pause(1)

@@ -207,6 +207,7 @@ def test_a_dead_broker_with_the_only_replica() -> None:
             assert f"{topic}-{led} not elected: " in fails(1, "partitions", "elect", *every, *at)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_record_that_waits_for_replicas_does_not_blame_the_leader_that_is_there() -> None:
     with TestCluster.start(3, settings={"min.insync.replicas": 3}) as cluster:
@@ -231,6 +232,7 @@ def test_a_record_that_waits_for_replicas_does_not_blame_the_leader_that_is_ther
     assert f": broker {behind}" in sentence and f"broker {leader} " not in sentence
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_producer_names_the_paused_replica_for_which_a_leader_waits() -> None:
     with TestCluster.start(3) as cluster:

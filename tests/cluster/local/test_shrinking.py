@@ -104,6 +104,7 @@ def test_a_node_that_comes_back_has_nothing_of_what_was_taken_out(tmp_path: Path
     assert not Path(gone.data_dir).exists() and not nodes_left_behind(str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_cluster_shrinks_to_one_node_while_up_stays_with_it(tmp_path: Path) -> None:
     directory = str(tmp_path / "c")

@@ -106,6 +106,7 @@ def wait_until_votes(plan: ClusterPlan, node_id: int) -> None:
         assert time.monotonic() < deadline, rows
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_two_of_three_directories_are_lost_and_the_last_voter_goes_on(tmp_path: Path) -> None:
     directory = str(tmp_path / "c")

@@ -126,6 +126,7 @@ def is_near(rate: float) -> bool:
     return abs(rate / RATE - 1) <= 0.1
 
 
+@pytest.mark.long
 def test_producers_get_what_their_quotas_give(limited: Supervisor, java_command: list[str]) -> None:
     bootstrap = limited.plan.bootstrap
     for client in ("confluent", "kafka-python", "java"):
@@ -145,6 +146,7 @@ def test_producers_get_what_their_quotas_give(limited: Supervisor, java_command:
     assert longest_ms > 0
 
 
+@pytest.mark.long
 def test_a_consumer_gets_what_its_quota_gives(limited: Supervisor) -> None:
     bootstrap = limited.plan.bootstrap
     producer = ConfluentProducer({"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.size": 16_000})

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from support.e2e.helpers import create_topic, read_all
 
@@ -29,6 +30,7 @@ def limited(*arguments: str) -> str:
     return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=90, check=True).stdout
 
 
+@pytest.mark.long
 def test_more_partitions_are_written_than_files_can_be_open(tmp_path: Path) -> None:
     where = str(tmp_path / "c")
     bootstrap = (

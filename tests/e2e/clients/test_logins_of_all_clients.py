@@ -28,7 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
         secured_clients.kafka_python,
         secured_clients.aiokafka,
         # Compiling it takes longer than all else, so one process of the tests does it.
-        pytest.param(secured_clients.of_go, marks=pytest.mark.xdist_group("franz-go")),
+        pytest.param(secured_clients.of_go, marks=[pytest.mark.long, pytest.mark.xdist_group("franz-go")]),
     ],
     ids=lambda exchange: exchange.__name__,
 )

@@ -115,6 +115,7 @@ def test_librdkafka_asks_the_token_endpoint_by_itself(
     assert "admin" in provider.issued
 
 
+@pytest.mark.long
 def test_a_client_goes_on_when_its_token_has_expired(
     cluster: Supervisor, provider: IdentityProvider, filled: str
 ) -> None:

@@ -138,6 +138,7 @@ def test_aiokafka(settings: dict[str, Any], cluster: Supervisor, authority: Auth
     assert sorted(seen) == list(range(100))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mechanism", [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512])
 def test_users_with_scram_passwords(settings: dict[str, Any], mechanism: ScramMechanism) -> None:
     name = mechanism.name.replace("_", "-")
@@ -169,6 +170,7 @@ def _can_log_in(login: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_client_goes_on_when_its_login_has_expired(settings: dict[str, Any]) -> None:
     lost: list[KafkaError] = []
     producer = Producer(settings | {"error_cb": lost.append})

@@ -63,6 +63,7 @@ def test_the_table_of_two_systems_says_how_often_the_first_is_better() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_client_is_served_beside_peers_that_do_not_log_in(capsys: pytest.CaptureFixture[str]) -> None:
     """Times are not judged: this machine does other things as well."""
@@ -73,6 +74,7 @@ def test_a_client_is_served_beside_peers_that_do_not_log_in(capsys: pytest.Captu
     assert lines[2:] == ["nothing is wrong"]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_cost_of_access_control_lists_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert access_control_lists.main(["--acls", "20", "--starts", "2", "--rounds", "2", "--requests", "2000"]) == 0

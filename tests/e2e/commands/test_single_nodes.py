@@ -24,6 +24,7 @@ def states(directory: str, code: int) -> dict[int, str]:
     return {row["node"]: row["state"] for row in map(json.loads, lines)}
 
 
+@pytest.mark.long
 def test_nodes_one_by_one(tmp_path: Path) -> None:
     where = str(tmp_path / "c")
     up = raftwerk("up", "-n", "3", "--detach", "-d", where, "--port", "0")

@@ -123,6 +123,7 @@ def flip_bit(file: Path, at: int) -> None:
         opened.write(bytes([byte[0] ^ 0x40]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_groups_outlive_damage_of_their_log(nodes: int) -> None:
     """One node passes over the damaged commit; of three, the others still have it."""

@@ -64,6 +64,7 @@ def test_one_killed_under_load(load: tuple[Supervisor, helpers.Load], what: str)
     assert gap_s <= GAP_LIMIT_S
 
 
+@pytest.mark.long
 def test_two_of_five_killed_at_once(new_cluster: MakeCluster, topic: str) -> None:
     """The leader and the active controller die together; the other three go on."""
     supervisor = new_cluster(5)

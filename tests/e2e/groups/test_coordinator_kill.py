@@ -122,6 +122,7 @@ def consuming(
     process.stop()
 
 
+@pytest.mark.long
 def test_a_consumer_outlives_its_coordinator(
     consuming: tuple[Supervisor, Process], family: tuple[str, list[str], dict[str, Any]], topic: str
 ) -> None:

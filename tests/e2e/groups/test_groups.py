@@ -122,6 +122,7 @@ def test_kcat(bootstrap: str, filled: str, kcat: str) -> None:
     assert sorted(map(int, done.stdout.split())) == list(range(COUNT))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str, config: dict[str, str]) -> None:
     """Consumers go on with the next coordinator; commits made before are there, and nobody is thrown out."""

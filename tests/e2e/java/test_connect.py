@@ -92,6 +92,7 @@ def worker(
     made.kill()
 
 
+@pytest.mark.long
 def test_each_line_of_a_file_arrives_once(worker: tuple[Supervisor, Worker], topic: str, tmp_path: Path) -> None:
     supervisor, connect = worker
     bootstrap, lines = supervisor.plan.bootstrap, tmp_path / "lines.txt"

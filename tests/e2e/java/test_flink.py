@@ -85,6 +85,7 @@ def read(consumer: Consumer, found: list[bytes], total: int) -> None:
             found.append(message.value() or b"")
 
 
+@pytest.mark.long
 def test_each_record_is_copied_once(copying: tuple[Supervisor, Job], topic: str) -> None:
     """No transaction times out before the end of the test, so none may be left open by a process that was killed."""
     supervisor, job = copying

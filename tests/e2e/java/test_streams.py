@@ -69,6 +69,7 @@ def counts(consumer: Consumer, seen: dict[str, list[int]], total: int) -> None:
             seen[(message.key() or b"").decode()].append(int(message.value() or b""))
 
 
+@pytest.mark.long
 def test_each_word_is_counted_once(word_count: tuple[Supervisor, WordCount], topic: str) -> None:
     """Each count is one more than the one before: nothing is lost, doubled, or read before it is committed."""
     supervisor, application = word_count

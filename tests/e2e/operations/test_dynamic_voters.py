@@ -60,6 +60,7 @@ def test_kafkas_quorum_tool(nodes: Nodes, java_tools: JavaTools) -> None:
     assert "node.id=2" in java_tools.run("kafka.admin.ConfigCommand", *controller, *configs)
 
 
+@pytest.mark.long
 def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
     """With auto-join a controller becomes a voter by itself, also when it comes back with an empty disk."""
     nodes.format(1, "--standalone")
@@ -83,6 +84,7 @@ def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
     }
 
 
+@pytest.mark.long
 def test_an_operator_adds_a_controller_again_that_lost_its_disk(nodes: Nodes) -> None:
     """Without auto-join the former voter stays in the way; every command says so, and asks whom the file names."""
     nodes.form_quorum((1, 2, 3))
@@ -124,6 +126,7 @@ def test_a_controller_that_moves_is_found_again(nodes: Nodes) -> None:
     helpers.create_topic(nodes.broker(moved), "needs-both", replicas=1)
 
 
+@pytest.mark.long
 def test_a_local_cluster_grows_and_gets_over_a_lost_disk(new_cluster: Callable[..., Supervisor]) -> None:
     """What `raftwerk up` makes: voters with directory ids; nodes that are added, or come back empty, join."""
     supervisor = new_cluster(1)

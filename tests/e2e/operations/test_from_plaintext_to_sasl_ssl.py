@@ -109,6 +109,7 @@ class Steps:
         }
 
 
+@pytest.mark.long
 def test_nothing_is_lost_on_the_way(cluster: Supervisor, tmp_path: Path) -> None:
     create_topic(cluster.plan.bootstrap, TOPIC, PARTITIONS)
     steps = Steps(cluster, tmp_path / "certificates")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.load_process import LoadProcess
@@ -73,6 +74,7 @@ class Scene:
         assert self.under_way() == []
 
 
+@pytest.mark.long
 def test_moves_under_load_while_the_leader_the_new_replica_and_the_controller_are_killed(
     new_cluster: Callable[..., Supervisor], topic: str
 ) -> None:

@@ -37,6 +37,7 @@ REMOVALS = {
 }
 
 
+@pytest.mark.long
 def test_what_is_said_of_nothing(
     new_cluster: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

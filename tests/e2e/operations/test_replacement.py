@@ -66,6 +66,7 @@ def replace_node(nodes: Nodes, old: int, new: int) -> None:
     asyncio.run(unregister(bootstrap, old))
 
 
+@pytest.mark.long
 def test_three_nodes_are_replaced_by_three_others(nodes: Nodes) -> None:
     bootstrap = nodes.bootstrap(OLD)
     helpers.create_topic(bootstrap, "cold", 6, min_insync_replicas="2")

@@ -104,6 +104,7 @@ def test_what_a_user_may_not_see_is_told_as_that(told: str, directory: str) -> N
         assert "CLUSTER_AUTHORIZATION_FAILED" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_throttle_is_all_or_nothing(told: str, directory: str) -> None:
     ok("topics", "create", "still", "-p", "1", "--replicas", "2", "-d", directory)
     app = ("-b", load_plan(directory).bootstrap, "--command-config", f"{directory}/security/client.properties")
@@ -147,6 +148,7 @@ def test_a_killed_node_comes_back(told: str, directory: str) -> None:
     ok("topics", "create", "wide", "-p", "3", "--replicas", "3", "-d", directory)
 
 
+@pytest.mark.long
 def test_it_grows_shrinks_and_starts_again_with_the_same_secrets(told: str, directory: str) -> None:
     secrets, authority = secrets_of(directory), Path(directory, "security", "ca.crt").read_bytes()
     own = Path(directory, "security", "node-1.pem").read_bytes()
@@ -172,6 +174,7 @@ def test_deletion_removes_the_secrets(told: str, directory: str) -> None:
     assert not os.path.exists(copy)
 
 
+@pytest.mark.long
 def test_who_has_deleted_the_logins_is_told_how_they_are_made_anew(told: str, directory: str) -> None:
     before = secrets_of(directory)
     ok("topics", "create", "kept", "-d", directory)
@@ -188,6 +191,7 @@ def test_who_has_deleted_the_logins_is_told_how_they_are_made_anew(told: str, di
     assert len(secrets_of(directory) - before) == 2  # those of admin and of app; nodes keep theirs
 
 
+@pytest.mark.long
 def test_a_plain_cluster_is_secured_and_keeps_its_records(tmp_path: Path) -> None:
     where = str(tmp_path / "c")
     try:

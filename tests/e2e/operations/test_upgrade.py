@@ -109,6 +109,7 @@ def go_back(nodes: Nodes, earlier: Path) -> None:
     helpers.create_topic(bootstrap, "plain", 3)
 
 
+@pytest.mark.long
 def test_up_and_back_again(nodes: Nodes, earlier: Path) -> None:
     bootstrap = nodes.bootstrap(IDS)
     helpers.create_topic(bootstrap, "hot", min_insync_replicas="2")

@@ -31,6 +31,7 @@ def start(nodes: Nodes) -> None:
         nodes.wait_ready(node_id, pipe)
 
 
+@pytest.mark.long
 def test_a_cluster_whose_every_link_is_scram_starts_from_nothing(nodes: Nodes, tmp_path: Path) -> None:
     voters = ",".join(f"{node_id}@{nodes.controller(node_id)}" for node_id in IDS)
     own = {

@@ -138,10 +138,12 @@ def invoices(*, transactional: bool) -> Test:
     return test
 
 
+@pytest.mark.long
 def test_invoices_without_a_transaction_are_written_twice() -> None:
     found_by(invoices(transactional=False), seeds=30, faults="kill-application,kill,cut")
 
 
+@pytest.mark.long
 def test_invoices_with_transactions_are_written_once() -> None:
     simulate(seeds=15, faults="kill-application,kill,cut,reset,slow")(invoices(transactional=True))()
 

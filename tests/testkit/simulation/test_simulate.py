@@ -47,9 +47,7 @@ def failure_of(test: Callable[[], None], kind: type[BaseException]) -> str:
     return f"{failed.value}\n" + "\n".join(getattr(failed.value, "__notes__", ()))
 
 
-# -- time and randomness
-
-
+@pytest.mark.long
 @simulate(seeds=1, faults="", limit_s=4_000.0)
 async def test_an_hour_is_virtual(cluster: SimCluster) -> None:
     before = (time.time(), time.monotonic(), time.perf_counter_ns(), datetime.datetime.now(datetime.UTC), cluster.now_s)
