@@ -11,8 +11,9 @@ PACKAGE ?= raft
 SAMPLE ?= 50
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 FLINK_LIBS ?= $(HOME)/.cache/flink-2.1.0
+DEBEZIUM_LIBS ?= $(HOME)/.cache/debezium-3.6.1
 
-.PHONY: demo demo-spark test test-all properties transcripts coverage kafka-jars flink-jars test-containers docs check soak fuzz mutation bench setup lock clean help
+.PHONY: demo demo-spark test test-all properties transcripts coverage kafka-jars flink-jars debezium-jars test-containers docs check soak fuzz mutation bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -48,6 +49,9 @@ kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven 
 flink-jars:      ## Flink's jars (80 MB) for the test of its exactly-once sink, by Maven where it is
 	@$(call copy_jars,Flink's jars,$(FLINK_LIBS),deploy/flink-jars,Flink)
 
+debezium-jars:   ## Debezium's connector for PostgreSQL (28 MB) for the test of `pipeline run changes`, by Maven where it is
+	@$(call copy_jars,Debezium's jars,$(DEBEZIUM_LIBS),deploy/debezium-jars,the changes of a database)
+
 # What the jars are, the directory that they are copied to unless it is there, the folder of the pom.xml, and what they test.
 define copy_jars
 	test -d '$(2)' || ! command -v mvn >/dev/null || { \
@@ -61,7 +65,7 @@ endef
 test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: some 20 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30 -m 'not containers and not long'
 
-test-all: $(STAMP) kafka-jars flink-jars  ## all tests, those too that start Spark for minutes: an hour on two cores; what CI runs
+test-all: $(STAMP) kafka-jars flink-jars debezium-jars  ## all tests, those too that start Spark for minutes: an hour on two cores; what CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30
 
 properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many
@@ -71,7 +75,7 @@ transcripts: $(STAMP)  ## write transcripts anew where conversations go otherwis
 	-$(BIN)/python -m pytest -p no:warnings --rewrite-transcripts tests/raft/test_transcripts.py tests/controller tests/isr tests/broker/groups -k transcript
 	git --no-pager diff --stat -- '*/transcripts/*'
 
-coverage: $(STAMP) kafka-jars flink-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
+coverage: $(STAMP) kafka-jars flink-jars debezium-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html
 
 test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine

@@ -22,6 +22,7 @@ from .topics import Topics
 
 JOBS = {
     "lake": "Topics to a table in Iceberg, Delta or Parquet, exactly once.",
+    "changes": "Debezium's changes of a database to a table in Iceberg or Delta, exactly once.",
     "maintain": "Merge a table's small files, and let its old snapshots expire.",
     "windows": "Delays of flights by carrier and airport in windows of event time.",
     "audit": "Judge the histories of chaos runs, however long, by joins.",

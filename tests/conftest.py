@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 
 import pytest
@@ -39,3 +40,12 @@ def pytest_collection_finish() -> None:
     """Collections during the tests need not look at the million objects that are here before them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def java_command() -> list[str]:
+    """`java` with Apache Kafka's tools on its class path."""
+    libs = os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
+    if shutil.which("java") is None or not os.path.isdir(libs):
+        pytest.skip(f"no java, or no Kafka jars in {libs} (set KAFKA_LIBS): the Java clients are NOT tested")
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]

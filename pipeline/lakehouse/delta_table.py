@@ -16,7 +16,7 @@ from ..session import temporary_settings
 from .columns import Columns, column_changes
 from .partition_fields import PartitionField, plain_columns, quoted
 from .snapshots import Snapshot, expiry_cutoff
-from .table import NEWEST, StreamBatch, TableVersion, columns_of, merge_rows
+from .table import NEWEST, REPLACE_OR_ADD, StreamBatch, TableVersion, columns_of, merge_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,14 +95,14 @@ class DeltaTable:
         """The number of data files."""
         return int(self._detail()["numFiles"])
 
-    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch) -> None:
-        """Replace the rows that have the keys of these rows, and add the others, unless the batch is in the table."""
+    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch, clauses: str = REPLACE_OR_ADD) -> None:
+        """Merge these rows by their keys, unless the batch is in the table."""
         settings = {
             f"{_SETTING}write.txnAppId": batch.query_id,
             f"{_SETTING}write.txnVersion": str(batch.number),
         }
         with temporary_settings(rows.sparkSession, settings):
-            merge_rows(rows, self.name, key)
+            merge_rows(rows, self.name, key, clauses)
 
     def compact(self, small_bytes: int) -> int:
         """Merge files smaller than this where a partition has several. Returns how many files went."""

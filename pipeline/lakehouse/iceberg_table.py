@@ -19,7 +19,7 @@ from ..spark_jars import ICEBERG_CATALOG
 from .columns import Columns, column_changes
 from .partition_fields import PartitionField, of_iceberg, quoted
 from .snapshots import Snapshot, expiry_cutoff, snapshots_to_keep
-from .table import NEWEST, StreamBatch, TableVersion, columns_of, merge_rows
+from .table import NEWEST, REPLACE_OR_ADD, StreamBatch, TableVersion, columns_of, merge_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,13 +112,13 @@ class IcebergTable:
         """The number of data files, from the summary of the newest snapshot."""
         return self._total("total-data-files")
 
-    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch) -> None:
-        """Replace the rows that have the keys of these rows, and add the others, unless the batch is in the table."""
+    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch, clauses: str = REPLACE_OR_ADD) -> None:
+        """Merge these rows by their keys, unless the batch is in the table."""
         if self._last_batch(batch.query_id) >= batch.number:
             return
         summary = {QUERY_ID: batch.query_id, BATCH: str(batch.number)}
         with temporary_settings(rows.sparkSession, {_SUMMARY_SETTING + name: value for name, value in summary.items()}):
-            merge_rows(rows, self.name, key)
+            merge_rows(rows, self.name, key, clauses)
 
     def compact(self, small_bytes: int) -> int:
         """Merge files smaller than this where a partition has several. Returns how many files went."""

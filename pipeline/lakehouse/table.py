@@ -35,6 +35,8 @@ class TableVersion:
 
 
 NEWEST = TableVersion()
+REPLACE_OR_ADD = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+"""The clauses of a MERGE that replaces the rows that have the keys of others, and adds the others."""
 
 
 class Table(Protocol):
@@ -73,8 +75,14 @@ class Table(Protocol):
 class MaintainedTable(Table, Protocol):
     """A table with transactions: rows can be merged into it, and its history is kept and cut."""
 
-    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch) -> None:
-        """Replace the rows that have the keys of these rows, and add the others, unless the batch is in the table."""
+    name: str
+    """The name of the table in Spark's SQL, in this session."""
+
+    def merge(self, rows: DataFrame, key: Sequence[str], batch: StreamBatch, clauses: str = REPLACE_OR_ADD) -> None:
+        """Merge these rows by their keys, unless the batch is in the table.
+
+        `clauses` says in SQL what is done with a row `u` of these, and with the row `t` of the table that has its key.
+        """
 
     def compact(self, small_bytes: int) -> int:
         """Merge files smaller than this where a partition has several. Returns how many files went."""
@@ -104,11 +112,8 @@ def fitted(rows: DataFrame, columns: Columns) -> DataFrame:
     )
 
 
-def merge_rows(rows: DataFrame, table_name: str, key: Sequence[str]) -> None:
-    """Replace the rows of a table that have the keys of these rows, and add the others, in one transaction."""
+def merge_rows(rows: DataFrame, table_name: str, key: Sequence[str], clauses: str) -> None:
+    """Merge rows `u` by their keys with those of a table, `t`, by these clauses, in one transaction."""
     rows.createOrReplaceTempView("updates")
     same = " AND ".join(f"t.{quoted(name)} = u.{quoted(name)}" for name in key)
-    rows.sparkSession.sql(
-        f"MERGE INTO {table_name} t USING updates u ON {same} "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
+    rows.sparkSession.sql(f"MERGE INTO {table_name} t USING updates u ON {same} {clauses}")

@@ -75,15 +75,6 @@ def kcat() -> str:
 
 
 @pytest.fixture(scope="session")
-def java_command() -> list[str]:
-    """`java` with Apache Kafka's tools on its class path."""
-    libs = os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
-    if shutil.which("java") is None or not os.path.isdir(libs):
-        pytest.skip(f"no java, or no Kafka jars in {libs} (set KAFKA_LIBS): the Java clients are NOT tested")
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]
-
-
-@pytest.fixture(scope="session")
 def java_tools(java_command: list[str]) -> Iterator[JavaTools]:
     """Kafka's tools in one JVM for the whole run."""
     tools = JavaTools(java_command)

@@ -1,0 +1,225 @@
+"""Changes that are merged into tables: against a model of the database, repeated, late, with new columns."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pipeline.debezium import COLUMNS, event, key_of
+
+from raftwerk.pipeline.change_data.change_event import UNAVAILABLE
+from raftwerk.pipeline.change_data.change_rows import POSITION
+from raftwerk.pipeline.change_data.changed_table import ChangedTable, ChangeSettings
+from raftwerk.pipeline.errors import PipelineError, explain
+from raftwerk.pipeline.lakehouse.open_table import TRANSACTIONAL_FORMATS, open_maintained
+from raftwerk.pipeline.lakehouse.table import StreamBatch
+
+Record = tuple[bytes | None, bytes | None]
+_OTHER_TYPE = [COLUMNS[0], {**COLUMNS[1], "field": "amount"}]
+_TAKEN_NAME = [COLUMNS[0], {"type": "int8", "field": POSITION}]
+_SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
+
+
+class Applied:
+    """A table with what was applied to it."""
+
+    def __init__(self, spark: Any, root: Path, table_format: str = "iceberg", **settings: Any) -> None:
+        self.spark = spark
+        self.table = open_maintained(spark, str(root / "orders"), table_format)
+        self.deleted = open_maintained(spark, str(root / "orders" / "_job" / "deleted"), table_format)
+        self.said: list[str] = []
+        self._settings = ChangeSettings(**settings)
+        self._numbers = itertools.count()
+        self._offsets = itertools.count()
+        self.open()
+
+    def open(self) -> None:
+        """As a job does that starts."""
+        self._changed = ChangedTable(self.spark, self.table, self.deleted, self._settings, self.said.append)
+
+    def batch(self, *records: Record, again: bool = False) -> None:
+        number = next(self._numbers)
+        rows = self.spark.createDataFrame(
+            [("orders", 0, next(self._offsets), None, key, value) for key, value in records], _SCHEMA
+        ).selectExpr("* except (timestamp)", "timestamp_seconds(offset) AS timestamp")
+        for _ in range(1 + again):
+            self._changed.apply(rows, StreamBatch("query", number))
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows = self.table.read().drop(POSITION).orderBy("id").collect()
+        return [row.asDict() for row in rows]
+
+
+def insert(lsn: int, **row: Any) -> Record:
+    return key_of(id=row["id"]), event("c", row, lsn)
+
+
+def update(lsn: int, **row: Any) -> Record:
+    return key_of(id=row["id"]), event("u", row, lsn)
+
+
+def delete(lsn: int, key: int) -> Record:
+    return key_of(id=key), event("d", None, lsn)
+
+
+def tombstone(key: int) -> Record:
+    return key_of(id=key), None
+
+
+def history(seed: int, length: int) -> tuple[list[Record], list[dict[int, dict[str, Any]]]]:
+    """The records of changes at random, and the rows that the database had after each of them."""
+    rng = random.Random(seed)
+    records: list[Record] = []
+    rows: dict[int, dict[str, Any]] = {}
+    states: list[dict[int, dict[str, Any]]] = []
+    for lsn in range(1, length + 1):
+        key = rng.randrange(6)
+        there = rows.get(key)
+        if there is None:
+            rows[key] = {"id": key, "name": f"n{lsn}", "amount": lsn}
+            records.append((key_of(id=key), event(rng.choice("cr"), rows[key], lsn)))
+        elif rng.random() < 0.4:
+            del rows[key]
+            records += [delete(lsn, key), tombstone(key)]
+            states.append(dict(rows))
+        elif rng.random() < 0.1:
+            rows.clear()
+            records.append((None, event("t", None, lsn)))
+        else:
+            name = rng.choice([there["name"], None, f"n{lsn}"])
+            rows[key] = {"id": key, "name": name, "amount": lsn}
+            sent = UNAVAILABLE if name == there["name"] and name is not None and rng.random() < 0.5 else name
+            records.append((key_of(id=key), event("u", {**rows[key], "name": sent}, lsn)))
+        states.append(dict(rows))
+    return records, states
+
+
+@pytest.mark.parametrize(("table_format", "seed"), [("iceberg", 1), ("iceberg", 2), ("delta", 3)])
+def test_the_table_is_as_the_database_was(spark: Any, tmp_path: Path, table_format: str, seed: int) -> None:
+    """Batches are repeated, and the connector sends once more what it had sent: the rows do not go back."""
+    records, states = history(seed, 60)
+    applied = Applied(spark, tmp_path, table_format)
+    rng = random.Random(seed)
+    done = sent = 0
+    while done < len(records):
+        again = rng.randrange(0, 12) if done else 0
+        upto = min(len(records), sent + rng.randrange(5, 20))
+        applied.batch(*records[max(0, sent - again) : upto], again=rng.random() < 0.3)
+        done = max(done, upto)
+        sent = upto
+        if rng.random() < 0.3:
+            applied.open()
+        assert applied.rows() == [states[upto - 1][key] for key in sorted(states[upto - 1])], (done, upto)
+
+
+def test_what_is_sent_once_more_after_a_deletion_or_an_update_changes_nothing(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path)
+    applied.batch(insert(10, id=1, name="a", amount=1), insert(11, id=2, name="b", amount=1))
+    applied.batch(update(20, id=2, name="c", amount=2), delete(21, 1), tombstone(1))
+    applied.batch(insert(10, id=1, name="a", amount=1), insert(11, id=2, name="b", amount=1))
+    assert applied.rows() == [{"id": 2, "name": "c", "amount": 2}]
+    applied.batch(insert(30, id=1, name="new", amount=3))
+    assert [row["name"] for row in applied.rows()] == ["new", "c"]
+    applied.batch(delete(21, 1))
+    assert [row["name"] for row in applied.rows()] == ["new", "c"]
+
+
+def test_deletions_are_forgotten_after_their_time(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path, remember=timedelta(seconds=1))
+    applied.batch(insert(1, id=1, name="a", amount=1), delete(2, 1), delete(3, 2), insert(4, id=3, name="c", amount=1))
+    assert applied.deleted.read().count() == 2
+    applied._numbers = itertools.count(100)
+    applied.batch(delete(5, 3))
+    assert [row["id"] for row in applied.deleted.read().collect()] == [3]
+
+
+def test_columns_come_and_widen(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path)
+    applied.batch(insert(1, id=1, name="a", amount=1))
+    wider = [COLUMNS[0], COLUMNS[1], {**COLUMNS[2], "type": "int64"}, {"type": "double", "field": "price of one"}]
+    row = {"id": 2, "name": "b", "amount": 2**40, "price of one": 0.5}
+    applied.batch(insert(2, id=3, name="c", amount=3), (key_of(id=2), event("c", row, 3, wider)))
+    assert applied.rows() == [
+        {"id": 1, "name": "a", "amount": 1, "price of one": None},
+        row,
+        {"id": 3, "name": "c", "amount": 3, "price of one": None},
+    ]
+    assert applied.said == ["price of one double is added, amount becomes bigint"]
+    fewer = [COLUMNS[0], COLUMNS[2]]
+    applied.batch((key_of(id=1), event("u", {"id": 1, "amount": 7}, 4, fewer)))
+    assert applied.rows()[0] == {"id": 1, "name": None, "amount": 7, "price of one": None}
+
+
+def test_values_that_were_not_logged_stay(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path)
+    applied.batch(insert(1, id=1, name="long", amount=1), insert(2, id=2, name="other", amount=1))
+    applied.batch(
+        update(3, id=1, name=UNAVAILABLE, amount=2),
+        update(4, id=2, name=None, amount=2),
+        update(5, id=2, name=UNAVAILABLE, amount=3),
+        insert(6, id=3, name="third", amount=1),
+        update(7, id=3, name=UNAVAILABLE, amount=2),
+        update(8, id=4, name=UNAVAILABLE, amount=4),
+    )
+    assert [tuple(row.values()) for row in applied.rows()] == [
+        (1, "long", 2),
+        (2, None, 3),
+        (3, "third", 2),
+        (4, None, 4),
+    ]
+
+
+def test_tombstones_alone_delete(spark: Any, tmp_path: Path) -> None:
+    """Compaction leaves the tombstone of a deletion."""
+    applied = Applied(spark, tmp_path)
+    applied.batch(insert(1, id=1, name="a", amount=1), insert(2, id=2, name="b", amount=1))
+    applied.batch(tombstone(1))
+    applied.batch(update(3, id=2, name="c", amount=1), tombstone(2), insert(4, id=3, name="d", amount=1))
+    assert [row["id"] for row in applied.rows()] == [3]
+
+
+def test_the_order_of_the_topic_where_positions_do_not_compare(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path, by_log=False)
+    applied.batch(insert(900, id=1, name="old server", amount=1), delete(901, 1), insert(902, id=1, name="x", amount=2))
+    applied.batch(update(5, id=1, name="new server", amount=3))
+    assert [row["name"] for row in applied.rows()] == ["new server"]
+
+
+def test_records_without_a_schema_take_the_columns_that_are_named(spark: Any, tmp_path: Path) -> None:
+    applied = Applied(spark, tmp_path, "delta", columns="id BIGINT, name STRING")
+    key = key_of(COLUMNS, False, id=1)
+    applied.batch((key, event("c", {"id": 1, "name": "a", "more": 1}, 1, schemas=False)))
+    assert applied.rows() == [{"id": 1, "name": "a"}]
+    with pytest.raises(Exception, match="the record at orders-0 offset 1 does not fit the columns") as caught:
+        applied.batch((key, event("u", {"id": 1, "name": ["a"]}, 2, schemas=False)))
+    assert "name columns that fit with --schema" in str(explain(caught.value))
+    assert applied.rows() == [{"id": 1, "name": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([(key_of(id=1), b"{}")], "the record at orders-0 offset 0 is no change of Debezium's: the value has no op"),
+        ([(key_of(COLUMNS, False, id=1), event("c", {"id": 1}, 1, schemas=False))], "carry no schema: name the col"),
+        ([insert(1, id=1, name="a", amount=1), (key_of(name="a"), None)], "rows have keys of id and of name"),
+        (
+            [insert(1, id=1, name="a", amount=1), (key_of(id=1), event("u", {"id": 1}, 2, _OTHER_TYPE))],
+            "column amount is int in some records and string in others",
+        ),
+        ([(key_of(id=1), event("c", {"id": 1}, 1, _TAKEN_NAME))], "a column _position"),
+    ],
+)
+def test_what_cannot_be_applied_is_said(spark: Any, tmp_path: Path, records: Sequence[Record], said: str) -> None:
+    applied = Applied(spark, tmp_path)
+    with pytest.raises(PipelineError, match=said):
+        applied.batch(*records)
+    assert not applied.table.has_rows()
+
+
+def test_both_formats_are_tested() -> None:
+    assert TRANSACTIONAL_FORMATS == ("iceberg", "delta")
