@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from ..errors import PipelineError, WrongOptionError
 from ..lakehouse.partition_fields import PartitionField, quoted
 from ..lakehouse.table import MaintainedTable, StreamBatch
-from .change_event import DELETE, TOMBSTONE
+from .change_event import DELETE, TOMBSTONE, UPSERT
 from .change_rows import (
     OPERATION,
     OWN_COLUMNS,
     POSITION,
     TIMESTAMP,
+    UNAVAILABLE,
     BatchContent,
     content_of,
     ddl_of_columns,
@@ -44,13 +45,15 @@ class ChangeSettings:
     """How changes are applied.
 
     `columns` in Spark's DDL are for records without a schema. With `by_log`, changes are ordered by the database's log,
-    otherwise by the topic alone. A deletion is remembered for the time `remember`.
+    otherwise by the topic alone. A deletion is remembered for the time `remember`. `unlogged_is_null`: a value that the
+    database did not log becomes null where there is no earlier row to keep it from, instead of stopping.
     """
 
     columns: str | None = None
     partition_by: tuple[PartitionField, ...] = ()
     by_log: bool = True
     remember: timedelta = timedelta(days=7)
+    unlogged_is_null: bool = False
 
 
 class ChangedTable:
@@ -91,6 +94,8 @@ class ChangedTable:
         row_type = self._table.read().drop(POSITION).schema
         last = self._without_what_was_deleted_later(last_changes(changes, row_type, content), content.key).persist()
         try:
+            if content.has_unavailable and not self._settings.unlogged_is_null:
+                self._check_unlogged(last, content.key)
             # Remembered first: after a crash between the two, the batch deletes the rows when it is repeated.
             self._remember(last, content, batch)
             clauses = merge_clauses(row_type.names, content)
@@ -130,6 +135,17 @@ class ChangedTable:
         same = [last[quoted(name)] == deleted[alias] for name, alias in names.items()]
         stale = deleted["_later"].isNotNull() & (last[POSITION] < deleted["_later"])
         return last.join(deleted, [*same, stale], "left_anti")
+
+    def _check_unlogged(self, last: DataFrame, key: Sequence[str]) -> None:
+        """`PipelineError` for a row with an unavailable value that the table does not have."""
+        rows = last.where(f"{OPERATION} = '{UPSERT}' AND size({UNAVAILABLE}) > 0")
+        for row in rows.join(self._table.read(), list(key), "left_anti").limit(1).collect():
+            which = ", ".join(f"{name} {row[name]}" for name in key)
+            raise PipelineError(
+                f"the row with {which} has no value of {', '.join(row[UNAVAILABLE])}, which PostgreSQL did not log, "
+                "and the table has no earlier row to keep it from (its primary key was changed, or records before are "
+                "gone): with --unlogged null it becomes null; REPLICA IDENTITY FULL logs such values from then on."
+            )
 
     def _remember(self, last: DataFrame, content: BatchContent, batch: StreamBatch) -> None:
         if not content.operations & {DELETE, TOMBSTONE}:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 JOB = "changes"
 ORDERS = ("log", "topic")
+_UNLOGGED = ("stop", "null")
 _DELETED = f"{META}/deleted"
 
 
@@ -152,6 +153,13 @@ class Changes:
     help="Which of two changes of a row is later: by the database's log, or by the topic alone.",
 )
 @click.option(
+    "--unlogged",
+    type=click.Choice(_UNLOGGED),
+    default=_UNLOGGED[0],
+    show_default=True,
+    help="What a large value becomes that PostgreSQL did not log, if there is no earlier row to keep it from.",
+)
+@click.option(
     "--remember",
     default="7 days",
     show_default=True,
@@ -191,6 +199,7 @@ def command(**given: Any) -> None:
             tuple(parse_fields(given["partition_by"])),
             given["order"] == ORDERS[0],
             parse_retention(given["remember"]),
+            given["unlogged"] == _UNLOGGED[1],
         ),
         MaintenanceSettings(given["compact_every"], given["small_mb"] << 20, parse_retention(given["retain"])),
     )

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -34,22 +35,18 @@ def free_port() -> int:
 class Postgres:
     """A server with logical decoding, and one database. It refuses to run as root, so then it runs as its own user."""
 
-    def __init__(self, binaries: Path, directory: Path) -> None:
+    def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
         self._user = _USER if os.geteuid() == 0 else None
         self.port = free_port()
-        self._data = directory / "data"
-        self._data.mkdir()
+        self._data = tempfile.mkdtemp(prefix="raftwerk-postgres-")  # where that user reaches it
         if self._user:
-            shutil.chown(self._data, _USER)
-            for parent in (directory, *directory.parents):
-                if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in parent.name:
-                    parent.chmod(0o755)
-        self._run("initdb", "-D", str(self._data), "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-sync")
+            shutil.chown(self._data, self._user)
+        self._run("initdb", "-D", self._data, "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-sync")
         settings = {"wal_level": "logical", "port": self.port, "listen_addresses": "127.0.0.1", "fsync": "off"}
         options = [f"-c{name}={value}" for name, value in {**settings, "unix_socket_directories": ""}.items()]
         self._process = subprocess.Popen(
-            [str(binaries / "postgres"), "-D", str(self._data), *options],
+            [str(binaries / "postgres"), "-D", self._data, *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
@@ -70,6 +67,7 @@ class Postgres:
         """End the server at once, and its connections."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(_TIMEOUT_S)
+        shutil.rmtree(self._data)
 
     def _run(self, program: str, *words: str) -> str:
         command = [str(self._binaries / program), *words]
