@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote
 
 from ..runtime.http.request_body import BodyTooLongError, ClientGoneError, read_body
 from . import decisions, formats
+from .contexts import ALL, begins, context_of, normalized, routed, setting_of
 from .decisions import NewSchema
 from .errors import RegistryError, invalid_schema, subject_not_found
 from .records import AVRO, Reference, SchemaVersion
@@ -21,6 +22,7 @@ from .schemas_topic import SchemasTopic
 _logger = logging.getLogger(__name__)
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _BODY_MAX = 4 << 20
+T = TypeVar("T")
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -33,17 +35,26 @@ class Request:
         raw = scope.get("raw_path") or str(scope["path"]).encode()
         text = raw.decode("ascii", "replace").partition("?")[0]
         self.method = str(scope["method"])
-        self.path = [unquote(part) for part in text.strip("/").split("/") if part]
-        self._query = parse_qs(bytes(scope.get("query_string") or b"").decode("ascii", "replace"))
+        path = [unquote(part) for part in text.strip("/").split("/") if part]
+        self.path, query = routed(path, bytes(scope.get("query_string") or b"").decode("ascii", "replace"))
+        self._query = parse_qs(query, keep_blank_values=True)
         self._body = body
 
     def flag(self, name: str) -> bool:
         """Whether the query says `name=true`."""
         return self.word(name).lower() == "true"
 
-    def word(self, name: str) -> str:
-        """The value of a name in the query; empty if it is not there."""
-        return self._query.get(name, [""])[-1]
+    def word(self, name: str, default: str = "") -> str:
+        """The value of a name in the query, or the default."""
+        return self._query.get(name, [default])[-1]
+
+    def page(self, rows: Sequence[T]) -> list[T]:
+        """The rows from `offset` on, and at most `limit`; a negative number is none."""
+        numbers = [self.word(name) or "-1" for name in ("offset", "limit")]
+        if not all(one.removeprefix("-").isdecimal() and len(one) <= 10 for one in numbers):
+            raise RegistryError(422, "offset and limit are whole numbers")
+        offset, limit = (int(one) for one in numbers)
+        return list(rows[max(offset, 0) :][: limit if limit >= 0 else None])
 
     def fields(self) -> Mapping[str, Any]:
         """The body, which must be a JSON object."""
@@ -112,8 +123,10 @@ class RegistryApp:
                 return await self._subjects(request, rest)
             case ["schemas", *rest]:
                 return await self._schemas(request, rest)
+            case ["contexts"] if request.method == "GET":
+                return request.page([".", *sorted(self._topic.image.contexts)])
             case ["config" | "mode" as what, *rest] if len(rest) <= 1:
-                return await self._setting(request, what, rest[0] if rest else None)
+                return await self._setting(request, what, setting_of(rest[0] if rest else None))
             case ["compatibility", "subjects", subject, "versions"] if request.method == "POST":
                 return await self._compatibility(request, subject, None)
             case ["compatibility", "subjects", subject, "versions", number] if request.method == "POST":
@@ -139,14 +152,14 @@ class RegistryApp:
                 new = request.schema()
                 return await topic.change(lambda now: decisions.register(now, subject, new))
             case "GET", [subject, "versions", number]:
-                one = decisions.version(image, subject, number, with_deleted=with_deleted)
+                one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
                 return await self._shown(request, one)
             case "DELETE", [subject, "versions", number]:
                 return await topic.change(
                     lambda now: decisions.delete_version(now, subject, number, permanent=permanent)
                 )
             case "GET", [subject, "versions", number, "schema"]:
-                one = decisions.version(image, subject, number, with_deleted=with_deleted)
+                one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
                 return SchemaText((await self._shown(request, one))["schema"])
             case "GET", [subject, "versions", number, "referencedby"]:
                 found = decisions.version(image, subject, number, with_deleted=True)
@@ -159,30 +172,30 @@ class RegistryApp:
         return await self._topic.ask(lambda now: decisions.shown(now, one, form)) if form else one.as_json()
 
     def _names(self, request: Request) -> list[str]:
-        prefix, image = request.word("subjectPrefix"), self._topic.image
+        prefix, image = request.word("subjectPrefix", ALL), self._topic.image
         with_deleted = request.flag("deleted") or request.flag("deletedOnly")
-        names = [name for name in sorted(image.subjects) if name.startswith(prefix)]
+        names = [name for name in sorted(image.subjects) if begins(name, prefix)]
         if request.flag("deletedOnly"):
-            return [name for name in names if not image.versions(name)]
-        return [name for name in names if image.versions(name, with_deleted=with_deleted)]
+            return request.page([name for name in names if not image.versions(name)])
+        return request.page([name for name in names if image.versions(name, with_deleted=with_deleted)])
 
     async def _schemas(self, request: Request, rest: list[str]) -> Any:
         image = self._topic.image
         match request.method, rest:
             case "GET", []:
                 found = image.all_versions(with_deleted=request.flag("deleted"))
-                prefix = request.word("subjectPrefix")
-                rows = [one for one in found if one.subject.startswith(prefix)]
+                prefix = request.word("subjectPrefix", ALL)
+                rows = [one for one in found if begins(one.subject, prefix)]
                 if request.flag("latestOnly"):
                     rows = list({one.subject: one for one in rows}.values())
-                return [one.as_json() for one in rows]
+                return [one.as_json() for one in request.page(rows)]
             case "GET", ["types"]:
                 return list(formats.TYPES)
             case "GET", ["ids", number]:
-                found_one = await self._shown(request, decisions.by_id(image, _id(number)))
+                found_one = await self._shown(request, self._by_id(request, number))
                 return {k: v for k, v in found_one.items() if k in ("schemaType", "references", "schema")}
             case "GET", ["ids", number, "schema"]:
-                return SchemaText((await self._shown(request, decisions.by_id(image, _id(number))))["schema"])
+                return SchemaText((await self._shown(request, self._by_id(request, number)))["schema"])
             case "GET", ["ids", number, "subjects"]:
                 return sorted({one.subject for one in self._users(request, number)})
             case "GET", ["ids", number, "versions"]:
@@ -190,9 +203,12 @@ class RegistryApp:
         raise _not_here(request, len(rest) <= 1)
 
     def _users(self, request: Request, number: str) -> list[SchemaVersion]:
-        decisions.by_id(self._topic.image, _id(number))
-        with_deleted = request.flag("deleted")
-        return [one for one in self._topic.image.with_id(_id(number)) if with_deleted or not one.deleted]
+        found = self._by_id(request, number)
+        rows = self._topic.image.with_id(found.schema_id, context_of(found.subject))
+        return [one for one in rows if request.flag("deleted") or not one.deleted]
+
+    def _by_id(self, request: Request, number: str) -> SchemaVersion:
+        return decisions.by_id(self._topic.image, _id(number), normalized(request.word("subject")))
 
     async def _compatibility(self, request: Request, subject: str, number: str | None) -> dict[str, Any]:
         image = self._topic.image
@@ -203,15 +219,15 @@ class RegistryApp:
         return {"is_compatible": not wrong, **({"messages": wrong} if request.flag("verbose") else {})}
 
     async def _setting(self, request: Request, what: str, subject: str | None) -> Any:
-        image, topic, or_of_all = self._topic.image, self._topic, request.flag("defaultToGlobal")
+        image, topic, in_scope = self._topic.image, self._topic, request.flag("defaultToGlobal")
         match request.method, what:
             case "GET", "config":
-                return decisions.level_of(image, subject, or_of_all=or_of_all).answer
+                return decisions.level_of(image, subject, in_scope=in_scope).answer
             case "GET", _:
-                return decisions.mode_of(image, subject, or_of_all=or_of_all).answer
+                return decisions.mode_of(image, subject, in_scope=in_scope).answer
             case "PUT", "config":
                 level = request.fields().get("compatibility")
-                return await topic.change(lambda _: decisions.set_level(subject, level))
+                return await topic.change(lambda now: decisions.set_level(now, subject, level))
             case "PUT", _:
                 mode, force = request.fields().get("mode"), request.flag("force")
                 return await topic.change(lambda now: decisions.set_mode(now, subject, mode, force=force))

@@ -35,6 +35,7 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -169,6 +170,21 @@ def test_confluents_serializers_of_json_schema(cluster: TestCluster) -> None:
         for kind, fits in (("number", True), ("string", False)):
             new = Schema(flight.replace('"integer"', f'"{kind}"'), "JSON", schema.references)
             assert client.test_compatibility(f"{topic}-value", new, "latest") == fits
+
+
+def test_confluents_client_in_a_context(cluster: TestCluster) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    topic = cluster.create_topic(replicas=3)
+    with registry(cluster, unique_topic("schemas")) as url:
+        plain, blue = SchemaRegistryClient({"url": url}), SchemaRegistryClient({"url": f"{url}/contexts/.blue"})
+        plain.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
+        sent = [{"carrier": "UA", "number": number} for number in range(5)]
+        serializer, deserializer = avro.AvroSerializer(blue, FLIGHT), avro.AvroDeserializer(blue)
+        assert roundtrip(cluster, topic, serializer, deserializer, sent) == sent
+        assert plain.get_contexts() == [".", ".blue"]
+        assert blue.get_subjects() == [f":.blue:{topic}-value"]
+        assert [one.get_latest_version(f"{topic}-value").schema_id for one in (plain, blue)] == [1, 1]
 
 
 def test_paths(cluster: TestCluster) -> None:
