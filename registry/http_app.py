@@ -8,16 +8,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote
 
 from ..runtime.http.request_body import BodyTooLongError, ClientGoneError, read_body
+from ..security.authorizer.acl_binding import AclOperation
 from . import decisions, formats
+from .access import Access
 from .contexts import ALL, begins, context_of, normalized, routed, setting_of
-from .decisions import NewSchema
-from .errors import RegistryError, invalid_schema, subject_not_found
+from .decisions import Decide, NewSchema
+from .errors import RegistryError, invalid_schema, subject_not_found, unknown_writer
+from .forwarding import ForwardedAnswer, Forwarding, Incoming
 from .records import AVRO, Reference, SchemaVersion
-from .schemas_topic import SchemasTopic
+from .schemas_topic import FencedError, SchemasTopic
+from .writer_election import Writer
 
 _logger = logging.getLogger(__name__)
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -35,10 +39,12 @@ class Request:
         raw = scope.get("raw_path") or str(scope["path"]).encode()
         text = raw.decode("ascii", "replace").partition("?")[0]
         self.method = str(scope["method"])
-        path = [unquote(part) for part in text.strip("/").split("/") if part]
-        self.path, query = routed(path, bytes(scope.get("query_string") or b"").decode("ascii", "replace"))
+        asked = bytes(scope.get("query_string") or b"").decode("ascii", "replace")
+        self.path, query = routed([unquote(part) for part in text.strip("/").split("/") if part], asked)
         self._query = parse_qs(query, keep_blank_values=True)
         self._body = body
+        headers = {bytes(name).decode("latin-1"): bytes(value).decode("latin-1") for name, value in scope["headers"]}
+        self.incoming = Incoming(self.method, f"{text}?{asked}" if asked else text, headers, body)
 
     def flag(self, name: str) -> bool:
         """Whether the query says `name=true`."""
@@ -87,18 +93,36 @@ class SchemaText(str):
     """An answer that is a schema's text as it is."""
 
 
-class RegistryApp:
-    """The application. Whatever a request holds, it is answered, and the registry goes on."""
+class Writers(Protocol):
+    """Who writes: an election among several registries, or in tests always this one."""
 
-    def __init__(self, topic: SchemasTopic) -> None:
+    async def writer(self) -> Writer:
+        """The writer. Raises `RegistryError` 50004."""
+
+    async def lose(self) -> None:
+        """Forget the writer, which has changed."""
+
+
+class RegistryApp:
+    """The application. Whatever a request holds, it is answered, and the registry goes on.
+
+    With `access` clients have to log in, and do what their users may do.
+    """
+
+    def __init__(
+        self, topic: SchemasTopic, writers: Writers, forwarding: Forwarding, access: Access | None = None
+    ) -> None:
         self._topic = topic
+        self._writers = writers
+        self._forwarding = forwarding
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             return
         try:
-            status, answer = 200, await self._answer(Request(scope, await read_body(receive, _BODY_MAX)))
+            status, answer = 200, await self._answered(scope, receive)
         except ClientGoneError:
             return
         except BodyTooLongError:
@@ -108,12 +132,40 @@ class RegistryApp:
         except Exception:
             _logger.exception("a request failed: %s %s", scope.get("method"), scope.get("path"))
             status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
-        is_text = isinstance(answer, SchemaText)
-        text = answer if is_text else json.dumps(answer, separators=(",", ":"), ensure_ascii=False) + "\n"
-        body = text.encode("utf-8", "backslashreplace")
+        if isinstance(answer, ForwardedAnswer):
+            status, body = answer.status, answer.body
+        else:
+            body = _body_of(answer)
         headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        if status == 401 and self._access is not None:
+            headers.append((b"www-authenticate", self._access.challenge.encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _answered(self, scope: Scope, receive: Receive) -> Any:
+        request = Request(scope, await read_body(receive, _BODY_MAX))
+        await self._check_may(request, AclOperation.READ)
+        return await self._answer(request)
+
+    async def _check_may(self, request: Request, operation: AclOperation) -> None:
+        if self._access is not None:
+            await self._access.check(request.incoming.headers.get("authorization"), operation)
+
+    async def _change(self, request: Request, decide: Decide) -> Any:
+        """The answer of a decision, here or at the registry that writes. What that has written is read here then."""
+        await self._check_may(request, AclOperation.WRITE)
+        writer = await self._writers.writer()
+        if writer.is_here:
+            try:
+                return await self._topic.change(decide)
+            except FencedError:
+                await self._writers.lose()
+                raise unknown_writer("another one has taken over the writing: send the request again") from None
+        if request.incoming.was_forwarded:
+            raise unknown_writer("the request was forwarded to this one, which does not write: try again in a moment")
+        answer = await self._forwarding.forward(writer.url, request.incoming)
+        await self._topic.catch_up()
+        return answer
 
     async def _answer(self, request: Request) -> Any:
         match request.path:
@@ -145,18 +197,20 @@ class RegistryApp:
                     lambda now: decisions.look_up(now, subject, new, with_deleted=with_deleted, form=form).answer
                 )
             case "DELETE", [subject]:
-                return await topic.change(lambda now: decisions.delete_subject(now, subject, permanent=permanent))
+                return await self._change(
+                    request, lambda now: decisions.delete_subject(now, subject, permanent=permanent)
+                )
             case "GET", [subject, "versions"]:
                 return decisions.versions_of(image, subject, with_deleted=with_deleted).answer
             case "POST", [subject, "versions"]:
                 new = request.schema()
-                return await topic.change(lambda now: decisions.register(now, subject, new))
+                return await self._change(request, lambda now: decisions.register(now, subject, new))
             case "GET", [subject, "versions", number]:
                 one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
                 return await self._shown(request, one)
             case "DELETE", [subject, "versions", number]:
-                return await topic.change(
-                    lambda now: decisions.delete_version(now, subject, number, permanent=permanent)
+                return await self._change(
+                    request, lambda now: decisions.delete_version(now, subject, number, permanent=permanent)
                 )
             case "GET", [subject, "versions", number, "schema"]:
                 one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
@@ -219,7 +273,7 @@ class RegistryApp:
         return {"is_compatible": not wrong, **({"messages": wrong} if request.flag("verbose") else {})}
 
     async def _setting(self, request: Request, what: str, subject: str | None) -> Any:
-        image, topic, in_scope = self._topic.image, self._topic, request.flag("defaultToGlobal")
+        image, in_scope = self._topic.image, request.flag("defaultToGlobal")
         match request.method, what:
             case "GET", "config":
                 return decisions.level_of(image, subject, in_scope=in_scope).answer
@@ -227,15 +281,21 @@ class RegistryApp:
                 return decisions.mode_of(image, subject, in_scope=in_scope).answer
             case "PUT", "config":
                 level = request.fields().get("compatibility")
-                return await topic.change(lambda now: decisions.set_level(now, subject, level))
+                return await self._change(request, lambda now: decisions.set_level(now, subject, level))
             case "PUT", _:
                 mode, force = request.fields().get("mode"), request.flag("force")
-                return await topic.change(lambda now: decisions.set_mode(now, subject, mode, force=force))
+                return await self._change(request, lambda now: decisions.set_mode(now, subject, mode, force=force))
             case "DELETE", "config":
-                return await topic.change(lambda now: decisions.forget_level(now, subject))
+                return await self._change(request, lambda now: decisions.forget_level(now, subject))
             case "DELETE", _:
-                return await topic.change(lambda now: decisions.forget_mode(now, subject))
+                return await self._change(request, lambda now: decisions.forget_mode(now, subject))
         raise _not_here(request, is_path=True)
+
+
+def _body_of(answer: Any) -> bytes:
+    is_text = isinstance(answer, SchemaText)
+    text = answer if is_text else json.dumps(answer, separators=(",", ":"), ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _not_here(request: Request, is_path: bool) -> RegistryError:

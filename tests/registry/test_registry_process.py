@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from support.e2e.command import fails
-from support.registry.registry_process import registry
+from support.registry.registry_process import registry, registry_at
 
 from raftwerk.registry.protobuf.schema import parse_protobuf
 from raftwerk.registry.references import Referenced
@@ -242,18 +242,28 @@ def test_requests_that_cannot_be_served(cluster: TestCluster) -> None:
         assert ask(url, "GET", "/subjects") == (200, [])
 
 
-def test_the_registry_that_was_started_last_writes(cluster: TestCluster) -> None:
+def test_writes_go_on_when_the_writer_is_killed(cluster: TestCluster) -> None:
     topic = unique_topic("schemas")
-    with registry(cluster, topic) as first:
-        assert ask(first, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+    with registry_at(cluster.bootstrap_servers, topic) as (first, process):
+        assert ask(first, "POST", "/subjects/a/versions", {"schema": '"string"'})[1]["id"] == 1
         with registry(cluster, topic) as second:
-            status, answer = ask(first, "POST", "/subjects/a/versions", {"schema": '"bytes"'})
-            assert (status, answer["error_code"]) == (500, 50004) and "has taken over the writing" in answer["message"]
             assert ask(second, "POST", "/subjects/a/versions", {"schema": '"bytes"'})[1]["id"] == 2
-            deadline = time.monotonic() + 30
-            while ask(first, "GET", "/subjects/a/versions")[1] != [1, 2]:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            assert ask(second, "GET", "/subjects/a/versions") == (200, [1, 2]), "the one that was asked has read it"
+            assert ask(first, "GET", "/subjects/a/versions") == (200, [1, 2])
+            process.kill()
+            process.wait()
+            deadline, told = time.monotonic() + 60, set()
+            while True:
+                status, answer = ask(second, "POST", "/subjects/b/versions", {"schema": '"int"'})
+                if status == 200:
+                    break
+                told.add((status, answer["error_code"]))
+                assert time.monotonic() < deadline, told
+                time.sleep(0.1)
+            assert (answer["id"], told) == (3, {(500, 50003)})
+            with registry(cluster, topic) as third:
+                assert ask(third, "PUT", "/config/b", {"compatibility": "NONE"})[0] == 200
+                assert ask(third, "GET", "/subjects") == (200, ["a", "b"])
 
 
 def test_a_registry_without_a_port_takes_nothing_over(cluster: TestCluster) -> None:

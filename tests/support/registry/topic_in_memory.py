@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from raftwerk.registry.decisions import Decide
+from raftwerk.registry.forwarding import Forwarding
 from raftwerk.registry.http_app import RegistryApp
 from raftwerk.registry.image import RegistryImage
 from raftwerk.registry.records import decode
+from raftwerk.registry.schemas_topic import FencedError
+from raftwerk.registry.writer_election import Writer
 
 T = TypeVar("T")
 
@@ -21,11 +24,18 @@ class TopicInMemory:
     def __init__(self) -> None:
         self.image = RegistryImage()
         self.log: list[tuple[bytes, bytes | None]] = []
+        self.is_fenced = False
+        self.caught_up = 0
+
+    async def catch_up(self) -> None:
+        self.caught_up += 1
 
     async def ask(self, question: Callable[[RegistryImage], T]) -> T:
         return question(self.image)
 
     async def change(self, decide: Decide) -> Any:
+        if self.is_fenced:
+            raise FencedError
         decision = decide(self.image)
         for one in decision.records:
             self.log.append(one.encode())
@@ -33,16 +43,34 @@ class TopicInMemory:
         return decision.answer
 
 
+class ElectedWriter:
+    """Who was elected: at first this registry."""
+
+    def __init__(self, url: str = "") -> None:
+        self.current = Writer(url, is_here=not url)
+        self.lost = 0
+
+    async def writer(self) -> Writer:
+        return self.current
+
+    async def lose(self) -> None:
+        self.lost += 1
+
+
 class AskedApp:
     """Requests to an application as it stands."""
 
-    def __init__(self, topic: TopicInMemory | None = None) -> None:
-        self.topic = topic or TopicInMemory()
-        self.app = RegistryApp(self.topic)  # type: ignore[arg-type]  # a twin of the topic
+    def __init__(self, writers: ElectedWriter | None = None, forwarding: Forwarding | None = None) -> None:
+        self.topic = TopicInMemory()
+        self.writers = writers or ElectedWriter()
+        topic: Any = self.topic
+        self.app = RegistryApp(topic, self.writers, forwarding or Forwarding())
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
         """The status of the answer, and its JSON."""
-        return asyncio.run(answered(self.app, method, path, body))
+        return asyncio.run(answered(self.app, method, path, body, headers))
 
 
 async def answered(

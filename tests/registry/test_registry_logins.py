@@ -1,0 +1,111 @@
+"""Clients that log in: each does what its user may do with the topic of the schemas; HTTPS between registries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.e2e.command import fails, fails_usage
+from support.e2e.secured_node import SecuredNode
+from support.registry.registry_process import registry_at
+from support.rest.proxy import Proxy, basic
+
+from raftwerk.testkit.process_cluster import unique_topic
+
+pytestmark = pytest.mark.process
+STRING = {"schema": '"string"'}
+READER, NOBODY = basic("reader", "secret-of-reader"), basic("nobody", "secret-of-nobody")
+ALICE = basic("alice", "wonder")
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
+    with SecuredNode.start(tmp_path_factory.mktemp("secured")) as node:
+        for name in ("reader", "nobody"):
+            node.add_user(name, f"secret-of-{name}")
+        yield node
+
+
+@pytest.fixture(scope="module")
+def properties(secured: SecuredNode, tmp_path_factory: pytest.TempPathFactory) -> str:
+    login = secured.logins["SCRAM-SHA-512"]
+    return login.properties_file(tmp_path_factory.mktemp("registry") / "client.properties")
+
+
+def topic_for(secured: SecuredNode, reader: str) -> str:
+    """The name of a topic that one user may read."""
+    topic = unique_topic("schemas")
+    of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{reader}", "*")
+    (done,) = (
+        AdminClient({"bootstrap.servers": secured.bootstrap})
+        .create_acls([AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)])
+        .values()
+    )
+    done.result(30)
+    return topic
+
+
+def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
+    topic, bootstrap = topic_for(secured, "reader"), secured.logins["SCRAM-SHA-512"].bootstrap
+    certificate, ca = secured.authority.issue("registry", "localhost", "127.0.0.1"), secured.authority.file
+    options = ("--authentication", "basic", "--command-config", properties, "--certificate", str(certificate))
+    options += ("--ca", str(ca))
+    with (
+        registry_at(bootstrap, topic, *options, scheme="https") as (first, _),
+        registry_at(bootstrap, topic, *options, scheme="https") as (second, _),
+    ):
+        for url in (first, second):
+            here = Proxy(url, ca)
+            assert here.acting_as(ALICE).ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
+            for header, told in (
+                ("", (401, 401)),
+                ("Bearer abc", (401, 401)),
+                (basic("alice", "secret-of-x"), (401, 40101)),
+                (NOBODY, (403, 40301)),
+            ):
+                status, answer = here.acting_as(header).ask("GET", "/subjects")
+                assert (status, answer["error_code"]) == told, header
+            reader = here.acting_as(READER)
+            assert reader.ask("GET", "/subjects") == (200, ["s"])
+            assert reader.ask("POST", "/subjects/s", STRING)[0] == 200
+            for method, path, body in (
+                ("POST", "/subjects/t/versions", STRING),
+                ("DELETE", "/subjects/s", None),
+                ("PUT", "/config", {"compatibility": "NONE"}),
+            ):
+                status, answer = reader.ask(method, path, body)
+                assert (status, answer["error_code"]) == (403, 40301), path
+                assert "denied operation WRITE" in answer["message"] and "User:reader" in answer["message"]
+
+
+def test_tokens(secured: SecuredNode, properties: str) -> None:
+    topic, bootstrap = topic_for(secured, "greta"), secured.logins["OAUTHBEARER"].bootstrap
+    with registry_at(bootstrap, topic, "--authentication", "bearer", "--command-config", properties) as (url, _):
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(f"{url}/subjects", headers={"Authorization": ALICE}), timeout=60)
+        assert refused.value.code == 401 and refused.value.headers["WWW-Authenticate"] == 'Bearer realm="Kafka"'
+        here = Proxy(url)
+        alice, greta = (here.acting_as(f"Bearer {secured.provider.token(one)}") for one in ("alice", "greta"))
+        assert alice.ask("POST", "/subjects/s/versions", STRING)[0] == 200
+        assert greta.ask("GET", "/schemas/ids/1") == (200, STRING)
+        assert greta.ask("DELETE", "/subjects/s")[1]["error_code"] == 40301
+
+
+def test_options_that_do_not_fit(secured: SecuredNode) -> None:
+    assert "--key is for --certificate" in fails_usage("registry", "--key", "a.pem")
+    assert "name --mechanism" in fails_usage("registry", "--authentication", "basic")
+    assert "--mechanism is for" in fails_usage("registry", "--mechanism", "PLAIN")
+    for url in ("localhost:8081", "http://localhost", "http://localhost:8081/registry"):
+        assert "--advertised-url" in fails_usage("registry", "--advertised-url", url)
+    told = fails(2, "registry", "--ca", "none.pem", "-b", secured.bootstrap)
+    assert "--ca none.pem cannot be read: no such file" in told
