@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from support.e2e.command import fails, fails_usage
 from support.e2e.secured_node import SecuredNode
 from support.registry.registry_process import registry_at
@@ -46,12 +47,9 @@ def topic_for(secured: SecuredNode, reader: str) -> str:
     """The name of a topic that one user may read."""
     topic = unique_topic("schemas")
     of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{reader}", "*")
-    (done,) = (
-        AdminClient({"bootstrap.servers": secured.bootstrap})
-        .create_acls([AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)])
-        .values()
-    )
-    done.result(30)
+    admin = AdminClient({"bootstrap.servers": secured.bootstrap})
+    right = AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
+    admin.create_acls([right])[right].result(30)
     return topic
 
 
@@ -75,6 +73,8 @@ def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
             ):
                 status, answer = here.acting_as(header).ask("GET", "/subjects")
                 assert (status, answer["error_code"]) == told, header
+            login = {"basic.auth.user.info": "reader:secret-of-reader", "ssl.ca.location": str(ca)}
+            assert SchemaRegistryClient({"url": url, **login}).get_subjects() == ["s"]
             reader = here.acting_as(READER)
             assert reader.ask("GET", "/subjects") == (200, ["s"])
             assert reader.ask("POST", "/subjects/s", STRING)[0] == 200

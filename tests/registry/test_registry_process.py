@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from support.docs.documentation import blocks
 from support.e2e.command import fails
 from support.registry.registry_process import registry, registry_at
 
@@ -185,6 +186,19 @@ def test_confluents_client_in_a_context(cluster: TestCluster) -> None:
         assert plain.get_contexts() == [".", ".blue"]
         assert blue.get_subjects() == [f":.blue:{topic}-value"]
         assert [one.get_latest_version(f"{topic}-value").schema_id for one in (plain, blue)] == [1, 1]
+
+
+def test_the_recipe_for_kafka_python(cluster: TestCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("kafka", reason="no kafka-python: its recipe is NOT tested")
+    topic = cluster.create_topic(replicas=3)
+    (recipe,) = [block.text for block in blocks("registry.md") if "KafkaProducer" in block.text]
+    with registry(cluster, unique_topic("schemas")) as url:
+        moved = {"http://localhost:8081": url, "localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{topic}"'}
+        for documented, here in moved.items():
+            recipe = recipe.replace(documented, here)
+        exec(compile(recipe, "registry.md", "exec"), {})
+        assert capsys.readouterr().out == "UA\n"
+        assert ask(url, "GET", "/subjects") == (200, [f"{topic}-value"])
 
 
 def test_paths(cluster: TestCluster) -> None:
