@@ -13,8 +13,8 @@ from ..cluster.client.client_errors import ClientError, NotLoggedInError
 from ..cluster.client.cluster_client import NO_ANSWER, ClusterClient
 from ..cluster.http_logins.credentials import CHALLENGES, Credentials, NoCredentialsError, credentials_in
 from ..cluster.http_logins.user_login import UserLogins
-from ..wire.api_keys import ApiKey
 from ..security.authorizer.acl_binding import AclOperation
+from ..wire.api_keys import ApiKey
 from .errors import RegistryError
 
 _METADATA_VERSION = 12

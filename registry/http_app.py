@@ -5,6 +5,7 @@ Paths are split before they are decoded, since the name of a subject may hold a 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from . import decisions, formats
 from .access import Access
 from .contexts import ALL, begins, context_of, normalized, routed, setting_of
 from .decisions import Decide, NewSchema
-from .errors import RegistryError, invalid_schema, subject_not_found, unknown_writer
+from .errors import RegistryError, forwarding_failed, invalid_schema, subject_not_found, unknown_writer
 from .forwarding import ForwardedAnswer, Forwarding, Incoming
 from .records import AVRO, Reference, SchemaVersion
 from .schemas_topic import FencedError, SchemasTopic
@@ -99,6 +100,9 @@ class Writers(Protocol):
     async def writer(self) -> Writer:
         """The writer. Raises `RegistryError` 50004."""
 
+    async def is_replaced(self, writer: Writer) -> None:
+        """Return when this is not the writer any more."""
+
     async def lose(self) -> None:
         """Forget the writer, which has changed."""
 
@@ -163,7 +167,20 @@ class RegistryApp:
                 raise unknown_writer("another one has taken over the writing: send the request again") from None
         if request.incoming.was_forwarded:
             raise unknown_writer("the request was forwarded to this one, which does not write: try again in a moment")
-        answer = await self._forwarding.forward(writer.url, request.incoming)
+        return await self._forwarded(request, writer)
+
+    async def _forwarded(self, request: Request, writer: Writer) -> ForwardedAnswer:
+        """The answer of the writer; a refusal when another one is elected meanwhile, since this one may hang."""
+        forwarding = asyncio.ensure_future(self._forwarding.forward(writer.url, request.incoming))
+        replaced = asyncio.ensure_future(self._writers.is_replaced(writer))
+        try:
+            await asyncio.wait((forwarding, replaced), return_when=asyncio.FIRST_COMPLETED)
+            if not forwarding.done():
+                raise forwarding_failed(f"{writer.url} does not answer, and another one was elected")
+            answer = await forwarding
+        finally:
+            forwarding.cancel()
+            replaced.cancel()
         await self._topic.catch_up()
         return answer
 

@@ -77,8 +77,8 @@ async def serve(settings: RegistrySettings, on_ready: Callable[[str], object]) -
         access = None if users is None else Access(settings.bootstrap, settings.topic, users)
         app = RegistryApp(schemas, election, Forwarding(settings.tls), access)
         on_ready(url)
-        files: dict[str, Any] = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key} if is_secured else {}
-        await asgi_server.serve(app, listening, **files)
+        files: dict[str, Any] = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}
+        await asgi_server.serve(app, listening, **(files if is_secured else {}))
 
 
 def _reached_at(url: str, host: str) -> str:

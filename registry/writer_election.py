@@ -84,6 +84,11 @@ class WriterElection:
             raise unknown_writer(f"none is elected: {self._reason}; try again in a moment")
         return self._writer
 
+    async def is_replaced(self, writer: Writer) -> None:
+        """Return when this is not the writer any more."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._writer != writer)
+
     async def lose(self) -> None:
         """Forget the writer, which is another one than was known here, and take part in an election."""
         await self._set(None)

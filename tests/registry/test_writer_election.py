@@ -50,7 +50,9 @@ def test_the_first_registry_writes_until_it_leaves_and_the_others_know_where() -
             async with member(started.bootstrap, SECOND) as second:
                 assert await second.writer() == Writer(FIRST, is_here=False)
                 assert await first.writer() == Writer(FIRST, is_here=True)
+                replaced = asyncio.ensure_future(second.is_replaced(Writer(FIRST, is_here=False)))
                 await first.lose()
+                await asyncio.wait_for(replaced, 30)
                 await until(second, Writer(SECOND, is_here=True))
                 await until(first, Writer(SECOND, is_here=False))
             await until(first, Writer(FIRST, is_here=True))
@@ -131,6 +133,19 @@ def test_a_writer_that_cannot_be_reached_is_told() -> None:
     status, answer = follower(Network()).ask("POST", "/subjects/s/versions", STRING)
     assert (status, answer["error_code"]) == (500, 50003)
     assert f"{FIRST} cannot be reached: connection refused; it may be done or not" in answer["message"]
+
+
+def test_a_writer_that_hangs_is_given_up_when_another_one_is_elected() -> None:
+    class Silence(Network):
+        async def fetch(self, request: HttpRequest) -> HttpAnswer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    asked = follower(Silence())
+    asked.writers.is_going = True
+    status, answer = asked.ask("POST", "/subjects/s/versions", STRING)
+    assert (status, answer["error_code"]) == (500, 50003)
+    assert "does not answer, and another one was elected; it may be done or not" in answer["message"]
 
 
 def test_a_writer_that_was_fenced_takes_part_in_an_election() -> None:

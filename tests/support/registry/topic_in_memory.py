@@ -49,9 +49,14 @@ class ElectedWriter:
     def __init__(self, url: str = "") -> None:
         self.current = Writer(url, is_here=not url)
         self.lost = 0
+        self.is_going = False
 
     async def writer(self) -> Writer:
         return self.current
+
+    async def is_replaced(self, writer: Writer) -> None:
+        if not self.is_going:
+            await asyncio.Event().wait()
 
     async def lose(self) -> None:
         self.lost += 1
