@@ -26,7 +26,7 @@ def authentication_options(function: F) -> F:
         default="none",
         show_default=True,
         type=click.Choice(["none", "basic", "bearer"]),
-        help="How clients log in; each then acts at the cluster as its own user.",
+        help="How clients log in: as users of the cluster, whose rights count.",
     )
     mechanism = click.option(
         "--mechanism",

@@ -71,13 +71,18 @@ class Access:
             return known[1]
         if credentials not in self._asking:
             asking = self._asking[credentials] = asyncio.ensure_future(self._ask(credentials))
-            asking.add_done_callback(lambda _: self._asking.pop(credentials))
+            asking.add_done_callback(lambda done: self._asked(credentials, done))
         operations = await asyncio.shield(self._asking[credentials])
         self._known.pop(credentials, None)
         self._known[credentials] = (now, operations)
         while len(self._known) > _USERS_MAX:
             del self._known[next(iter(self._known))]
         return operations
+
+    def _asked(self, credentials: Credentials, done: asyncio.Task[int]) -> None:
+        del self._asking[credentials]
+        if not done.cancelled():
+            done.exception()  # those who asked may be gone, and then nobody else takes it
 
     async def _ask(self, credentials: Credentials) -> int:
         fields = {

@@ -171,7 +171,7 @@ def by_id(image: RegistryImage, schema_id: int, subject: str = "") -> SchemaVers
     if not name:
         return _with_id(image.with_id(schema_id, context), schema_id)
     for one in image.candidates(subject):
-        found = [each for each in image.with_id(schema_id, context_of(one)) if each.subject == one]
+        found = [each for each in image.versions(one, with_deleted=True) if each.schema_id == schema_id]
         if found:
             return _with_id(found, schema_id)
     return _with_id(image.with_id(schema_id) if context == DEFAULT else [], schema_id)
