@@ -52,6 +52,8 @@ class SchemasTopic:
 
     def __init__(self, settings: Mapping[str, str], topic: str = "_schemas") -> None:
         self.topic = topic
+        self.group = f"raftwerk-registry-{topic}"
+        """The transactional id, and the group, that all registries of the topic share."""
         self.image = RegistryImage()
         quiet = {"log_level": 0, "logger": _silent()}
         self._settings: dict[str, Any] = {"reconnect.backoff.max.ms": _RECONNECT_MS_MAX, **settings, **quiet}
@@ -84,7 +86,7 @@ class SchemasTopic:
         """Fence all other writers, and read what they have written."""
         from confluent_kafka import Producer
 
-        settings = {"transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
+        settings = {"transactional.id": self.group, "linger.ms": 0}
         producer = Producer({**self._settings, **settings})
         await asyncio.to_thread(self._check_reached, producer)
         await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
@@ -192,7 +194,7 @@ class SchemasTopic:
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
-        settings = {"group.id": "raftwerk-registry", "enable.auto.commit": False, "enable.partition.eof": True}
+        settings = {"group.id": self.group, "enable.auto.commit": False, "enable.partition.eof": True}
         return Consumer({**self._settings, **settings, "isolation.level": "read_committed"})
 
     def _follow(self) -> None:

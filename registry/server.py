@@ -71,7 +71,7 @@ async def serve(settings: RegistrySettings, on_ready: Callable[[str], object]) -
         is_secured = settings.certificate is not None
         scheme = "https" if is_secured else "http"
         url = asgi_server.url_of(settings.host, listening, scheme)
-        election = WriterElection(client, settings.topic, settings.advertised_url or _reached_at(url, settings.host))
+        election = WriterElection(client, schemas.group, settings.advertised_url or _reached_at(url, settings.host))
         await stack.enter_async_context(election)
         users = settings.users
         access = None if users is None else Access(settings.bootstrap, settings.topic, users)

@@ -49,8 +49,8 @@ class WriterElection:
     `url` is where the other registries reach this one.
     """
 
-    def __init__(self, client: ClusterClient, topic: str, url: str) -> None:
-        self.group = f"raftwerk-registry-{topic}"
+    def __init__(self, client: ClusterClient, group: str, url: str) -> None:
+        self._group = group
         self._coordinators = CoordinatorRequests(client, CoordinatorType.GROUP)
         self._url = url
         self._member_id = ""
@@ -118,7 +118,7 @@ class WriterElection:
         self._reason = reason
         if not self._has_told:
             self._has_told = True
-            _logger.warning("the registries of %s elect no writer for now: %s", self.group, reason)
+            _logger.warning("the registries of %s elect no writer for now: %s", self._group, reason)
 
     async def _join(self) -> None:
         joined = await self._ask(
@@ -180,11 +180,11 @@ class WriterElection:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._ask(ApiKey.LEAVE_GROUP, _LEAVE_VERSION, members=[{"member_id": self._member_id}])
         except (ClientError, *NO_ANSWER) as error:
-            _logger.debug("the group %s was not left: %s", self.group, error)
+            _logger.debug("the group %s was not left: %s", self._group, error)
 
     async def _ask(self, api: ApiKey, version: int, **fields: Any) -> Struct:
         return await self._coordinators.ask(
-            self.group, api, version, {"group_id": self.group, **fields}, lambda answer: [answer.error_code]
+            self._group, api, version, {"group_id": self._group, **fields}, lambda answer: [answer.error_code]
         )
 
     async def _set(self, writer: Writer | None) -> None:

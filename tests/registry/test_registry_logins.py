@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from support.e2e.command import fails, fails_usage
 from support.e2e.secured_node import SecuredNode
+from support.process_end import told_until_its_end
 from support.registry.registry_process import registry_at
 from support.rest.proxy import Proxy, basic
 
@@ -43,13 +45,17 @@ def properties(secured: SecuredNode, tmp_path_factory: pytest.TempPathFactory) -
     return login.properties_file(tmp_path_factory.mktemp("registry") / "client.properties")
 
 
+def allow(secured: SecuredNode, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": secured.bootstrap})
+    what = (kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*")
+    for right in [AclBinding(*what, operation, AclPermissionType.ALLOW) for operation in operations]:
+        admin.create_acls([right])[right].result(30)
+
+
 def topic_for(secured: SecuredNode, reader: str) -> str:
     """The name of a topic that one user may read."""
     topic = unique_topic("schemas")
-    of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{reader}", "*")
-    admin = AdminClient({"bootstrap.servers": secured.bootstrap})
-    right = AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
-    admin.create_acls([right])[right].result(30)
+    allow(secured, reader, ResourceType.TOPIC, topic, AclOperation.READ)
     return topic
 
 
@@ -99,6 +105,21 @@ def test_tokens(secured: SecuredNode, properties: str) -> None:
         assert alice.ask("POST", "/subjects/s/versions", STRING)[0] == 200
         assert greta.ask("GET", "/schemas/ids/1") == (200, STRING)
         assert greta.ask("DELETE", "/subjects/s")[1]["error_code"] == 40301
+
+
+def test_the_rights_that_a_registry_needs_are_those_of_the_page(secured: SecuredNode, tmp_path: Path) -> None:
+    topic, login = unique_topic("schemas"), secured.add_user("registry", "secret-of-registry")
+    of_topic = (AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS)
+    allow(secured, "registry", ResourceType.TOPIC, topic, *of_topic)
+    group = f"raftwerk-registry-{topic}"
+    allow(secured, "registry", ResourceType.GROUP, group, AclOperation.READ)
+    allow(secured, "registry", ResourceType.TRANSACTIONAL_ID, group, AclOperation.WRITE)
+    options = ("--command-config", login.properties_file(tmp_path / "client.properties"))
+    for _ in range(2):  # makes the topic, and finds it
+        with registry_at(login.bootstrap, topic, *options) as (url, process):
+            assert Proxy(url).ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
+            process.terminate()
+            assert told_until_its_end(process) == ""
 
 
 def test_options_that_do_not_fit(secured: SecuredNode) -> None:
