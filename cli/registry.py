@@ -55,8 +55,8 @@ def registry(
 
     Everything is in the topic _schemas, in the format of Confluent's registry, so that one can follow the other. Of
     several registries of a topic one writes, and the others forward writes to it; all answer reads. With
-    --authentication clients log in as users of the cluster: whoever may READ the topic sees schemas, and whoever may
-    WRITE it, too, registers them.
+    --authentication clients log in as users of the cluster: those who may READ the topic see schemas, and those who may
+    WRITE it, too, register them.
 
     \b
     Examples:
