@@ -62,8 +62,8 @@ def topic_for(secured: SecuredNode, reader: str) -> str:
 def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
     topic, bootstrap = topic_for(secured, "reader"), secured.logins["SCRAM-SHA-512"].bootstrap
     certificate, ca = secured.authority.issue("registry", "localhost", "127.0.0.1"), secured.authority.file
-    options = ("--authentication", "basic", "--command-config", properties, "--certificate", str(certificate))
-    options += ("--ca", str(ca))
+    login = ("--authentication", "basic", "--command-config", properties)
+    options = (*login, "--certificate", str(certificate), "--ca", str(ca))
     with (
         registry_at(bootstrap, topic, *options, scheme="https") as (first, _),
         registry_at(bootstrap, topic, *options, scheme="https") as (second, _),
@@ -79,8 +79,8 @@ def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
             ):
                 status, answer = here.acting_as(header).ask("GET", "/subjects")
                 assert (status, answer["error_code"]) == told, header
-            login = {"basic.auth.user.info": "reader:secret-of-reader", "ssl.ca.location": str(ca)}
-            assert SchemaRegistryClient({"url": url, **login}).get_subjects() == ["s"]
+            settings = {"url": url, "basic.auth.user.info": "reader:secret-of-reader", "ssl.ca.location": str(ca)}
+            assert SchemaRegistryClient(settings).get_subjects() == ["s"]
             reader = here.acting_as(READER)
             assert reader.ask("GET", "/subjects") == (200, ["s"])
             assert reader.ask("POST", "/subjects/s", STRING)[0] == 200
