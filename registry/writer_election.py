@@ -104,7 +104,6 @@ class WriterElection:
             pause_s = _HEARTBEAT_S
             try:
                 await (self._join() if self._must_join else self._heartbeat())
-                self._has_told = False
             except (ClientError, *NO_ANSWER) as error:
                 self._tell(str(error) if isinstance(error, ClientError) else no_answer_reason(error))
             if self._must_join:
@@ -148,8 +147,8 @@ class WriterElection:
         )
         if self._is_refused(synced.error_code):
             return
-        self._must_join = False
         member_id, url = _assigned(bytes(synced.assignment))
+        self._must_join = self._has_told = False
         await self._set(Writer(url, is_here=member_id == self._member_id))
 
     async def _heartbeat(self) -> None:
@@ -161,6 +160,8 @@ class WriterElection:
             self._woken.set()
         elif self._is_refused(answer.error_code):
             self._woken.set()
+        else:
+            self._has_told = False
 
     def _is_refused(self, code: int) -> bool:
         """Whether an answer is a refusal, after which this registry joins the group again."""

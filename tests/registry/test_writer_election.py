@@ -60,6 +60,23 @@ def test_the_first_registry_writes_until_it_leaves_and_the_others_know_where() -
     asyncio.run(main())
 
 
+def test_a_coordinator_that_refuses_is_told_once_and_in_each_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The nodes do not allow the session time-out of registries, which ask again and again."""
+    monkeypatch.setattr(writer_election, "_ELECTION_TIMEOUT_S", 4 * writer_election._RETRY_S)
+
+    async def main() -> None:
+        settings = {"group.min.session.timeout.ms": 7000}
+        async with cluster(settings=settings) as started, member(started.bootstrap, FIRST) as election:
+            await election.writer()
+
+    with pytest.raises(RegistryError, match="none is elected: the coordinator answers INVALID_SESSION_TIMEOUT"):
+        asyncio.run(main())
+    (line,) = [one.getMessage() for one in caplog.records if one.name == writer_election.__name__]
+    assert line.endswith("elect no writer for now: the coordinator answers INVALID_SESSION_TIMEOUT")
+
+
 def test_without_an_election_a_write_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_election, "_ELECTION_TIMEOUT_S", 0.01)
 
