@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,15 +12,8 @@ from ..cluster.command_line.cluster_options import bootstrap_option, chosen_clie
 from ..cluster.command_line.extras import not_installed
 from ..cluster.command_line.registry_url import check_registry
 from ..runtime.loop import real_runtime
-from ..runtime.os_errors import os_words
-from ..runtime.ports import Runtime
+from .http_options import authentication_options, check_certificate, chosen_logins, https_options
 from .options import Command, WrongConfiguration, listening, sentence_of
-
-if TYPE_CHECKING:
-    from ..rest.logins.user_login import UserLogins
-
-_KEY_BEGINS = b"PRIVATE KEY-----"
-_OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @click.command(cls=Command)
@@ -70,18 +62,7 @@ _OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     metavar="URL",
     help="A schema registry for records in Avro, JSON Schema and Protobuf, such as http://localhost:8081.",
 )
-@click.option(
-    "--authentication",
-    default="none",
-    show_default=True,
-    type=click.Choice(["none", "basic", "bearer"]),
-    help="How clients log in; each then acts at the cluster as its own user.",
-)
-@click.option(
-    "--mechanism",
-    type=click.Choice(_OF_PASSWORDS),
-    help="The SASL mechanism of --authentication basic at the cluster; default: that of --command-config.",
-)
+@authentication_options
 @click.option(
     "--max-users",
     default=100,
@@ -89,8 +70,7 @@ _OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     type=click.IntRange(1, 10_000),
     help="Users whose clients are open at the same time.",
 )
-@click.option("--certificate", metavar="FILE", help="Serve by HTTPS with the certificate in this file (PEM).")
-@click.option("--key", metavar="FILE", help="The key of the certificate (PEM); default: in the file of --certificate.")
+@https_options
 @bootstrap_option
 def rest(
     host: str,
@@ -136,16 +116,14 @@ def rest(
         raise click.ClickException(not_installed(missing, "rest"))
     check_registry(registry_url)
     runtime, path = real_runtime(), chosen_client_properties()
-    _check_certificate(certificate, key, runtime)
+    check_certificate(certificate, key, runtime)
     try:
         properties = {} if path is None else read_properties(path, runtime)
         librdkafka = {"bootstrap.servers": bootstrap, **librdkafka_login(properties, runtime)}
     except ClientPropertiesError as error:
         raise WrongConfiguration(str(error)) from None
-    users = None
-    if authentication != "none":
-        logins = _logins(_mechanism(authentication, mechanism, properties), librdkafka, runtime)
-        users = UserSettings(authentication, logins, UserLimits(max_users))
+    logins = chosen_logins(authentication, mechanism, properties, librdkafka, runtime)
+    users = None if logins is None else UserSettings(authentication, logins, UserLimits(max_users))
     settings = ProxySettings(
         bootstrap,
         librdkafka,
@@ -175,48 +153,3 @@ def _refusals_told() -> Iterator[None]:
         raise WrongConfiguration(str(error)) from None
     except ClientError as error:
         raise click.ClickException(sentence_of(error)[0]) from None
-
-
-def _logins(mechanism: str, librdkafka: Mapping[str, str], runtime: Runtime) -> UserLogins:
-    """How users log in: with the TLS of the proxy's own login, and by this mechanism."""
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
-    from ..rest.logins.user_login import UserLogins
-
-    own = CURRENT_LOGIN.get()
-    return UserLogins(mechanism, None if own is None else own.tls, librdkafka, runtime.secret_bytes)
-
-
-def _mechanism(authentication: str, mechanism: str | None, properties: Mapping[str, str]) -> str:
-    if authentication == "bearer":
-        if mechanism is not None:
-            raise click.UsageError("--mechanism is for --authentication basic: tokens are for OAUTHBEARER")
-        return "OAUTHBEARER"
-    found = mechanism or properties.get("sasl.mechanism", "")
-    if found not in _OF_PASSWORDS:
-        raise click.UsageError(f"users log in by a password: name --mechanism, one of {', '.join(_OF_PASSWORDS)}")
-    return found
-
-
-def _check_certificate(certificate: str | None, key: str | None, runtime: Runtime) -> None:
-    """Tell what is wrong with the files before anything is begun."""
-    from ..runtime.tls_contexts import TlsError, TlsMaterial, TlsOptions, server_context
-
-    if certificate is None:
-        if key is not None:
-            raise click.UsageError("--key is for --certificate")
-        return
-    chain = _pem("--certificate", certificate, runtime)
-    secret = chain if key is None else _pem("--key", key, runtime)
-    if _KEY_BEGINS not in secret:
-        raise WrongConfiguration(f"there is no private key in {key or certificate}: name its file with --key")
-    try:
-        server_context(TlsMaterial(chain, secret), TlsOptions())
-    except TlsError as error:
-        raise WrongConfiguration(f"--certificate {certificate}, --key {key or certificate}: {error}") from None
-
-
-def _pem(option: str, path: str, runtime: Runtime) -> bytes:
-    try:
-        return runtime.disk.read_bytes(path)
-    except OSError as error:
-        raise WrongConfiguration(f"{option} {path} cannot be read: {os_words(error)}") from None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from .contexts import DEFAULT, GLOBAL, check_subject, context_of, prefix_of, qualified, split
 from .errors import (
     RegistryError,
     invalid_schema,
@@ -20,7 +21,7 @@ from .errors import (
     version_not_found,
 )
 from .formats import Schema, parse, why_not_readable
-from .image import RegistryImage, deleted
+from .image import READONLY_OVERRIDE, RegistryImage, deleted
 from .records import (
     AVRO,
     PROTOBUF,
@@ -28,6 +29,7 @@ from .records import (
     Reference,
     SchemaVersion,
     config_record,
+    context_record,
     forget_schema_record,
     mode_record,
     schema_record,
@@ -36,7 +38,7 @@ from .references import Referenced
 
 LATEST = "latest"
 LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
-MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+MODES = ("READWRITE", "READONLY", READONLY_OVERRIDE, "IMPORT")
 _VERSION_MAX = (1 << 31) - 1
 _READ_AGAIN = 50
 
@@ -70,18 +72,17 @@ class Decision:
 def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     """A new version of a subject, or the version that has this schema already.
 
-    A schema that any subject has had keeps its id.
+    A schema that any subject of the context has had keeps its id.
     """
-    mode = image.mode(subject)
-    if mode in ("READONLY", "READONLY_OVERRIDE"):
-        raise RegistryError(42205, f"Subject {subject} is in read-only mode")
-    parsed = _parse(image, new)
+    check_subject(subject)
+    _check_writable(image, subject)
+    parsed = _parse(image, subject, new)
     text = _text_of(parsed, new)
     same = _find_in_subject(image, subject, text, new)
     if same is not None and new.schema_id in (None, same.schema_id):
         return Decision(_registered(same))
-    everywhere = _find(list(image.all_versions(with_deleted=True)), text, new)
-    if mode == "IMPORT":
+    everywhere = _find(image.in_context(context_of(subject)), text, new)
+    if image.mode(subject) == "IMPORT":
         return _import(image, subject, new, text)
     if new.schema_id is not None and (everywhere is None or everywhere.schema_id != new.schema_id):
         raise RegistryError(42205, f"Subject {subject} is not in import mode")
@@ -90,39 +91,46 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     made = SchemaVersion(
         subject,
         before[-1].version + 1 if before else 1,
-        everywhere.schema_id if everywhere is not None else image.last_id + 1,
+        everywhere.schema_id if everywhere is not None else image.last_ids.get(context_of(subject), 0) + 1,
         text,
         new.schema_type,
         new.references,
     )
-    return Decision(_registered(made), [schema_record(made)])
+    return Decision(_registered(made), _records_of(image, made))
+
+
+def _records_of(image: RegistryImage, made: SchemaVersion) -> list[Record]:
+    """The records of a new version: before the first one of a context, that of the context."""
+    context = context_of(made.subject)
+    is_new = context != DEFAULT and context not in image.contexts
+    return [*([context_record(context)] if is_new else []), schema_record(made)]
 
 
 def _import(image: RegistryImage, subject: str, new: NewSchema, text: str) -> Decision:
     """A version with the id, and perhaps the number, that it had in another registry."""
     if new.schema_id is None:
         raise RegistryError(42205, f"Subject {subject} is in import mode: name the schema's id")
-    other = next((one for one in image.with_id(new.schema_id) if not _is(one, text, new)), None)
+    others = image.with_id(new.schema_id, context_of(subject))
+    other = next((one for one in others if not _is(one, text, new)), None)
     if other is not None:
         raise RegistryError(42205, f"Overwrite new schema with id {new.schema_id} is not permitted.")
     before = image.versions(subject, with_deleted=True)
     version = new.version if new.version is not None else before[-1].version + 1 if before else 1
     made = SchemaVersion(subject, version, new.schema_id, text, new.schema_type, new.references)
-    return Decision(_registered(made), [schema_record(made)])
+    return Decision(_registered(made), _records_of(image, made))
 
 
 def look_up(
     image: RegistryImage, subject: str, new: NewSchema, *, with_deleted: bool = False, form: str = ""
 ) -> Decision:
-    """The version of the subject that is this schema."""
-    versions = image.versions(subject, with_deleted=with_deleted)
-    if not versions:
-        raise subject_not_found(subject)
-    text = _text_of(_parse(image, new), new)
-    found = _find_in_subject(image, subject, text, new, with_deleted=with_deleted)
-    if found is None:
-        raise schema_not_found()
-    return Decision(shown(image, found, form))
+    """The version of the subject that is this schema. A subject that is not qualified is looked for in all contexts."""
+    candidates = [one for one in image.candidates(subject) if image.versions(one, with_deleted=with_deleted)]
+    for one in candidates:
+        text = _text_of(_parse(image, one, new), new)
+        found = _find_in_subject(image, one, text, new, with_deleted=with_deleted)
+        if found is not None:
+            return Decision(shown(image, found, form))
+    raise schema_not_found() if candidates else subject_not_found(subject)
 
 
 def versions_of(image: RegistryImage, subject: str, *, with_deleted: bool = False) -> Decision:
@@ -145,9 +153,31 @@ def version(image: RegistryImage, subject: str, number: str, *, with_deleted: bo
     return found
 
 
-def by_id(image: RegistryImage, schema_id: int) -> SchemaVersion:
-    """A version that is the schema with this id."""
-    found = image.with_id(schema_id)
+def version_in_contexts(
+    image: RegistryImage, subject: str, number: str, *, with_deleted: bool = False
+) -> SchemaVersion:
+    """A version, for a subject that is not qualified of all contexts: of the default one if it has the subject."""
+    there = (one for one in image.candidates(subject) if image.versions(one, with_deleted=with_deleted))
+    return version(image, next(there, subject), number, with_deleted=with_deleted)
+
+
+def by_id(image: RegistryImage, schema_id: int, subject: str = "") -> SchemaVersion:
+    """A version that is the schema with this id, which says different things in different contexts.
+
+    It is the context of `subject`. One that is not qualified is looked for in all contexts; without it, or where it has
+    no such id, the default context counts.
+    """
+    context, name = split(subject)
+    if not name:
+        return _with_id(image.with_id(schema_id, context), schema_id)
+    for one in image.candidates(subject):
+        found = [each for each in image.versions(one, with_deleted=True) if each.schema_id == schema_id]
+        if found:
+            return _with_id(found, schema_id)
+    return _with_id(image.with_id(schema_id) if context == DEFAULT else [], schema_id)
+
+
+def _with_id(found: Sequence[SchemaVersion], schema_id: int) -> SchemaVersion:
     if not found:
         raise schema_not_found(f"Schema {schema_id}")
     return next((one for one in found if not one.deleted), found[0])
@@ -158,6 +188,7 @@ def delete_subject(image: RegistryImage, subject: str, *, permanent: bool = Fals
     everything, alive = image.versions(subject, with_deleted=True), image.versions(subject)
     if not everything:
         raise subject_not_found(subject)
+    _check_writable(image, subject)
     if permanent and alive:
         raise RegistryError(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
     if not permanent and not alive:
@@ -166,15 +197,15 @@ def delete_subject(image: RegistryImage, subject: str, *, permanent: bool = Fals
     for one in alive:
         _check_unused(image, one)
     records = [forget_schema_record(one) if permanent else schema_record(deleted(one)) for one in chosen]
-    if permanent:
-        records += [config_record(subject, None)] * (subject in image.levels)
-        records += [mode_record(subject, None)] * (subject in image.modes)
+    records += [config_record(subject, None)] * (subject in image.levels)
+    records += [mode_record(subject, None)] * (subject in image.modes)
     return Decision([one.version for one in chosen], records)
 
 
 def delete_version(image: RegistryImage, subject: str, number: str, *, permanent: bool = False) -> Decision:
     """Mark a version as deleted; with `permanent` forget one that is marked already."""
     found = version(image, subject, number, with_deleted=permanent or _number(number) is not None)
+    _check_writable(image, subject)
     what = f"Subject '{subject}' Version {found.version}"
     if permanent and not found.deleted:
         raise RegistryError(40407, f"{what} was not deleted first before being permanently deleted")
@@ -184,6 +215,11 @@ def delete_version(image: RegistryImage, subject: str, number: str, *, permanent
         return Decision(found.version, [forget_schema_record(found)])
     _check_unused(image, found)
     return Decision(found.version, [schema_record(deleted(found))])
+
+
+def _check_writable(image: RegistryImage, subject: str | None) -> None:
+    if image.mode(subject) in ("READONLY", READONLY_OVERRIDE):
+        raise RegistryError(42205, f"Subject {subject} is in read-only mode")
 
 
 def _check_unused(image: RegistryImage, found: SchemaVersion) -> None:
@@ -200,7 +236,7 @@ def _check_unused(image: RegistryImage, found: SchemaVersion) -> None:
 
 def compatibility(image: RegistryImage, subject: str, number: str | None, new: NewSchema) -> list[str]:
     """What is not compatible with a version, or for None with those that the level asks for; none if all is."""
-    parsed = _parse(image, new)
+    parsed = _parse(image, subject, new)
     if number is None:
         return _incompatible(image, subject, new, parsed)
     return _problems(image, [version(image, subject, number)], image.level(subject), new, parsed)
@@ -245,46 +281,54 @@ def _problems(
     return wrong
 
 
-# -- levels and modes
+# -- levels and modes: of a subject, of a context by its prefix, or for None of the default context
 
 
-def set_level(subject: str | None, level: object) -> Decision:
-    """Set the compatibility level of a subject, or for None of all."""
+def set_level(image: RegistryImage, subject: str | None, level: object) -> Decision:
+    """Set a compatibility level."""
     wanted = str(level).upper()
     if wanted not in LEVELS:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS).lower()}")
+    _check_writable(image, subject)
     return Decision({"compatibility": wanted}, [config_record(subject, wanted)])
 
 
-def level_of(image: RegistryImage, subject: str | None, *, or_of_all: bool = False) -> Decision:
-    """The level of a subject, or of all; `or_of_all` for a subject that has none of its own."""
-    if subject is not None and subject not in image.levels and not or_of_all:
+def level_of(image: RegistryImage, subject: str | None, *, in_scope: bool = False) -> Decision:
+    """The level that was set; `in_scope` also that of the context or of all contexts."""
+    if subject is not None and subject not in image.levels and not in_scope:
         raise RegistryError(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
-    return Decision({"compatibilityLevel": image.level(subject or "")})
+    return Decision({"compatibilityLevel": image.level(subject)})
 
 
 def forget_level(image: RegistryImage, subject: str | None) -> Decision:
-    """Remove a level, so that the one of all subjects, or BACKWARD, holds again. The answer is the level before."""
+    """Remove a level, so that the next one in scope holds again. The answer is the level before."""
     before = level_of(image, subject).answer
+    _check_writable(image, subject)
     return Decision(before, [config_record(subject, None)] if subject in image.levels else [])
 
 
 def set_mode(image: RegistryImage, subject: str | None, mode: object, *, force: bool = False) -> Decision:
-    """Set the mode of a subject, or for None of all. IMPORT is refused where there are schemas, unless by force."""
+    """Set a mode. IMPORT is refused where there are schemas, unless by force."""
     wanted = str(mode).upper()
     if wanted not in MODES:
         raise RegistryError(42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
-    there = list(image.all_versions()) if subject is None else image.versions(subject)
-    if wanted == "IMPORT" and there and not force:
+    is_begun = wanted == "IMPORT" and image.mode(subject) != "IMPORT"
+    if is_begun and not force and any(_holds_for(subject, one) for one in image.all_versions()):
         raise RegistryError(42205, "Cannot import since found existing subjects")
     return Decision({"mode": wanted}, [mode_record(subject, wanted)])
 
 
-def mode_of(image: RegistryImage, subject: str | None, *, or_of_all: bool = False) -> Decision:
-    """The mode of a subject, or of all; `or_of_all` for a subject that has none of its own."""
-    if subject is not None and subject not in image.modes and not or_of_all:
+def _holds_for(setting: str | None, version: SchemaVersion) -> bool:
+    """Whether what is set for a subject or context holds for this version."""
+    context = prefix_of(context_of(version.subject))
+    return setting in (version.subject, GLOBAL) or (setting or "") == context
+
+
+def mode_of(image: RegistryImage, subject: str | None, *, in_scope: bool = False) -> Decision:
+    """The mode that was set; `in_scope` also that of the context or of all contexts."""
+    if subject is not None and subject not in image.modes and not in_scope:
         raise RegistryError(40409, f"Subject '{subject}' does not have subject-level mode configured")
-    return Decision({"mode": image.mode(subject or "")})
+    return Decision({"mode": image.mode(subject)})
 
 
 def forget_mode(image: RegistryImage, subject: str | None) -> Decision:
@@ -338,12 +382,12 @@ def _text_of(parsed: Schema, new: NewSchema) -> str:
     return parsed.normalized() if new.normalize else parsed.text
 
 
-def _parse(image: RegistryImage, new: NewSchema) -> Schema:
-    return parse(new.schema_type, new.text, _referenced(image, new.references))
+def _parse(image: RegistryImage, subject: str, new: NewSchema) -> Schema:
+    return parse(new.schema_type, new.text, _referenced(image, subject, new.references))
 
 
 def _parse_version(image: RegistryImage, one: SchemaVersion) -> Schema:
-    return parse(one.schema_type, one.schema, _referenced(image, one.references))
+    return parse(one.schema_type, one.schema, _referenced(image, one.subject, one.references))
 
 
 def shown(image: RegistryImage, one: SchemaVersion, form: str) -> dict[str, Any]:
@@ -354,11 +398,11 @@ def shown(image: RegistryImage, one: SchemaVersion, form: str) -> dict[str, Any]
     return found
 
 
-def _referenced(image: RegistryImage, references: Sequence[Reference]) -> list[Referenced]:
-    """The schemas that are referred to, each once and behind those that it refers to itself."""
+def _referenced(image: RegistryImage, subject: str, references: Sequence[Reference]) -> list[Referenced]:
+    """The schemas that a schema of the subject refers to, each once and behind those that it refers to itself."""
     found: dict[Reference, Referenced] = {}
     uses: dict[Reference, Sequence[Reference]] = {}
-    left = deque((one, 0) for one in references)
+    left = deque((one, 0) for one in _in_context_of(subject, references))
     while left:
         one, depth = left.popleft()
         if one in found:
@@ -366,12 +410,16 @@ def _referenced(image: RegistryImage, references: Sequence[Reference]) -> list[R
         used = image.subjects.get(one.subject, {}).get(one.version)
         if used is None:
             raise invalid_schema(f"its reference {one.name} is {one.subject} version {one.version}, which is not there")
-        found[one], uses[one] = Referenced(one.name, used.schema, depth), used.references
-        left.extend((inner, depth + 1) for inner in used.references)
+        found[one], uses[one] = Referenced(one.name, used.schema, depth), _in_context_of(used.subject, used.references)
+        left.extend((inner, depth + 1) for inner in uses[one])
     try:
         return [found[one] for one in TopologicalSorter(uses).static_order()]
     except CycleError:
         raise invalid_schema("its references refer to each other in a circle") from None
+
+
+def _in_context_of(subject: str, references: Sequence[Reference]) -> list[Reference]:
+    return [Reference(one.name, qualified(one.subject, subject), one.version) for one in references]
 
 
 Decide = Callable[[RegistryImage], Decision]

@@ -39,3 +39,17 @@ def invalid_version(text: str) -> RegistryError:
         f"The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
         'string "latest"',
     )
+
+
+def forwarding_failed(why: str) -> RegistryError:
+    """The registry that writes gives no answer."""
+    return RegistryError(
+        50003,
+        f"Error while forwarding the request to the primary: {why}; it may be done or not. If that registry is gone, "
+        "another one writes in some seconds: try again",
+    )
+
+
+def unknown_writer(why: str) -> RegistryError:
+    """It is not known which registry writes, or it is another one than the request was sent to."""
+    return RegistryError(50004, f"Unknown leader of the registries: {why}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SCHEMA, CONFIG, MODE = "SCHEMA", "CONFIG", "MODE"
+SCHEMA, CONFIG, MODE, CONTEXT = "SCHEMA", "CONFIG", "MODE", "CONTEXT"
 DELETE_SUBJECT, CLEAR_SUBJECT, NOOP = "DELETE_SUBJECT", "CLEAR_SUBJECT", "NOOP"
 _MAGIC = {SCHEMA: 1}
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -105,6 +105,12 @@ def config_record(subject: str | None, level: str | None) -> Record:
 def mode_record(subject: str | None, mode: str | None) -> Record:
     """The record of a mode; for None the mode is removed."""
     return Record(_key(MODE, subject), None if mode is None else {"mode": mode})
+
+
+def context_record(context: str) -> Record:
+    """The record that a context is there. Confluent's registry knows tenants, too, and this is its only one."""
+    named = {"tenant": "default", "context": context}
+    return Record({"keytype": CONTEXT, **named, "magic": 0}, named)
 
 
 def version_of(value: Mapping[str, Any]) -> SchemaVersion:

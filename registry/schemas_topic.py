@@ -1,8 +1,8 @@
 """The topic `_schemas`: followed from its beginning, and written by one registry at a time.
 
 Writes go through a transactional producer (KIP-98) whose id all registries of a topic share. So the registry that was
-started last fences those before it, and what one decides on its image cannot be overtaken. A write is done when it was
-read back.
+elected last fences the one before it with its first write, and what one decides on its image cannot be overtaken. A
+write is done when it was read back.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _RECONNECT_MS_MAX = 1000
 _REPLICAS = 3
 _DECIDING_THREADS = 4
 T = TypeVar("T")
-_FENCED = "another registry has taken over the writing: send writes there, or start this one again to take them back"
-
 
 _NO_BROKER = (
     "no broker of the cluster answers, so nothing was written: raftwerk doctor shows which nodes are to be started or "
@@ -45,11 +43,17 @@ class SchemasTopicError(Exception):
     """The topic cannot be used; the sentence says why and what to do."""
 
 
+class FencedError(Exception):
+    """Another registry has taken over the writing. Nothing of the write remains."""
+
+
 class SchemasTopic:
     """The topic of one cluster. `settings` are those of librdkafka: the addresses, and how it logs in."""
 
     def __init__(self, settings: Mapping[str, str], topic: str = "_schemas") -> None:
         self.topic = topic
+        self.group = f"raftwerk-registry-{topic}"
+        """The transactional id, and the group, that all registries of the topic share."""
         self.image = RegistryImage()
         quiet = {"log_level": 0, "logger": _silent()}
         self._settings: dict[str, Any] = {"reconnect.backoff.max.ms": _RECONNECT_MS_MAX, **settings, **quiet}
@@ -59,19 +63,18 @@ class SchemasTopic:
         self._next_offset = 0
         self._ended = threading.Event()
         self._producer: Any = None
-        self._is_fenced = False
         self._deciding = ThreadPoolExecutor(_DECIDING_THREADS, "decisions")
         self._snapshot: RegistryImage | None = None
         self._follower = threading.Thread(target=self._follow, name="schemas", daemon=True)
 
     async def start(self) -> None:
-        """Make the topic if it is missing, take over the writing, and read to the end. Raises `SchemasTopicError`."""
+        """Make the topic if it is missing, and read to the end. Raises `SchemasTopicError`."""
         from confluent_kafka import KafkaException
 
         try:
             await asyncio.to_thread(self._prepare)
             self._follower.start()
-            await self._take_over()
+            await self.read_to_the_end()
         except KafkaException as error:
             raise SchemasTopicError(f"the topic {self.topic} cannot be used: {error.args[0].str()}") from None
         except TimeoutError:
@@ -83,12 +86,25 @@ class SchemasTopic:
         """Fence all other writers, and read what they have written."""
         from confluent_kafka import Producer
 
-        settings = {"transactional.id": f"raftwerk-registry-{self.topic}", "linger.ms": 0}
+        settings = {"transactional.id": self.group, "linger.ms": 0}
         producer = Producer({**self._settings, **settings})
         await asyncio.to_thread(self._check_reached, producer)
         await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
-        await self._until(await asyncio.to_thread(self._end))
+        await self.read_to_the_end()
         self._producer = producer
+
+    async def read_to_the_end(self) -> None:
+        """Read what is in the topic now. Raises `TimeoutError` and `KafkaException`."""
+        await self._until(await asyncio.to_thread(self._end))
+
+    async def catch_up(self) -> None:
+        """Read what is in the topic now, for a reader who comes next; without an answer of the cluster go on."""
+        from confluent_kafka import KafkaException
+
+        try:
+            await self.read_to_the_end()
+        except (KafkaException, TimeoutError) as error:
+            _logger.warning("%s could not be read to its end for now: %s", self.topic, error)
 
     async def stop(self) -> None:
         """Stop following the topic."""
@@ -107,7 +123,10 @@ class SchemasTopic:
         return await self._loop.run_in_executor(self._deciding, question, self._snapshot)
 
     async def change(self, decide: Decide) -> Any:
-        """The answer of a decision, whose records are in the log then. Raises `RegistryError`."""
+        """The answer of a decision, whose records are in the log then.
+
+        Raises `RegistryError`, and `FencedError` where this registry is not the writer any more.
+        """
         from confluent_kafka import KafkaException
 
         async with self._writing:
@@ -175,7 +194,7 @@ class SchemasTopic:
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
-        settings = {"group.id": "raftwerk-registry", "enable.auto.commit": False, "enable.partition.eof": True}
+        settings = {"group.id": self.group, "enable.auto.commit": False, "enable.partition.eof": True}
         return Consumer({**self._settings, **settings, "isolation.level": "read_committed"})
 
     def _follow(self) -> None:
@@ -212,8 +231,6 @@ class SchemasTopic:
             else:
                 failures.append(error)
 
-        if self._is_fenced:
-            raise RegistryError(50004, _FENCED)
         try:
             self._producer.begin_transaction()
             for record in records:
@@ -223,8 +240,8 @@ class SchemasTopic:
         except KafkaException as raised:
             error = raised.args[0]
             if error.fatal():
-                self._is_fenced = True
-                raise RegistryError(50004, _FENCED) from None
+                self._producer = None
+                raise FencedError from None
             try:
                 self._producer.abort_transaction(_TIMEOUT_S)
             except KafkaException:  # whether it was committed is known when another producer has begun

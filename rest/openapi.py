@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .logins.credentials import BASIC, BEARER
+from ..cluster.http_logins.credentials import BASIC, BEARER
 from .routes import JSON, Route
 from .schemas import INT32_MAX, SCHEMAS, ref
 

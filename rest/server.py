@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ..cluster.command_line.extras import missing_packages
+from ..cluster.http_logins.credentials import CHALLENGES, Credentials, NoCredentialsError, credentials_in
+from ..cluster.http_logins.user_login import UserLogins
 from ..registry.data.schema_client import client_of
 from ..runtime.http import asgi_server
 from ..security.client_login import ClientLogin
+from .errors import RestError
 from .http_app import Limits, RestApp
-from .logins.credentials import CHALLENGES, Credentials, credentials_in
-from .logins.user_login import UserLogins
 from .logins.users import UserClients, UserLimits, Users
 from .record_producer import RecordProducer
 from .request import Request
@@ -109,7 +110,10 @@ def _clients_of_users(
 def _app_of_users(users: Users, authentication: str, limits: Limits) -> RestApp:
     @asynccontextmanager
     async def services_for(request: Request) -> AsyncIterator[Services]:
-        credentials = credentials_in(request.headers.get("authorization"), authentication)
+        try:
+            credentials = credentials_in(request.headers.get("authorization"), authentication)
+        except NoCredentialsError as error:
+            raise RestError(401, str(error)) from None
         async with users.use(credentials) as services:
             yield services
 

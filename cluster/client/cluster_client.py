@@ -192,7 +192,8 @@ class ClusterClient:
     A broker that is asked first has `probe_timeout_s` to answer to ApiVersions; after that the next one is asked, and
     the silent one has the whole `timeout_s` only if no other answers. Later requests go to it last, so that it costs
     the time of one probe, not of one for each request. With None nothing is sent before the request.
-    Without a `login` connections log in as the running command does.
+    Without a `login` connections log in as the running command does. With `is_silent` it is not said that a broker
+    answers late, for requests that wait on purpose.
     """
 
     def __init__(
@@ -203,6 +204,7 @@ class ClusterClient:
         timeout_s: float = 10.0,
         probe_timeout_s: float | None = PROBE_TIMEOUT_S,
         login: ClientLogin | None = None,
+        is_silent: bool = False,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -212,7 +214,8 @@ class ClusterClient:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
         self._unanswering: set[Address] = set()
-        self._has_told = False
+        self._is_silent = is_silent
+        self._has_told = is_silent
 
     async def __aenter__(self) -> ClusterClient:
         return self
@@ -230,6 +233,7 @@ class ClusterClient:
             timeout_s=self.timeout_s,
             probe_timeout_s=self._probe_timeout_s,
             login=self._login,
+            is_silent=self._is_silent,
         )
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:

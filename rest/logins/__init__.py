@@ -1,1 +1,1 @@
-"""Logins of HTTP clients: what they say who they are, and the clients by which each acts at the cluster."""
+"""The clients by which each user of the proxy acts at the cluster."""

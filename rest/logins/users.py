@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from ...cluster.client.client_errors import NotLoggedInError
+from ...cluster.http_logins.credentials import Credentials
 from ..errors import AUTHENTICATION_FAILED, RestError
 from ..record_producer import RecordProducer
 from ..rest_cluster import RestCluster
 from ..services import Services
-from .credentials import Credentials
 
 _LOGINS_AT_A_TIME = 10
 _LOOKS_PER_TIMEOUT = 4

@@ -16,7 +16,7 @@ from ..os_errors import os_words
 from ..tls_contexts import TlsContext, tls_failure
 
 TIMEOUT_S = 10.0
-"""How long a request may take, from the connection to the last byte of the answer."""
+"""How long a request may take that says nothing else."""
 ANSWER_BYTES_MAX = 1024 * 1024
 FILE_URL = "file:"
 """How the URL of a file begins; `path_of` has its path."""
@@ -30,12 +30,18 @@ class HttpError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """`url` has the scheme http or https. A request with a body is a POST. `tls` is for https."""
+    """`url` has the scheme http or https. A request with a body is a POST, if it names no `method`. `tls` is for https.
+
+    `timeout_s` is for all from the connection to the last byte of the answer. Its body has `answer_bytes_max` at most.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     tls: TlsContext | None = None
+    method: str | None = None
+    timeout_s: float = TIMEOUT_S
+    answer_bytes_max: int = ANSWER_BYTES_MAX
 
     def __repr__(self) -> str:
         return f"HttpRequest({address_of(self.url)})"  # headers and body have secrets
@@ -84,11 +90,11 @@ async def fetch(request: HttpRequest) -> HttpAnswer:
     """Send a request, and wait for the answer. Raises `HttpError`."""
     where = address_of(request.url)
     try:
-        return await asyncio.wait_for(_exchange(request), TIMEOUT_S)
+        return await asyncio.wait_for(_exchange(request), request.timeout_s)
     except HttpError:
         raise
     except TimeoutError:
-        raise HttpError(f"{where} does not answer within {TIMEOUT_S:g} s") from None
+        raise HttpError(f"{where} does not answer within {request.timeout_s:g} s") from None
     except OSError as error:
         raise HttpError(f"{where} {tls_failure(error) or f'cannot be reached: {os_words(error)}'}") from None
     except (EOFError, ValueError, asyncio.LimitOverrunError):
@@ -104,14 +110,14 @@ async def _exchange(request: HttpRequest) -> HttpAnswer:
         writer.write(_head(request, parts) + (request.body or b""))
         await writer.drain()
         status, headers = await _read_head(reader)
-        return HttpAnswer(status, await _read_body(reader, headers, address_of(request.url)))
+        return HttpAnswer(status, await _read_body(reader, headers, request))
     finally:
         writer.transport.abort()
 
 
 def _head(request: HttpRequest, parts: SplitResult) -> bytes:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    method = "GET" if request.body is None else "POST"
+    method = request.method or ("GET" if request.body is None else "POST")
     headers = {"Host": parts.netloc, "Accept": "application/json", "Connection": "close", **request.headers}
     if request.body is not None:
         headers["Content-Length"] = str(len(request.body))
@@ -135,33 +141,33 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     return status, headers
 
 
-async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str], where: str) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str], request: HttpRequest) -> bytes:
     if headers.get("transfer-encoding", "identity").lower() != "identity":
-        return await _read_chunks(reader, where)
+        return await _read_chunks(reader, request)
     length = headers.get("content-length")
     if length is not None:
-        return await reader.readexactly(_checked(int(length), where))
+        return await reader.readexactly(_checked(int(length), request))
     body = b""
-    while part := await reader.read(ANSWER_BYTES_MAX):
+    while part := await reader.read(request.answer_bytes_max):
         body += part
-        _checked(len(body), where)
+        _checked(len(body), request)
     return body
 
 
-async def _read_chunks(reader: asyncio.StreamReader, where: str) -> bytes:
+async def _read_chunks(reader: asyncio.StreamReader, request: HttpRequest) -> bytes:
     body = b""
     while True:
         size = int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)
         if size == 0:
             return body
-        _checked(len(body) + size, where)
+        _checked(len(body) + size, request)
         body += await reader.readexactly(size)
         await reader.readuntil(b"\r\n")
 
 
-def _checked(size: int, where: str) -> int:
+def _checked(size: int, request: HttpRequest) -> int:
     if size < 0:
         raise ValueError("negative size")
-    if size > ANSWER_BYTES_MAX:
-        raise HttpError(f"{where} answers more than {ANSWER_BYTES_MAX} bytes")
+    if size > request.answer_bytes_max:
+        raise HttpError(f"{address_of(request.url)} answers more than {request.answer_bytes_max} bytes")
     return size

@@ -38,16 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    """Spark on two cores, with its own Kafka connector, the table formats and our data source."""
-    pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
+    """Spark on two cores, with its own Kafka connector and Avro, the table formats and our data source."""
+    pyspark = pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
     from raftwerk.pipeline.lakehouse.open_table import TRANSACTIONAL_FORMATS
     from raftwerk.pipeline.session import JarSettings, spark_session
 
     settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000", "spark.sql.streaming.pollingDelay": "10ms"}
     # Compiling Java for a few rows takes longer than reading them.
     settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    jars = JarSettings(True, TRANSACTIONAL_FORMATS)
+    packages = [one.coordinates for one in jars.packages(pyspark.__version__)]
+    packages.append(f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}")  # for a recipe of docs/registry.md
+    settings["spark.jars.packages"] = ",".join(packages)
     try:
-        session = spark_session("tests", jars=JarSettings(True, TRANSACTIONAL_FORMATS), memory="1g", config=settings)
+        session = spark_session("tests", jars=jars, memory="1g", config=settings)
     except PipelineError as error:
         pytest.skip(f"Spark is NOT tested: {error}")
     from raftwerk.pipeline.source import RaftwerkDataSource

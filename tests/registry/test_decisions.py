@@ -34,8 +34,7 @@ class Registry:
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def do(self, decide: Callable[..., Decision], *arguments: Any, **options: Any) -> Any:
-        needs_image = decide is not decisions.set_level
-        decision = decide(*([self.image] if needs_image else []), *arguments, **options)
+        decision = decide(self.image, *arguments, **options)
         for one in decision.records:
             self.log.append(one.encode())
             self.image.replay(decode(*self.log[-1]))
@@ -177,7 +176,7 @@ def test_modes(registry: Registry) -> None:
 def test_levels_of_subjects(registry: Registry) -> None:
     assert registry.do(decisions.level_of, None) == {"compatibilityLevel": "BACKWARD"}
     assert code_of(registry, decisions.level_of, "a") == 40408
-    assert registry.do(decisions.level_of, "a", or_of_all=True) == {"compatibilityLevel": "BACKWARD"}
+    assert registry.do(decisions.level_of, "a", in_scope=True) == {"compatibilityLevel": "BACKWARD"}
     assert registry.do(decisions.set_level, "a", "none") == {"compatibility": "NONE"}
     assert registry.do(decisions.forget_level, "a") == {"compatibilityLevel": "NONE"}
     assert code_of(registry, decisions.set_level, "a", "some") == 42203

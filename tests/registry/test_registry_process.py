@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from support.docs.documentation import blocks
 from support.e2e.command import fails
-from support.registry.registry_process import registry
+from support.registry.registry_process import registry, registry_at
 
 from raftwerk.registry.protobuf.schema import parse_protobuf
 from raftwerk.registry.references import Referenced
@@ -35,6 +36,7 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -171,6 +173,34 @@ def test_confluents_serializers_of_json_schema(cluster: TestCluster) -> None:
             assert client.test_compatibility(f"{topic}-value", new, "latest") == fits
 
 
+def test_confluents_client_in_a_context(cluster: TestCluster) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    topic = cluster.create_topic(replicas=3)
+    with registry(cluster, unique_topic("schemas")) as url:
+        plain, blue = SchemaRegistryClient({"url": url}), SchemaRegistryClient({"url": f"{url}/contexts/.blue"})
+        plain.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
+        sent = [{"carrier": "UA", "number": number} for number in range(5)]
+        serializer, deserializer = avro.AvroSerializer(blue, FLIGHT), avro.AvroDeserializer(blue)
+        assert roundtrip(cluster, topic, serializer, deserializer, sent) == sent
+        assert plain.get_contexts() == [".", ".blue"]
+        assert blue.get_subjects() == [f":.blue:{topic}-value"]
+        assert [one.get_latest_version(f"{topic}-value").schema_id for one in (plain, blue)] == [1, 1]
+
+
+def test_the_recipe_for_kafka_python(cluster: TestCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("kafka", reason="no kafka-python: its recipe is NOT tested")
+    topic = cluster.create_topic(replicas=3)
+    (recipe,) = [block.text for block in blocks("registry.md") if "KafkaProducer" in block.text]
+    with registry(cluster, unique_topic("schemas")) as url:
+        moved = {"http://localhost:8081": url, "localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{topic}"'}
+        for documented, here in moved.items():
+            recipe = recipe.replace(documented, here)
+        exec(compile(recipe, "registry.md", "exec"), {})
+        assert capsys.readouterr().out == "UA\n"
+        assert ask(url, "GET", "/subjects") == (200, [f"{topic}-value"])
+
+
 def test_paths(cluster: TestCluster) -> None:
     with registry(cluster, unique_topic("schemas")) as url:
         named = "/subjects/a%2Fb%3Ac/versions"
@@ -226,18 +256,28 @@ def test_requests_that_cannot_be_served(cluster: TestCluster) -> None:
         assert ask(url, "GET", "/subjects") == (200, [])
 
 
-def test_the_registry_that_was_started_last_writes(cluster: TestCluster) -> None:
+def test_writes_go_on_when_the_writer_is_killed(cluster: TestCluster) -> None:
     topic = unique_topic("schemas")
-    with registry(cluster, topic) as first:
-        assert ask(first, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+    with registry_at(cluster.bootstrap_servers, topic) as (first, process):
+        assert ask(first, "POST", "/subjects/a/versions", {"schema": '"string"'})[1]["id"] == 1
         with registry(cluster, topic) as second:
-            status, answer = ask(first, "POST", "/subjects/a/versions", {"schema": '"bytes"'})
-            assert (status, answer["error_code"]) == (500, 50004) and "has taken over the writing" in answer["message"]
             assert ask(second, "POST", "/subjects/a/versions", {"schema": '"bytes"'})[1]["id"] == 2
-            deadline = time.monotonic() + 30
-            while ask(first, "GET", "/subjects/a/versions")[1] != [1, 2]:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            assert ask(second, "GET", "/subjects/a/versions") == (200, [1, 2]), "the one that was asked has read it"
+            assert ask(first, "GET", "/subjects/a/versions") == (200, [1, 2])
+            process.kill()
+            process.wait()
+            deadline, told = time.monotonic() + 60, set()
+            while True:
+                status, answer = ask(second, "POST", "/subjects/b/versions", {"schema": '"int"'})
+                if status == 200:
+                    break
+                told.add((status, answer["error_code"]))
+                assert time.monotonic() < deadline, told
+                time.sleep(0.1)
+            assert (answer["id"], told) == (3, {(500, 50003)})
+            with registry(cluster, topic) as third:
+                assert ask(third, "PUT", "/config/b", {"compatibility": "NONE"})[0] == 200
+                assert ask(third, "GET", "/subjects") == (200, ["a", "b"])
 
 
 def test_a_registry_without_a_port_takes_nothing_over(cluster: TestCluster) -> None:

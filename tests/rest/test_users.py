@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from raftwerk.cluster.client.client_errors import NotLoggedInError
+from raftwerk.cluster.http_logins.credentials import Credentials
 from raftwerk.rest.errors import RestError
-from raftwerk.rest.logins.credentials import Credentials
 from raftwerk.rest.logins.users import UserClients, UserLimits, Users
 from raftwerk.rest.services import Services
 

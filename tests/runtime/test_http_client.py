@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.security.certificates import Authority
@@ -14,7 +15,7 @@ from raftwerk.runtime.http.client import HttpAnswer, HttpError, HttpRequest, fet
 from raftwerk.runtime.tls_contexts import TlsMaterial, TlsOptions, client_context
 
 
-def ask(answer: bytes, body: bytes | None = None, *, closes: bool = True) -> tuple[HttpAnswer, bytes]:
+def ask(answer: bytes, body: bytes | None = None, *, closes: bool = True, **options: Any) -> tuple[HttpAnswer, bytes]:
     """What the client makes of this answer, and what it sent."""
     seen = b""
 
@@ -32,7 +33,7 @@ def ask(answer: bytes, body: bytes | None = None, *, closes: bool = True) -> tup
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            return await fetch(HttpRequest(f"http://127.0.0.1:{port}/keys?id=7#part", {"X-Own": "1"}, body))
+            return await fetch(HttpRequest(f"http://127.0.0.1:{port}/keys?id=7#part", {"X-Own": "1"}, body, **options))
 
     found = asyncio.run(run())
     return found, seen
@@ -72,10 +73,18 @@ def test_answers_that_are_none(answer: bytes) -> None:
         ask(answer)
 
 
-def test_who_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TIMEOUT_S", 0.1)
+def test_who_does_not_answer_is_given_up() -> None:
     with pytest.raises(HttpError, match=r"does not answer within 0\.1 s"):
-        ask(b"HTTP/1.1 200 OK\r\n", closes=False)
+        ask(b"HTTP/1.1 200 OK\r\n", closes=False, timeout_s=0.1)
+
+
+def test_a_request_names_its_method_and_the_longest_answer() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    found, seen = ask(answer, b"", method="DELETE", answer_bytes_max=5)
+    assert found.body == b"hello"
+    assert seen.startswith(b"DELETE /keys?id=7 HTTP/1.1\r\n") and b"\r\nContent-Length: 0\r\n" in seen
+    with pytest.raises(HttpError, match="answers more than 4 bytes"):
+        ask(answer, answer_bytes_max=4)
 
 
 def test_nobody_listens() -> None:

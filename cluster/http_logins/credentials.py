@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import RestError
-
 NONE, BASIC, BEARER = AUTHENTICATIONS = ("none", "basic", "bearer")
 CHALLENGES = {BASIC: 'Basic realm="Kafka", charset="UTF-8"', BEARER: 'Bearer realm="Kafka"'}
 """What an answer with status 401 says of the logins that are taken."""
@@ -19,6 +17,10 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _OF_ONE_TOKEN = ("exp", "iat", "nbf", "jti", "auth_time")
 """Claims that differ from token to token of one principal."""
+
+
+class NoCredentialsError(Exception):
+    """A header that is missing, or of another kind than is taken; the message says what it must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def claims_of(token: str) -> dict[str, Any]:
 
 
 def credentials_in(header: str | None, authentication: str) -> Credentials:
-    """The credentials in a header. Raises `RestError` (401) for a header that is missing or of another kind."""
+    """The credentials in a header. Raises `NoCredentialsError`."""
     scheme, _, text = (header or "").strip().partition(" ")
     text = text.strip()
     if scheme.lower() != authentication or len(text) > _HEADER_MAX:
@@ -78,6 +80,6 @@ def _bearer(text: str) -> Credentials:
     return Credentials("", text)
 
 
-def _missing(authentication: str) -> RestError:
+def _missing(authentication: str) -> NoCredentialsError:
     wanted = "a user and a password (Basic)" if authentication == BASIC else "a token (Bearer)"
-    return RestError(401, f"Unauthorized: the header Authorization must have {wanted}")
+    return NoCredentialsError(f"Unauthorized: the header Authorization must have {wanted}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ class UserLogins:
     tls: TlsContext | None
     librdkafka: Mapping[str, str]
     secret_bytes: Callable[[int], bytes]
+    wall_ms: Callable[[], int]
 
     def login(self, credentials: Credentials) -> ClientLogin:
         """The login of our own client."""
@@ -50,12 +50,11 @@ class UserLogins:
         common = {**kept, "security.protocol": _SECURED.get(protocol, protocol), "sasl.mechanism": self.mechanism}
         if self.mechanism != OAUTHBEARER:
             return {**common, "sasl.username": credentials.user, "sasl.password": credentials.secret}
-        return {**common, "oauth_cb": lambda _: (credentials.secret, _expires_at_s(credentials.secret))}
+        return {**common, "oauth_cb": lambda _: (credentials.secret, self._expires_at_s(credentials.secret))}
 
-
-def _expires_at_s(token: str) -> float:
-    """When librdkafka asks for the next token; that of the client is all there is, and the cluster judges it."""
-    expires = claims_of(token).get("exp")
-    now = time.time()
-    is_later = isinstance(expires, int | float) and not isinstance(expires, bool) and now < expires < now + 1e8
-    return float(expires) if is_later and expires is not None else now + _TOKEN_S
+    def _expires_at_s(self, token: str) -> float:
+        """When librdkafka asks for the next token; that of the client is all there is, and the cluster judges it."""
+        expires = claims_of(token).get("exp")
+        now = self.wall_ms() / 1000
+        is_later = isinstance(expires, int | float) and not isinstance(expires, bool) and now < expires < now + 1e8
+        return float(expires) if is_later and expires is not None else now + _TOKEN_S
