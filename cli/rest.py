@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,12 +15,9 @@ from ..runtime.loop import real_runtime
 from ..runtime.os_errors import os_words
 from ..runtime.ports import Runtime
 from .options import Command, WrongConfiguration, listening, sentence_of
-
-if TYPE_CHECKING:
-    from ..rest.logins.user_login import UserLogins
+from .user_logins import PASSWORD_MECHANISMS, password_mechanism, user_logins
 
 _KEY_BEGINS = b"PRIVATE KEY-----"
-_OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @click.command(cls=Command)
@@ -79,7 +75,7 @@ _OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 )
 @click.option(
     "--mechanism",
-    type=click.Choice(_OF_PASSWORDS),
+    type=click.Choice(PASSWORD_MECHANISMS),
     help="The SASL mechanism of --authentication basic at the cluster; default: that of --command-config.",
 )
 @click.option(
@@ -144,7 +140,7 @@ def rest(
         raise WrongConfiguration(str(error)) from None
     users = None
     if authentication != "none":
-        logins = _logins(_mechanism(authentication, mechanism, properties), librdkafka, runtime)
+        logins = user_logins(_mechanism(authentication, mechanism, properties), librdkafka, runtime)
         users = UserSettings(authentication, logins, UserLimits(max_users))
     settings = ProxySettings(
         bootstrap,
@@ -177,24 +173,12 @@ def _refusals_told() -> Iterator[None]:
         raise click.ClickException(sentence_of(error)[0]) from None
 
 
-def _logins(mechanism: str, librdkafka: Mapping[str, str], runtime: Runtime) -> UserLogins:
-    """How users log in: with the TLS of the proxy's own login, and by this mechanism."""
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
-    from ..rest.logins.user_login import UserLogins
-
-    own = CURRENT_LOGIN.get()
-    return UserLogins(mechanism, None if own is None else own.tls, librdkafka, runtime.secret_bytes)
-
-
 def _mechanism(authentication: str, mechanism: str | None, properties: Mapping[str, str]) -> str:
     if authentication == "bearer":
         if mechanism is not None:
             raise click.UsageError("--mechanism is for --authentication basic: tokens are for OAUTHBEARER")
         return "OAUTHBEARER"
-    found = mechanism or properties.get("sasl.mechanism", "")
-    if found not in _OF_PASSWORDS:
-        raise click.UsageError(f"users log in by a password: name --mechanism, one of {', '.join(_OF_PASSWORDS)}")
-    return found
+    return password_mechanism(mechanism, properties)
 
 
 def _check_certificate(certificate: str | None, key: str | None, runtime: Runtime) -> None:

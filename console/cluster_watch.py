@@ -34,7 +34,7 @@ _ANSWERS_WITHOUT_LEADER = 3
 _logger = logging.getLogger(__name__)
 
 LocalNodes = Callable[[], Mapping[int, Row]]
-"""The state of the processes of a local cluster, by node: `state`, `pid`, `memory_bytes`."""
+"""The state of the processes of a local cluster, by node: `state`, `pid`, `memory_bytes`, `faults` in words."""
 
 
 class ClusterWatch:
@@ -201,7 +201,7 @@ class ClusterWatch:
         for node_id, process in processes.items():
             known: dict[str, Any] = {"node": node_id, "address": "", "rack": None, "leads": 0, "replicas": 0}
             row = {**known, "in_sync": 0, "why": None, "state": UP, **nodes.get(node_id, {}), "pid": process["pid"]}
-            row["memory_bytes"] = process["memory_bytes"]
+            row |= {"memory_bytes": process["memory_bytes"], "faults": process["faults"]}
             if process["state"] in (DOWN, PAUSED):
                 row |= {"state": process["state"], "why": None}
             nodes[node_id] = row

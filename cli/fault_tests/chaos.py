@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -64,7 +65,13 @@ def faults(as_json: bool) -> None:
     for fault in FAULTS.values():
         reasons = unmet_needs(fault.needs)
         if as_json:
-            click.echo(json.dumps({"fault": fault.name, "what": fault.what, "left_out": reasons}))
+            row = {
+                "fault": fault.name,
+                "what": fault.what,
+                "left_out": reasons,
+                "needs_own_cluster": bool(fault.setups),
+            }
+            click.echo(json.dumps(row))
         else:
             why_not = f"  [left out: {'; '.join(reasons)}]" if reasons else ""
             click.echo(f"{fault.name:16} {fault.what}{why_not}")
@@ -143,11 +150,14 @@ def _fault_rows() -> list[tuple[str, str]]:
 )
 @click.option("-o", "--output", type=click.Path(file_okay=False), help="A new directory; default: ./chaos-<time>.")
 @click.option("--secure", is_flag=True, help="Start a secured cluster, as raftwerk up --secure; all clients log in.")
+@click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.option("--pid-files", metavar="PATTERN", help="With -b: pid files of its nodes, as /tmp/k/n%d.pid, for faults.")
 @cluster_options
 @json_option
 @click.pass_context
-def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
+def run(
+    ctx: click.Context, /, nemesis: str, output: str | None, stop_at_eof: bool, as_json: bool, **options: Any
+) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
     Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and
@@ -190,6 +200,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
             options["nodes"] = len(load_plan(address.directory).brokers)
     chosen = _chosen_faults(nemesis)
     _clean_up_on_signals()
+    if stop_at_eof:
+        threading.Thread(target=_end_at_eof, daemon=True).start()
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began_ns = time.monotonic_ns()
 
@@ -262,6 +274,13 @@ def _clean_up_on_signals() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
+
+
+def _end_at_eof() -> None:
+    """End the run as SIGTERM does when standard input ends, since whoever started it is gone then."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @chaos.command()
