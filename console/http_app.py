@@ -20,10 +20,11 @@ from urllib.parse import unquote
 
 from ..cluster.client.client_errors import ClientError, RefusedError
 from ..runtime.http.request_body import BodyTooLongError, ClientGoneError, read_body
+from ..wire.errors import error_name
 from .errors import RequestRefusedError
 from .events_stream import EventsStream
 from .logins.access import OpenAccess, UserAccess
-from .logins.rights import needed_right
+from .logins.rights import needed_right, needs_right
 from .routes import Query, answer, change
 from .service import ConsoleService
 
@@ -146,7 +147,7 @@ def _refusal(error: ClientError, method: str, path: list[str]) -> tuple[int, str
         return 503, str(error)
     right = needed_right(method, path) if error.is_of_rights else None
     status = 403 if error.is_of_rights else 400
-    return status, str(error) if right is None else f"That needs the right {right}. {error}"
+    return status, str(error) if right is None else f"{needs_right(right)} ({error_name(error.code)})"
 
 
 def _report_of(service: ConsoleService) -> bytes:

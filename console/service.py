@@ -109,7 +109,7 @@ class ConsoleService:
         """Do something to a node of the local cluster."""
         rehearsal = self._local()
         await self._check_right(AclOperation.ALTER)
-        return await rehearsal.fault(fault, node_id, fields)
+        return await rehearsal.fault(fault, node_id, fields, self._who)
 
     @property
     def chaos_version(self) -> int:
@@ -134,13 +134,18 @@ class ConsoleService:
         """Begin a chaos run."""
         rehearsal = self._local()
         await self._check_right(AclOperation.ALTER)
-        return await rehearsal.chaos.start(fields)
+        return await rehearsal.chaos.start(fields, self._who)
 
     async def end_chaos(self) -> dict[str, Any]:
         """End the faults of the chaos run, which is judged then."""
         rehearsal = self._local()
         await self._check_right(AclOperation.ALTER)
         return rehearsal.chaos.ask_to_stop()
+
+    @property
+    def _who(self) -> str:
+        """Who does something, in the story."""
+        return "this console" if self.user is None else self.user
 
     def _local(self) -> Rehearsal:
         if self._shared.rehearsal is None:

@@ -11,6 +11,11 @@ _ON_CLUSTER = "on the cluster"
 _DESCRIBE_CLUSTER_VERSION = 2
 
 
+def needs_right(right: str) -> str:
+    """The sentence about a right that is missing."""
+    return f"That needs the right {right}, which an administrator may give."
+
+
 def needed_right(method: str, path: list[str]) -> str | None:
     """The right in words, such as "Alter on topic orders"; None where no single one is known."""
     return _right_to_see(path[1:]) if method in ("GET", "HEAD") else _right_to_change(path[1:])
@@ -19,7 +24,7 @@ def needed_right(method: str, path: list[str]) -> str | None:
 def _right_to_see(path: list[str]) -> str | None:
     match path:
         case ["topics", topic]:
-            return f"Describe and DescribeConfigs on topic {topic}"
+            return f"Describe on topic {topic}"
         case ["topics", topic, "records"]:
             return f"Read on topic {topic}"
         case ["topics", topic, "replicas"]:
@@ -72,4 +77,4 @@ async def check_right_on_cluster(client: ClusterClient, operation: AclOperation)
     answer = await client.request(ApiKey.DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, fields)
     if not answer.cluster_authorized_operations >> operation & 1:
         name = operation.name.title().replace("_", "")
-        raise RequestRefusedError(403, f"that needs the right {name} {_ON_CLUSTER}, which an administrator may give")
+        raise RequestRefusedError(403, needs_right(f"{name} {_ON_CLUSTER}"))

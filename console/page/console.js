@@ -12,7 +12,7 @@ import { transactionPage, transactionsPage } from "./transactions.js";
 export const state = {
   heard: false,            // whether the console has told what there is
   about: { is_read_only: true, is_local: false, bootstrap: "", user: null, why_not_injected: null },
-  clusterId: null, nodes: [], quorum: null, summary: null, recordsPerS: null,
+  clusterId: null, nodes: [], quorum: null, whyNoQuorum: null, summary: null, recordsPerS: null,
   partitions: new Map(),   // "topic\tpartition" -> [leader, epoch, replicas, isr, end offset]
   moved: new Set(),        // keys of which the end offset has just moved
   rates: new Map(),        // topic -> records a second
@@ -79,11 +79,12 @@ let view = null;
 
 function takePicture(news) {
   const isOther = news.whole && JSON.stringify(news.about) !== JSON.stringify(state.about);
-  if (news.whole) Object.assign(state, { heard: true, about: news.about, clusterId: news.cluster_id, partitions: new Map(), nodes: [], quorum: null,
+  if (news.whole) Object.assign(state, { heard: true, about: news.about, clusterId: news.cluster_id, partitions: new Map(), nodes: [], quorum: null, whyNoQuorum: null,
     history: news.history, story: [] });
   state.summary = news.summary;
   if (news.nodes) state.nodes = news.nodes;
   if ("quorum" in news) state.quorum = news.quorum;
+  if ("why_no_quorum" in news) state.whyNoQuorum = news.why_no_quorum;
   const elapsed = Math.max(news.at_ms - (state.atMs ?? news.at_ms - 1000), 1) / 1000;
   state.atMs = news.at_ms;
   state.moved = new Set();

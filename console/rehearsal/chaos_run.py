@@ -13,13 +13,15 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...runtime.ports import Clock
 from ..errors import RequestRefusedError
 from ..fields import Fields, number, texts
 
+RAFTWERK_CHAOS = (sys.executable, "-P", "-m", "raftwerk", "chaos")
+"""The command that runs the chaos."""
 REPORT, VERDICT = "report.html", "verdict.json"
 _LINES_MAX = 200
 _MINUTES_MAX = 60
@@ -32,7 +34,10 @@ _SHOWN = 5
 class ChaosRuns:
     """The run of one console, and the last one's verdict. `tell` gets a sentence when one begins and when it ends."""
 
-    def __init__(self, directory: str, clock: Clock, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: str, clock: Clock, tell: Callable[[str], None], command: Sequence[str] = RAFTWERK_CHAOS
+    ) -> None:
+        self._command = command
         self._directory = directory
         self._clock = clock
         self._tell = tell
@@ -71,7 +76,7 @@ class ChaosRuns:
     async def faults(self) -> list[dict[str, Any]]:
         """The faults with what they need; whether this machine can inject one is tried once."""
         if self._faults is None:
-            command = [*_RAFTWERK, "faults", "--json"]
+            command = [*self._command, "faults", "--json"]
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=None)
             told, _ = await process.communicate()
             if process.returncode:
@@ -79,8 +84,8 @@ class ChaosRuns:
             self._faults = [json.loads(line) for line in told.splitlines()]
         return self._faults
 
-    async def start(self, fields: Fields) -> dict[str, Any]:
-        """Begin a run with the `faults`, for so many `minutes`, with `rate` records a second of each of two producers.
+    async def start(self, fields: Fields, who: str) -> dict[str, Any]:
+        """Begin a run for `who`: these `faults`, so many `minutes`, `rate` records a second of each of two producers.
 
         With `own_cluster` it starts a cluster of `nodes` nodes for itself.
         """
@@ -101,9 +106,18 @@ class ChaosRuns:
             self._lines.clear()
             self._is_asked_to_stop = False
             where = ["--nodes", str(nodes)] if is_own else ["--dir", self._directory]
-            command = [*_RAFTWERK, "run", "--nemesis", ",".join(chosen), "--minutes", str(minutes), "--rate", str(rate)]
+            options = [
+                "--nemesis",
+                ",".join(chosen),
+                "--minutes",
+                str(minutes),
+                "--rate",
+                str(rate),
+                "--output",
+                output,
+            ]
             self._process = await asyncio.create_subprocess_exec(
-                *[*command, "--output", output, "--stop-at-eof", *where],
+                *[*self._command, "run", *options, "--stop-at-eof", *where],
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -113,7 +127,7 @@ class ChaosRuns:
             self.version += 1
         finally:
             self._is_starting = False
-        self._tell(f"a chaos run of {minutes} min with {', '.join(chosen)} has begun, by this console")
+        self._tell(f"a chaos run of {minutes} min with {', '.join(chosen)} has begun, by {who}")
         return {"done": "the chaos run has begun"}
 
     def ask_to_stop(self) -> dict[str, Any]:
@@ -161,9 +175,6 @@ class ChaosRuns:
         self._task = self._process = None
         self.version += 1
         self._tell(f"the chaos run has ended: {found['verdict'] if found else self._row['error']}")
-
-
-_RAFTWERK = [sys.executable, "-P", "-m", "raftwerk", "chaos"]
 
 
 def _verdict_in(output: str) -> dict[str, Any] | None:

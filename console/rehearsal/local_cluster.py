@@ -10,7 +10,6 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ...cluster.command_line.cluster_address import options_of
 from ...cluster.local.layout import ClusterPlan, NodePlan, load_plan
@@ -41,7 +40,7 @@ _DELAY_MAX_MS = 10_000
 
 
 class LocalCluster:
-    """The processes of the local cluster in `directory`. `tell` gets a sentence for each fault that begins or ends."""
+    """The processes of the local cluster in `directory`. `tell` gets a sentence when a fault ends by itself."""
 
     def __init__(self, directory: str, tell: Callable[[str], None]) -> None:
         self.directory = directory
@@ -85,8 +84,8 @@ class LocalCluster:
             found[node.node_id] = {"state": state, "pid": pid, "memory_bytes": size, "faults": faults}
         return found
 
-    async def carry_out(self, fault: str, node_id: int, fields: Fields) -> dict[str, Any]:
-        """Do something to a node; raises `RequestRefusedError` where that cannot be.
+    async def carry_out(self, fault: str, node_id: int, fields: Fields) -> str:
+        """Do something to a node, and tell what was done; raises `RequestRefusedError` where that cannot be.
 
         `duration_s` of the fields is how long it lasts, -1 or nothing until it is healed.
         """
@@ -97,13 +96,10 @@ class LocalCluster:
         duration_s = number(fields, "duration_s", -1, at_most=_DURATION_MAX_S)
         lasts_s = duration_s if duration_s > 0 else None
         if fault in PROCESS_FAULTS:
-            done = await self._signal(fault, node, lasts_s)
-        elif fault in INJECTED_FAULTS:
-            done = await self._inject(fault, node_id, fields, lasts_s)
-        else:
-            raise RequestRefusedError(404, f"{fault} is none of {', '.join((*PROCESS_FAULTS, *INJECTED_FAULTS))}")
-        self._tell(f"{done}, by this console")
-        return {"done": done}
+            return await self._signal(fault, node, lasts_s)
+        if fault in INJECTED_FAULTS:
+            return await self._inject(fault, node_id, fields, lasts_s)
+        raise RequestRefusedError(404, f"{fault} is none of {', '.join((*PROCESS_FAULTS, *INJECTED_FAULTS))}")
 
     async def _signal(self, fault: str, node: NodePlan, lasts_s: int | None) -> str:
         pid, node_id = node_pid(node), node.node_id

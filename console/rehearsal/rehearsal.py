@@ -22,11 +22,13 @@ class Rehearsal:
         self.cluster = LocalCluster(directory, self._tell)
         self.chaos = ChaosRuns(directory, clock, self._tell)
 
-    async def fault(self, fault: str, node_id: int, fields: Fields) -> dict[str, Any]:
-        """Do something to a node. A chaos run has the cluster for itself, since it judges what it did alone."""
+    async def fault(self, fault: str, node_id: int, fields: Fields, who: str) -> dict[str, Any]:
+        """Let `who` do something to a node. A chaos run has the cluster for itself: it judges what it did alone."""
         if self.chaos.injects_here:
             raise RequestRefusedError(409, "a chaos run injects faults into this cluster: stop it first")
-        return await self.cluster.carry_out(fault, node_id, fields)
+        done = await self.cluster.carry_out(fault, node_id, fields)
+        self._tell(f"{done}, by {who}")
+        return {"done": done}
 
     async def close(self) -> None:
         """End the chaos run, and heal what needs no start of a node."""
