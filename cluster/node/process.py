@@ -184,11 +184,10 @@ def _runtimes(config: NodeConfig) -> Callable[[], Runtime]:
     if not config["fault.injection.enable"]:
         return real_runtime
     from ...runtime.faults.fault_socket import FaultListener
-    from ...runtime.faults.full_disk import FillableDisk, Fullness
 
-    fullness = Fullness()
-    FaultListener(fullness).listen()
-    return lambda: replace(real_runtime(), disk=FillableDisk(fullness))
+    listener = FaultListener()
+    listener.listen()
+    return lambda: replace(real_runtime(), disk=listener.new_disk())
 
 
 async def _serve_once(

@@ -135,6 +135,7 @@ class InjectedFaults:
     async def _keep(self) -> None:
         """End the faults whose time is over, and ask nodes that were started anew, as long as there are faults."""
         loop = asyncio.get_running_loop()
+        problem = ""
         while self._wanted:
             await asyncio.sleep(LOOK_EVERY_S)
             for node_id in [one for one, until_s in self._until_s.items() if until_s <= loop.time()]:
@@ -144,8 +145,11 @@ class InjectedFaults:
                 self._tell(f"node {node_id} is healed, after the time that was set: {told}")
             try:
                 await self._ask()
-            except FaultSocketError as error:
-                _logger.warning("%s", error)
+                problem = ""
+            except FaultSocketError as error:  # as from a node that is just starting
+                if str(error) != problem:
+                    _logger.warning("%s", error)
+                problem = str(error)
         self._task = None
         self._disconnect()
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from ..log_lines import log_event
-from .full_disk import Fullness
+from .full_disk import FillableDisk, Fullness
 from .network_faults import Address, NetworkFaults
 
 _logger = logging.getLogger("raftwerk.node")
@@ -44,15 +44,19 @@ class NodeFaults:
 class FaultListener:
     """The node's side. It is made on the running loop, before the node opens its first connection."""
 
-    def __init__(self, fullness: Fullness) -> None:
+    def __init__(self) -> None:
         self._links = NetworkFaults()
-        self._fullness = fullness
+        self._fullness = Fullness()
         self._faults: dict[socket.socket, NodeFaults] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._listening = socket.socket(socket.AF_UNIX)
 
+    def new_disk(self) -> FillableDisk:
+        """A disk that is full when it is asked to be."""
+        return FillableDisk(self._fullness)
+
     def listen(self) -> None:
-        """Listen for as long as the process runs."""
+        """Listen for as long as this object lives."""
         self._listening.setblocking(False)
         self._listening.bind(_name_of(os.getpid()))
         self._listening.listen()
@@ -107,9 +111,12 @@ class FaultConnection:
         self._socket.settimeout(_TIMEOUT_S)
         try:
             self._socket.connect(_name_of(pid))
-        except OSError:
+        except ConnectionRefusedError:
             self._socket.close()
             raise FaultSocketError("takes no faults: it was started without fault.injection.enable=true") from None
+        except OSError as error:
+            self._socket.close()
+            raise FaultSocketError(f"takes no faults: {error}") from None
         if _peer_of(self._socket)[0] != pid:
             self._socket.close()
             raise FaultSocketError(f"takes no faults: another process has the socket of process {pid}")

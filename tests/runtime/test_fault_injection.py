@@ -93,16 +93,17 @@ def test_a_full_disk_has_no_space_and_takes_what_needs_none(tmp_path: Path) -> N
 
 def test_faults_hold_as_long_as_their_connection() -> None:
     async def main() -> None:
-        fullness = Fullness()
-        FaultListener(fullness).listen()
+        listener = FaultListener()
+        listener.listen()
+        disk = listener.new_disk()
         first = await asyncio.to_thread(FaultConnection, os.getpid())
         second = await asyncio.to_thread(FaultConnection, os.getpid())
         await asyncio.to_thread(first.inject, NodeFaults(is_disk_full=True))
         await asyncio.to_thread(second.inject, NodeFaults(cut=("127.0.0.1:1",), delays_ms={"[::1]:2": 5}))
-        assert fullness.is_full, "the faults of both hold"
+        assert disk.free_bytes("/") == 0, "the faults of both hold"
         first.close()
         async with asyncio.timeout(TIMEOUT_S):
-            while fullness.is_full:  # noqa: ASYNC110
+            while not disk.free_bytes("/"):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         second.close()
 

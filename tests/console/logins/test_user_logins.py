@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.console.browser import CHROMIUM
 from support.console.console_process import CHANGE, console
 
 from raftwerk.cluster.client.admin_client import AdminClient
@@ -127,6 +128,34 @@ def test_wrong_passwords_have_to_wait(cluster: TestCluster, url: str) -> None:
     assert (status, told["error"].startswith("too many logins have failed: try again in ")) == (429, True)
     logged_in_admin(cluster, url)  # others log in meanwhile
     assert guesser.log_in("x" * 2000, "guess")[0] == 400
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: the console's pages are NOT tested")
+def test_a_user_logs_in_and_out_in_a_browser(cluster: TestCluster, url: str) -> None:
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 380, "height": 800})
+        page.set_default_timeout(30_000)
+        page.goto(f"{url}/#/access")
+        page.get_by_label("User").fill("admin")
+        page.get_by_label("Password").fill("a guess")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_text("the cluster does not take this user and password")).to_be_visible(timeout=30_000)
+        page.get_by_label("Password").fill(admin_password(cluster))
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_text("Access control lists")).to_be_visible(timeout=30_000)
+        page.reload()
+        expect(page.get_by_text("Access control lists")).to_be_visible(timeout=30_000)
+        widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] <= widths[1]
+        page.get_by_role("button", name="Log out admin").click()
+        expect(page.get_by_label("User")).to_be_visible()
+        page.reload()
+        expect(page.get_by_label("User")).to_be_visible()
+        assert page.get_by_text("Access control lists").count() == 0
+        browser.close()
 
 
 def test_read_only_holds_for_every_user(cluster: TestCluster) -> None:
