@@ -188,20 +188,11 @@ def run(
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
     from ...chaos.live.run import ChaosRun, RunOptions
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.local.layout import load_plan
     from ...cluster.local.supervisor import LocalNodeError
 
-    names = [options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")]
-    if any(name is not None for name in names):
-        address = choose_address(*names)
-        options["client_properties"] = chosen_client_properties()
-        options |= {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
-        if address.directory is not None:
-            options["nodes"] = len(load_plan(address.directory).brokers)
+    options |= _running_cluster([options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")])
     chosen = _chosen_faults(nemesis)
-    _clean_up_on_signals()
-    if stop_at_eof:
-        threading.Thread(target=_end_at_eof, daemon=True).start()
+    _clean_up_on_signals(stop_at_eof=stop_at_eof)
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began_ns = time.monotonic_ns()
 
@@ -229,6 +220,20 @@ def run(
     finally:
         interrupt.restore()
     ctx.exit(_conclude(where, outcome, as_json))
+
+
+def _running_cluster(names: Sequence[str | None]) -> dict[str, Any]:
+    """The options of the run for the cluster that `--bootstrap-server`, `--name` or `--dir` names; none without."""
+    from ...cluster.local.layout import load_plan
+
+    if all(name is None for name in names):
+        return {}
+    address = choose_address(*names)
+    found: dict[str, Any] = {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
+    found["client_properties"] = chosen_client_properties()
+    if address.directory is not None:
+        found["nodes"] = len(load_plan(address.directory).brokers)
+    return found
 
 
 def _conclude(where: str, outcome: RunResult, as_json: bool) -> int:
@@ -260,10 +265,10 @@ def _what_is_recorded(where: str) -> str:
     return f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
 
 
-def _clean_up_on_signals() -> None:
+def _clean_up_on_signals(*, stop_at_eof: bool) -> None:
     """Let SIGTERM, and SIGHUP of a terminal that closes, end the run by an exception, which removes what it has made.
 
-    nohup ignores SIGHUP, and so it stays then.
+    nohup ignores SIGHUP, and so it stays then. With `stop_at_eof` the end of standard input is as good as SIGTERM.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -274,10 +279,12 @@ def _clean_up_on_signals() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
+    if stop_at_eof:
+        threading.Thread(target=_end_at_eof, daemon=True).start()
 
 
 def _end_at_eof() -> None:
-    """End the run as SIGTERM does when standard input ends, since whoever started it is gone then."""
+    """End the run when standard input ends, since the process that started it is gone then."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
