@@ -176,6 +176,7 @@ def test_without_logins_all_have_the_rights_of_the_command(cluster: TestCluster)
 def test_a_session_ends_when_the_password_is_taken_away_or_its_time_is_over(cluster: TestCluster) -> None:
     runtime = real_runtime()
     admin_login = load_properties(os.path.join(cluster.plan.directory, ADMIN_PROPERTIES), runtime).login
+    assert admin_login is not None
     metrics = MetricsWatch(None, fetch, runtime.clock)
     shared = SharedParts(cluster.bootstrap_servers, runtime, RecordDecoder(None), metrics, None, False)
     logins = UserLogins(MECHANISM, admin_login.tls, {}, runtime.secret_bytes)

@@ -110,7 +110,8 @@ def test_what_cannot_be_is_refused_with_its_reason(tmp_path: Path) -> None:
         assert "there is no fault burn; there are kill" in str(await refused(runs, faults=["burn"]))
         assert "there is no iptables" in str(await refused(runs, faults=["cut"], own_cluster=True))
         assert "a cluster that the run starts itself" in str(await refused(runs, faults=["power"]))
-        for wrong in ({"minutes": 0}, {"minutes": 61}, {"rate": 0}, {"rate": 5001}, {"nodes": 10}, {"faults": []}):
+        wrongs: list[dict[str, Any]] = [{"minutes": 0}, {"minutes": 61}, {"rate": 0}, {"rate": 5001}, {"nodes": 10}]
+        for wrong in [*wrongs, {"faults": []}]:
             assert (await refused(runs, **{"faults": ["kill"], **wrong})).status == 400, wrong
         assert not runs.is_running
 
