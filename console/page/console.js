@@ -126,6 +126,7 @@ function takeProbe(news) {
 
 function showLogin() {
   source?.close();
+  if (document.body.classList.contains("logged-out")) return;
   document.body.classList.add("logged-out");
   view = loginPage();
   document.getElementById("main").replaceChildren(view.element);

@@ -151,9 +151,9 @@ def test_a_user_logs_in_and_out_in_a_browser(cluster: TestCluster, url: str) -> 
         widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         assert widths[0] <= widths[1]
         page.get_by_role("button", name="Log out admin").click()
-        expect(page.get_by_label("User")).to_be_visible()
+        expect(page.get_by_role("button", name="Log in")).to_be_visible(timeout=30_000)
         page.reload()
-        expect(page.get_by_label("User")).to_be_visible()
+        expect(page.get_by_role("button", name="Log in")).to_be_visible(timeout=30_000)
         assert page.get_by_text("Access control lists").count() == 0
         browser.close()
 
