@@ -14,6 +14,7 @@ from ..cluster.command_line.extras import missing_packages, not_installed
 from ..cluster.command_line.registry_url import check_registry
 from ..runtime.loop import real_runtime
 from .options import Command, listening
+from .user_logins import PASSWORD_MECHANISMS, password_logins
 
 
 @click.command(cls=Command)
@@ -35,6 +36,17 @@ from .options import Command, listening
     metavar="URL",
     help="A schema registry by whose schemas records are decoded, such as http://localhost:8081.",
 )
+@click.option(
+    "--login/--no-login",
+    "has_users",
+    default=None,
+    help="Users log in, and each has its own rights; default: where this command logs in by a user and a password.",
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(PASSWORD_MECHANISMS),
+    help="The SASL mechanism of users at the cluster; default: that of --command-config.",
+)
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
 @bootstrap_option
@@ -44,6 +56,8 @@ def console(
     read_only: bool,
     allowed_hosts: tuple[str, ...],
     registry_url: str | None,
+    has_users: bool | None,
+    mechanism: str | None,
     ready_fd: int | None,
     stop_at_eof: bool,
     bootstrap: str,
@@ -54,8 +68,8 @@ def console(
     their lag. Of a cluster that raftwerk up started on this machine, nodes can be killed, paused and started by a
     click, while a probe shows for how long writes stop.
 
-    Who can open the page acts with the rights of this command's login. So it listens on 127.0.0.1 unless --host says
-    otherwise.
+    On a secured cluster users log in on the page, and each has its own rights. Without logins everybody who can open
+    the page has the rights of this command. So it listens on 127.0.0.1 unless --host says otherwise.
 
     \b
     Examples:
@@ -69,7 +83,7 @@ def console(
         raise click.ClickException(not_installed(missing, "console"))
     check_registry(registry_url)
     from ..cluster.local.running_up import CONSOLE_PID, AnotherUpError, staying_with
-    from ..console.server import serve_console
+    from ..console.server import ConsoleSettings, serve_console
 
     address = chosen_address()
     directory = None if address is None else address.directory
@@ -81,23 +95,22 @@ def console(
             os.write(ready_fd, f"{url}\n".encode())
             os.close(ready_fd)
 
+    runtime = real_runtime()
+    settings = ConsoleSettings(
+        bootstrap,
+        host,
+        port,
+        directory,
+        read_only,
+        frozenset(one.lower() for one in allowed_hosts),
+        registry_url,
+        password_logins(mechanism, runtime, has_users=has_users),
+        stop_at_eof,
+    )
     is_beside_up = ready_fd is not None and directory is not None
     claim = staying_with(str(directory), CONSOLE_PID) if is_beside_up else nullcontext()
     try:
         with listening(host, port), claim:
-            asyncio.run(
-                serve_console(
-                    bootstrap,
-                    real_runtime(),
-                    host=host,
-                    port=port,
-                    directory=directory,
-                    is_read_only=read_only,
-                    allowed_hosts=frozenset(one.lower() for one in allowed_hosts),
-                    registry_url=registry_url,
-                    on_ready=on_ready,
-                    stop_at_eof=stop_at_eof,
-                )
-            )
+            asyncio.run(serve_console(settings, runtime, on_ready))
     except AnotherUpError as error:
         raise click.ClickException(f"the cluster has a console already (process {error.pid})") from None

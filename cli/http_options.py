@@ -10,13 +10,13 @@ import click
 from ..runtime.os_errors import os_words
 from ..runtime.ports import Runtime
 from .options import WrongConfiguration
+from .user_logins import PASSWORD_MECHANISMS, password_mechanism, user_logins
 
 if TYPE_CHECKING:
     from ..cluster.http_logins.user_login import UserLogins
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY_BEGINS = b"PRIVATE KEY-----"
-_OF_PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def authentication_options(function: F) -> F:
@@ -30,7 +30,7 @@ def authentication_options(function: F) -> F:
     )
     mechanism = click.option(
         "--mechanism",
-        type=click.Choice(_OF_PASSWORDS),
+        type=click.Choice(PASSWORD_MECHANISMS),
         help="The SASL mechanism of --authentication basic at the cluster; default: that of --command-config.",
     )
     return authentication(mechanism(function))
@@ -59,23 +59,11 @@ def chosen_logins(
         if mechanism is not None:
             raise click.UsageError("--mechanism is for --authentication basic")
         return None
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
-    from ..cluster.http_logins.user_login import UserLogins
-
-    chosen, own = _mechanism(authentication, mechanism, properties), CURRENT_LOGIN.get()
-    tls = None if own is None else own.tls
-    return UserLogins(chosen, tls, librdkafka, runtime.secret_bytes, runtime.clock.wall_ms)
-
-
-def _mechanism(authentication: str, mechanism: str | None, properties: Mapping[str, str]) -> str:
     if authentication == "bearer":
         if mechanism is not None:
             raise click.UsageError("--mechanism is for --authentication basic: tokens are for OAUTHBEARER")
-        return "OAUTHBEARER"
-    found = mechanism or properties.get("sasl.mechanism", "")
-    if found not in _OF_PASSWORDS:
-        raise click.UsageError(f"users log in by a password: name --mechanism, one of {', '.join(_OF_PASSWORDS)}")
-    return found
+        return user_logins("OAUTHBEARER", librdkafka, runtime)
+    return user_logins(password_mechanism(mechanism, properties), librdkafka, runtime)
 
 
 def check_certificate(certificate: str | None, key: str | None, runtime: Runtime) -> None:

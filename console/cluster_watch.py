@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..cluster.client.admin_client import AdminClient
-from ..cluster.client.client_errors import ClientError
+from ..cluster.client.client_errors import ClientError, RefusedError
 from ..cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from ..cluster.client.consumer import LATEST
 from ..cluster.client.quorum_client import QuorumClient, QuorumView
 from ..runtime.ports import Clock
 from ..wire.api_keys import ApiKey
+from .logins.rights import needs_right
 from .picture import DOWN, PAUSED, UP, Partition, Picture, Row, events, key_of, records_between
 
 PERIOD_S = 1.0
@@ -34,7 +35,7 @@ _ANSWERS_WITHOUT_LEADER = 3
 _logger = logging.getLogger(__name__)
 
 LocalNodes = Callable[[], Mapping[int, Row]]
-"""The state of the processes of a local cluster, by node: `state`, `pid`, `memory_bytes`."""
+"""The state of the processes of a local cluster, by node: `state`, `pid`, `memory_bytes`, `faults` in words."""
 
 
 class ClusterWatch:
@@ -47,6 +48,7 @@ class ClusterWatch:
         self._viewers = 0
         self._task: asyncio.Task[None] | None = None
         self._unled = 0
+        self._why_no_quorum: str | None = None
         self.picture = Picture(0)
         self.changed = asyncio.Condition()
         self.story: deque[tuple[int, str]] = deque(maxlen=STORY_MAX)
@@ -121,7 +123,8 @@ class ClusterWatch:
         ends, quorum, nodes = await asyncio.gather(self._end_offsets(view), self._quorum(), self._nodes(view))
         controller = quorum["leader"] if quorum else -1
         nodes = {one: {**row, "controller": one == controller} for one, row in nodes.items()}
-        return Picture(self._clock.wall_ms(), view.cluster_id, None, nodes, quorum, self._partitions(view, ends))
+        partitions = self._partitions(view, ends)
+        return Picture(self._clock.wall_ms(), view.cluster_id, None, nodes, quorum, self._why_no_quorum, partitions)
 
     def _partitions(self, view: ClusterView, ends: Mapping[str, int]) -> dict[str, Partition]:
         found = {}
@@ -171,10 +174,13 @@ class ClusterWatch:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 found = await QuorumClient(self._client).describe()
-        except (ClientError, OSError, TimeoutError):
+        except (ClientError, OSError, TimeoutError) as error:
+            if isinstance(error, RefusedError) and error.is_of_rights:
+                self._why_no_quorum = needs_right("Describe on the cluster")
+                return None
             self._unled += 1
             return self.picture.quorum if self._unled < _ANSWERS_WITHOUT_LEADER else None
-        self._unled = 0
+        self._unled, self._why_no_quorum = 0, None
         return _quorum_row(found)
 
     async def _nodes(self, view: ClusterView) -> dict[int, Row]:
@@ -201,7 +207,7 @@ class ClusterWatch:
         for node_id, process in processes.items():
             known: dict[str, Any] = {"node": node_id, "address": "", "rack": None, "leads": 0, "replicas": 0}
             row = {**known, "in_sync": 0, "why": None, "state": UP, **nodes.get(node_id, {}), "pid": process["pid"]}
-            row["memory_bytes"] = process["memory_bytes"]
+            row |= {"memory_bytes": process["memory_bytes"], "faults": process["faults"]}
             if process["state"] in (DOWN, PAUSED):
                 row |= {"state": process["state"], "why": None}
             nodes[node_id] = row

@@ -23,6 +23,7 @@ class EventsStream:
         self._told = 0
         self._points = 0
         self._said_ms = 0
+        self._chaos_version = 0
 
     async def run(
         self,
@@ -69,10 +70,13 @@ class EventsStream:
             await self._service.watch.changed.wait()
 
     async def _probe(self, send: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
-        """The probe's figures while it runs, and once after it has ended."""
+        """The probe's figures while it runs, and once after it has ended; the chaos run when it has news."""
         was_running = False
         idle_s = 0.0
         while True:
+            if self._service.chaos_version != self._chaos_version:
+                self._chaos_version = self._service.chaos_version
+                await _event(send, "chaos", self._service.chaos())
             probe = self._service.probe
             if probe.is_running or was_running:
                 row = probe.as_row(self._points)

@@ -50,6 +50,8 @@ class Picture:
     """Why the cluster cannot be seen; then everything else is what was seen last."""
     nodes: Mapping[int, Row] = field(default_factory=dict)
     quorum: Row | None = None
+    why_no_quorum: str | None = None
+    """Why the quorum may not be seen."""
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     """By `topic TAB partition`."""
 
@@ -109,6 +111,8 @@ def changes(before: Picture | None, after: Picture) -> dict[str, Any]:
         told["nodes"] = list(after.nodes.values())
     if after.quorum != before.quorum:
         told["quorum"] = after.quorum
+    if after.why_no_quorum != before.why_no_quorum:
+        told["why_no_quorum"] = after.why_no_quorum
     changed = {key: one.as_row() for key, one in after.partitions.items() if before.partitions.get(key) != one}
     gone = [key for key in before.partitions if key not in after.partitions]
     if changed:

@@ -40,9 +40,9 @@ async def answer(service: ConsoleService, path: list[str], query: Query) -> Any:
         case ["api", "topics", topic, "records"]:
             return await service.records(_records_wanted(topic, query))
         case ["api", "topics", topic, "replicas"]:
-            return await service.metrics.replicas(topic)
+            return await service.replicas(topic)
         case ["api", "requests"]:
-            return await service.metrics.requests(query.number("since_ms", 0, digits=15))
+            return await service.requests(query.number("since_ms", 0, digits=15))
         case ["api", "groups"]:
             return await service.groups.groups()
         case ["api", "groups", group]:
@@ -63,6 +63,10 @@ async def answer(service: ConsoleService, path: list[str], query: Query) -> Any:
             return await service.storage.log_dirs()
         case ["api", "reassignments"]:
             return await service.storage.reassignments()
+        case ["api", "chaos"]:
+            return service.chaos()
+        case ["api", "chaos", "faults"]:
+            return await service.chaos_faults()
     raise _nothing()
 
 
@@ -96,7 +100,11 @@ async def change(service: ConsoleService, path: list[str], fields: Fields) -> An
         case ["api", "reassignments", "unthrottle"]:
             return await service.storage.unthrottle()
         case ["api", "nodes", node, fault] if node.isdecimal() and len(node) < 10:
-            return await service.fault(fault, int(node))
+            return await service.fault(fault, int(node), fields)
+        case ["api", "chaos", "start"]:
+            return await service.begin_chaos(fields)
+        case ["api", "chaos", "stop"]:
+            return await service.end_chaos()
         case ["api", "probe", "start" | "stop" as what]:
             return await service.probing(start=what == "start")
     raise _nothing()

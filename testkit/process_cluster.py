@@ -76,7 +76,7 @@ class TestCluster:
         __tracebackhide__ = True
         if not isinstance(nodes, int):
             raise ValueError(f"nodes={nodes!r}: the number of nodes is an int, for example 3")
-        overrides = _texts(settings or {})
+        overrides = {"fault.injection.enable": "true"} | _texts(settings or {})
         claim = ExitStack()
         if directory is None:
             _remove_abandoned()
@@ -417,7 +417,7 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
         if shape.overrides:
             check_overrides(plan, shape.overrides, secure=shape.secure)
             warnings_of(plan)
-        supervisor = Supervisor(plan, cuttable=True)
+        supervisor = Supervisor(plan)
         try:
             supervisor.start(START_TIMEOUT_S)
             break

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -64,7 +65,13 @@ def faults(as_json: bool) -> None:
     for fault in FAULTS.values():
         reasons = unmet_needs(fault.needs)
         if as_json:
-            click.echo(json.dumps({"fault": fault.name, "what": fault.what, "left_out": reasons}))
+            row = {
+                "fault": fault.name,
+                "what": fault.what,
+                "left_out": reasons,
+                "needs_own_cluster": bool(fault.setups),
+            }
+            click.echo(json.dumps(row))
         else:
             why_not = f"  [left out: {'; '.join(reasons)}]" if reasons else ""
             click.echo(f"{fault.name:16} {fault.what}{why_not}")
@@ -143,11 +150,14 @@ def _fault_rows() -> list[tuple[str, str]]:
 )
 @click.option("-o", "--output", type=click.Path(file_okay=False), help="A new directory; default: ./chaos-<time>.")
 @click.option("--secure", is_flag=True, help="Start a secured cluster, as raftwerk up --secure; all clients log in.")
+@click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.option("--pid-files", metavar="PATTERN", help="With -b: pid files of its nodes, as /tmp/k/n%d.pid, for faults.")
 @cluster_options
 @json_option
 @click.pass_context
-def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
+def run(
+    ctx: click.Context, /, nemesis: str, output: str | None, stop_at_eof: bool, as_json: bool, **options: Any
+) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
     Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and
@@ -178,18 +188,11 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
     from ...chaos.live.run import ChaosRun, RunOptions
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.local.layout import load_plan
     from ...cluster.local.supervisor import LocalNodeError
 
-    names = [options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")]
-    if any(name is not None for name in names):
-        address = choose_address(*names)
-        options["client_properties"] = chosen_client_properties()
-        options |= {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
-        if address.directory is not None:
-            options["nodes"] = len(load_plan(address.directory).brokers)
+    options |= _running_cluster([options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")])
     chosen = _chosen_faults(nemesis)
-    _clean_up_on_signals()
+    _clean_up_on_signals(stop_at_eof=stop_at_eof)
     where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began_ns = time.monotonic_ns()
 
@@ -217,6 +220,20 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     finally:
         interrupt.restore()
     ctx.exit(_conclude(where, outcome, as_json))
+
+
+def _running_cluster(names: Sequence[str | None]) -> dict[str, Any]:
+    """The options of the run for the cluster that `--bootstrap-server`, `--name` or `--dir` names; none without."""
+    from ...cluster.local.layout import load_plan
+
+    if all(name is None for name in names):
+        return {}
+    address = choose_address(*names)
+    found: dict[str, Any] = {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
+    found["client_properties"] = chosen_client_properties()
+    if address.directory is not None:
+        found["nodes"] = len(load_plan(address.directory).brokers)
+    return found
 
 
 def _conclude(where: str, outcome: RunResult, as_json: bool) -> int:
@@ -248,10 +265,10 @@ def _what_is_recorded(where: str) -> str:
     return f"raftwerk chaos check {where} judges what was recorded so far" if is_recorded else "nothing was recorded"
 
 
-def _clean_up_on_signals() -> None:
+def _clean_up_on_signals(*, stop_at_eof: bool) -> None:
     """Let SIGTERM, and SIGHUP of a terminal that closes, end the run by an exception, which removes what it has made.
 
-    nohup ignores SIGHUP, and so it stays then.
+    nohup ignores SIGHUP, and so it stays then. With `stop_at_eof` the end of standard input is as good as SIGTERM.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -262,6 +279,15 @@ def _clean_up_on_signals() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
+    if stop_at_eof:
+        threading.Thread(target=_end_at_eof, daemon=True).start()
+
+
+def _end_at_eof() -> None:
+    """End the run when standard input ends, since the process that started it is gone then."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @chaos.command()

@@ -24,7 +24,6 @@ from ..options import Command, log_options
 @click.option("--progress-file", hidden=True)
 @click.option("--pid-file", hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
-@click.option("--cuttable", is_flag=True, hidden=True)
 @click.pass_context
 def node(
     ctx: click.Context,
@@ -40,7 +39,6 @@ def node(
     progress_file: str | None,
     pid_file: str | None,
     stop_at_eof: bool,
-    cuttable: bool,
 ) -> None:
     """Run one node until SIGTERM or Ctrl-C. Its settings have Kafka's names.
 
@@ -69,7 +67,6 @@ def node(
         log_format,
         ready_fd,
         stop_at_eof,
-        cuttable,
         initial_controllers=initial,
         no_initial_controllers=no_initial,
         progress_file=progress_file,

@@ -225,6 +225,12 @@ class ClusterClient:
             connection.close()
         self._connections.clear()
 
+    @property
+    def scram_user(self) -> tuple[str, str] | None:
+        """The mechanism and the name as which connections log in by a password that the cluster keeps; None if not."""
+        login = self._login or CURRENT_LOGIN.get()
+        return None if login is None else login.scram_user
+
     def apart(self) -> ClusterClient:
         """A client of the same cluster with connections of its own, where nothing waits for earlier answers."""
         return ClusterClient(

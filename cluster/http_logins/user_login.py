@@ -30,7 +30,8 @@ class UserLogins:
 
     def login(self, credentials: Credentials) -> ClientLogin:
         """The login of our own client."""
-        return ClientLogin(self.tls, lambda _: self._exchange(credentials))
+        kept_there = (self.mechanism, credentials.user) if self.mechanism.startswith("SCRAM") else None
+        return ClientLogin(self.tls, lambda _: self._exchange(credentials), scram_user=kept_there)
 
     def _exchange(self, credentials: Credentials) -> ClientMechanism:
         if self.mechanism == OAUTHBEARER:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from ...runtime.faults.fault_socket import FaultConnection, FaultSocketError, NodeFaults
 from ...runtime.files.real_disk import LOCK_FILE
 from ..command_line.cluster_address import options_of
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
@@ -104,17 +105,13 @@ class Supervisor:
         *,
         detach: bool = False,
         log_options: Sequence[str] = (),
-        cuttable: bool = False,
     ) -> None:
-        """With `cuttable`, connections between nodes can be cut (`cut`); such nodes cannot be detached.
-
-        `log_options` are options of `raftwerk node`; without them the environment says what nodes log, and how.
-        """
+        """`log_options` are options of `raftwerk node`; without them the environment says what nodes log, and how."""
         self.plan = plan
         self.detach = detach
-        self._options = [*log_options, *["--cuttable"] * cuttable]
+        self._options = list(log_options)
         self._first_voters = plan.first_voters
-        self._cuts = 0
+        self._faults: dict[int, FaultConnection] = {}
         self.children: dict[int, Child] = {}
 
     def __enter__(self) -> Supervisor:
@@ -195,26 +192,26 @@ class Supervisor:
         if sent is signal.SIGKILL:
             child.process.wait()
 
-    def cut(self, node_id: int, others: Iterable[int], timeout_s: float = 10.0) -> None:
-        """Cut the connections that a node opens to `others`, and no other connections.
+    def cut(self, node_id: int, others: Iterable[int]) -> None:
+        """Cut the connections that a node opens to `others`, and no other connections, until this process ends.
 
-        Returns when the node has done it.
+        Returns when the node has done it. It needs the setting `fault.injection.enable`.
         """
         child = self.children[node_id]
-        if child.process.stdin is None:
-            raise ValueError("the nodes of a detached cluster cannot be cut")
-        self._cuts += 1
-        addresses = " ".join(address for other in others for address in self.plan.node(other).addresses)
+        addresses = tuple(address for other in others for address in self.plan.node(other).addresses)
         try:
-            child.process.stdin.write(f"{self._cuts} {addresses}\n".encode())
-            child.process.stdin.flush()
-        except BrokenPipeError:
-            raise LocalNodeError(self._why_it_died(child)) from None
-        done, deadline = f"links-cut number={self._cuts} ", time.monotonic() + timeout_s
-        while done not in last_line_with(child.plan.log_file, done):
-            if not child.alive or time.monotonic() > deadline:
-                raise LocalNodeError(f"node {node_id} did not cut its links; see {child.plan.log_file}")
-            time.sleep(0.005)
+            connection = self._faults.get(node_id)
+            if connection is None or connection.pid != child.pid:
+                self._close_faults(node_id)
+                connection = self._faults[node_id] = FaultConnection(child.pid)
+            connection.inject(NodeFaults(addresses))
+        except FaultSocketError as error:
+            raise LocalNodeError(f"node {node_id} {error}; see {child.plan.log_file}") from None
+
+    def _close_faults(self, node_id: int) -> None:
+        connection = self._faults.pop(node_id, None)
+        if connection is not None:
+            connection.close()
 
     def restart_node(self, node_id: int, timeout_s: float = 30.0) -> None:
         """Start a dead node and wait until it is ready."""
@@ -234,8 +231,9 @@ class Supervisor:
             for one in alive
         ]
         forced = wait_stopped(stopping, limit_s, tell)
-        for child in self.children.values():
+        for node_id, child in self.children.items():
             self._forget_pipe(child)
+            self._close_faults(node_id)
             if child.process.stdin is not None:
                 child.process.stdin.close()
         return forced
@@ -497,11 +495,3 @@ def last_line(path: str, start: int = 0) -> str:
     except OSError:
         return ""
     return lines[-1][-400:] if lines else ""
-
-
-def last_line_with(path: str, text: str) -> str:
-    """The last line with `text` among the last 200,000 bytes of a log; empty when there is none."""
-    with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - 200_000))
-        lines = file.read().decode(errors="replace").splitlines()
-    return next((line for line in reversed(lines) if text in line), "")

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...log.errors import LogDirError
-from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
+from ...runtime.log_lines import TEXT, configure_logging, flush_logs
 from ...runtime.loop import real_runtime, run, stop_event_on_signals
-from ...runtime.network_cuts import NetworkCuts
 from ...runtime.os_errors import os_reason
+from ...runtime.ports import Disk, Runtime
 from ...runtime.process.garbage_collection import ServerCollections, tune_gc_for_start
 from ...runtime.process.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
@@ -56,7 +56,6 @@ class NodeOptions:
     log_format: str = TEXT
     ready_fd: int | None = None
     stop_at_eof: bool = False
-    is_cuttable: bool = False
     initial_controllers: str | None = None
     """The first voters, where `format_id` formats a controller with dynamic voters."""
     no_initial_controllers: bool = False
@@ -165,11 +164,12 @@ def formatted_controller(file: str) -> tuple[Voter, Sequence[tuple[str, int]]]:
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     asked_to_stop = stop_event_on_signals()
     if options.stop_at_eof:
-        _watch_stdin(asked_to_stop, NetworkCuts() if options.is_cuttable else None)
+        _watch_stdin(asked_to_stop)
     ready_fd, has_served = options.ready_fd, False
-    while (code := await _serve_once(config, options, ready_fd, asked_to_stop, has_served=has_served)) is None:
+    new_runtime = _runtimes(config)
+    while (code := await _serve_once(config, options, new_runtime(), ready_fd, asked_to_stop, has_served)) is None:
         ready_fd, has_served = None, True  # who waits for it was told of the first start
-        await _until_space(config, asked_to_stop)
+        await _until_space(config, new_runtime().disk, asked_to_stop)
         if asked_to_stop.is_set():
             code = EXIT_STOPPED
             break
@@ -179,8 +179,24 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     return code
 
 
+def _runtimes(config: NodeConfig) -> Callable[[], Runtime]:
+    """What makes the runtime of each start of the node; where faults may be injected, they outlive a start."""
+    if not config["fault.injection.enable"]:
+        return real_runtime
+    from ...runtime.faults.fault_socket import FaultListener
+
+    listener = FaultListener()
+    listener.listen()
+    return lambda: replace(real_runtime(), disk=listener.new_disk())
+
+
 async def _serve_once(
-    config: NodeConfig, options: NodeOptions, ready_fd: int | None, asked_to_stop: asyncio.Event, *, has_served: bool
+    config: NodeConfig,
+    options: NodeOptions,
+    runtime: Runtime,
+    ready_fd: int | None,
+    asked_to_stop: asyncio.Event,
+    has_served: bool,
 ) -> int | None:
     """Run the node until it is to stop or fails. None: it has served, and can again when its disk is no longer full."""
     from ..settings.listener_checks import security_problems
@@ -188,7 +204,6 @@ async def _serve_once(
     from .formatting import FirstVoters, FormatChoiceError, FormatError, format_node
     from .node import Node
 
-    runtime = real_runtime()
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
     on_progress = _progress_writer(options.progress_file)
@@ -232,9 +247,8 @@ async def _serve_once(
     return EXIT_STOPPED if reason is None else _fail(reason, code)  # it is the last line of the log
 
 
-async def _until_space(config: NodeConfig, asked_to_stop: asyncio.Event) -> None:
+async def _until_space(config: NodeConfig, disk: Disk, asked_to_stop: asyncio.Event) -> None:
     """Wait until every directory has as much space as a broker needs to take records, or the node is to stop."""
-    disk = real_runtime().disk
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asked_to_stop.wait(), _LOOK_FOR_SPACE_S)
@@ -329,26 +343,14 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
     return replace(config.with_default_host(socket.gethostname()), file=file)
 
 
-def _watch_stdin(asked_to_stop: asyncio.Event, links: NetworkCuts | None) -> None:
-    """Stop when standard input ends, since the supervisor is gone then.
-
-    A line `NUMBER HOST:PORT ...` names the addresses to which no connection may pass from now on.
-    """
+def _watch_stdin(asked_to_stop: asyncio.Event) -> None:
+    """Stop when standard input ends, since the supervisor is gone then."""
     loop = asyncio.get_running_loop()
-    rest = b""
 
     def on_readable() -> None:
-        nonlocal rest
-        data = os.read(0, 4096)
-        if not data:
+        if not os.read(0, 4096):
             loop.remove_reader(0)
             asked_to_stop.set()
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            number, *addresses = line.decode().split()
-            if links is not None:
-                links.cut((host, int(port)) for host, _, port in (one.rpartition(":") for one in addresses))
-                log_event(_logger, "links-cut", number=int(number), to=addresses)
 
     loop.add_reader(0, on_readable)
 

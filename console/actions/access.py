@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...cluster.client.admin_client import AdminClient
-from ...cluster.client.cluster_client import ClusterClient, own_scram_user
+from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.settings.setting_names import way_out_of_quotas
 from ...security.authorizer.acl_binding import (
     CLUSTER_NAME,
@@ -42,6 +42,7 @@ class AccessActions:
     """Asks and changes what the cluster's metadata says of rights. Methods raise `ClientError` where it refuses."""
 
     def __init__(self, client: ClusterClient, secret_bytes: Callable[[int], bytes]) -> None:
+        self._client = client
         self._admin = AdminClient(client)
         self._secret_bytes = secret_bytes
 
@@ -107,8 +108,8 @@ class AccessActions:
         mechanism = text(fields, "mechanism")
         if mechanism not in (await self._admin.list_scram_users()).get(name, {}):
             raise RequestRefusedError(404, f"{name} has no password for {mechanism}")
-        if own_scram_user() == (mechanism, name):
-            told = f"this console logs in as {name} by {mechanism}, and could not log in again"
+        if self._client.scram_user == (mechanism, name):
+            told = f"you act as {name}, who logs in by {mechanism}, and could not log in again"
             raise RequestRefusedError(409, told)
         if is_to_execute(fields):
             await self._admin.remove_scram_password(name, [mechanism])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...cluster.client.admin_client import AdminClient, NewTopic
+from ...cluster.client.client_errors import RefusedError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
 from ...cluster.client.producer import Producer
 from ..errors import RequestRefusedError
 from ..fields import Fields, number, text
+from ..logins.rights import needs_right
 
 _TOPIC_RESOURCE = 2
 _SEND_TIMEOUT_S = 10.0
@@ -30,8 +32,7 @@ class TopicActions:
         led = [one.partition for one in view.partitions if one.leader >= 0]
         starts = await consumer.offsets(EARLIEST, led)
         ends = await consumer.offsets(LATEST, led)
-        configs = await self._admin.describe_configs(_TOPIC_RESOURCE, name, everything=True)
-        own = {one.name for one in await self._admin.describe_configs(_TOPIC_RESOURCE, name)}
+        configs, why_no_configs = await self._configs(name)
         return {
             "name": name,
             "topic_id": str(view.topic_id),
@@ -48,11 +49,23 @@ class TopicActions:
                 }
                 for one in view.partitions
             ],
-            "configs": [
-                {"name": one.name, "value": one.value, "is_own": one.name in own, "help": one.documentation}
-                for one in configs
-            ],
+            "configs": configs,
+            "why_no_configs": why_no_configs,
         }
+
+    async def _configs(self, name: str) -> tuple[list[dict[str, Any]], str | None]:
+        """The settings of a topic; why there are none for somebody who may see the topic and not its settings."""
+        try:
+            found = await self._admin.describe_configs(_TOPIC_RESOURCE, name, everything=True)
+            own = {one.name for one in await self._admin.describe_configs(_TOPIC_RESOURCE, name)}
+        except RefusedError as error:
+            if not error.is_of_rights:
+                raise
+            return [], needs_right(f"DescribeConfigs on topic {name}")
+        return [
+            {"name": one.name, "value": one.value, "is_own": one.name in own, "help": one.documentation}
+            for one in found
+        ], None
 
     async def create_topic(self, fields: Fields) -> dict[str, Any]:
         """Create a topic from `name`, `partitions`, `replication_factor` and `configs`."""

@@ -1,5 +1,6 @@
 // The state of the page, the stream of events that feeds it, and which view is shown.
 import { accessPage } from "./access.js";
+import { loginPage } from "./login.js";
 import { groupPage, groupsPage } from "./groups.js";
 import { overviewPage } from "./overview.js";
 import { requestsPage } from "./requests.js";
@@ -10,13 +11,14 @@ import { transactionPage, transactionsPage } from "./transactions.js";
 
 export const state = {
   heard: false,            // whether the console has told what there is
-  about: { is_read_only: true, is_local: false, bootstrap: "" },
-  clusterId: null, nodes: [], quorum: null, summary: null, recordsPerS: null,
+  about: { is_read_only: true, is_local: false, bootstrap: "", user: null, why_not_injected: null },
+  clusterId: null, nodes: [], quorum: null, whyNoQuorum: null, summary: null, recordsPerS: null,
   partitions: new Map(),   // "topic\tpartition" -> [leader, epoch, replicas, isr, end offset]
   moved: new Set(),        // keys of which the end offset has just moved
   rates: new Map(),        // topic -> records a second
   history: [], story: [],
   probe: { running: false, acked: 0, longest_gap_ms: 0, points: [] },
+  chaos: { running: false },
 };
 const HISTORY_MAX = 300, STORY_MAX = 500, POINTS_MAX = 900;
 
@@ -46,6 +48,7 @@ export function toast(text, bad = false) {
 
 async function answerOf(response) {
   const answer = await response.json().catch(() => ({ error: `HTTP ${response.status}` }));
+  if (response.status === 401 && !response.url.endsWith("/api/login")) showLogin();
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }
@@ -70,15 +73,18 @@ export async function attempt(work, element) {
   }
 }
 
+let view = null;
+
 // ---- the stream
 
 function takePicture(news) {
   const isOther = news.whole && JSON.stringify(news.about) !== JSON.stringify(state.about);
-  if (news.whole) Object.assign(state, { heard: true, about: news.about, clusterId: news.cluster_id, partitions: new Map(), nodes: [], quorum: null,
+  if (news.whole) Object.assign(state, { heard: true, about: news.about, clusterId: news.cluster_id, partitions: new Map(), nodes: [], quorum: null, whyNoQuorum: null,
     history: news.history, story: [] });
   state.summary = news.summary;
   if (news.nodes) state.nodes = news.nodes;
   if ("quorum" in news) state.quorum = news.quorum;
+  if ("why_no_quorum" in news) state.whyNoQuorum = news.why_no_quorum;
   const elapsed = Math.max(news.at_ms - (state.atMs ?? news.at_ms - 1000), 1) / 1000;
   state.atMs = news.at_ms;
   state.moved = new Set();
@@ -103,6 +109,9 @@ function takePicture(news) {
   problem.hidden = !news.problem;
   problem.textContent = news.problem ? `What is shown was seen last: ${news.problem}` : "";
   document.getElementById("where").textContent = `${state.about.bootstrap}  ${state.clusterId ?? ""}`;
+  const logout = document.getElementById("logout");
+  logout.hidden = !state.about.user;
+  logout.textContent = state.about.user ? `Log out ${state.about.user}` : "";
   document.getElementById("where").title = document.getElementById("where").textContent;
   if (isOther) show();  // forms depend on what this console may do
   else view?.update?.();
@@ -113,22 +122,47 @@ function takeProbe(news) {
   view?.onProbe?.();
 }
 
+// ---- the login, where users have one
+
+function showLogin() {
+  source?.close();
+  if (document.body.classList.contains("logged-out")) return;
+  document.body.classList.add("logged-out");
+  view = loginPage();
+  document.getElementById("main").replaceChildren(view.element);
+  document.getElementById("link").textContent = "";
+  view.focus();
+}
+
+export function loggedIn() {
+  document.body.classList.remove("logged-out");
+  Object.assign(state, { heard: false, story: [], chaos: { running: false }, probe: { ...state.probe, running: false, points: [] } });
+  connect();
+  show();
+}
+
+document.getElementById("logout").addEventListener("click", async () => { if (await attempt(() => post("/api/logout"))) showLogin(); });
+
+let source = null;
+const closed = (one) => one.readyState === EventSource.CLOSED;
+
 function connect() {
-  const source = new EventSource("/events");
+  source = new EventSource("/events");
   const link = document.getElementById("link");
   source.onopen = () => { link.textContent = "live"; link.classList.remove("lost"); };
   source.onerror = () => {
     link.textContent = "not connected";
     link.classList.add("lost");
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+    // A stream that is refused says no status: what the console answers to another request does.
+    if (closed(source)) get("/api/about").catch(() => null).finally(() => setTimeout(() => { if (closed(source) && !document.body.classList.contains("logged-out")) connect(); }, 2000));
   };
   source.addEventListener("picture", (event) => takePicture(JSON.parse(event.data)));
+  source.addEventListener("chaos", (event) => { state.chaos = JSON.parse(event.data); view?.onChaos?.(); });
   source.addEventListener("probe", (event) => takeProbe(JSON.parse(event.data)));
 }
 
 // ---- the views
 
-let view = null;
 const PAGES = [
   [/^\/?$/, overviewPage], [/^\/topics$/, topicsPage], [/^\/topics\/(.+)$/, topicPage],
   [/^\/groups$/, groupsPage], [/^\/groups\/(.+)$/, groupPage], [/^\/transactions$/, transactionsPage], [/^\/transactions\/(.+)$/, transactionPage],
@@ -136,6 +170,7 @@ const PAGES = [
 ];
 
 export function show() {
+  if (document.body.classList.contains("logged-out")) return;
   const path = location.hash.slice(1);
   for (const link of document.querySelectorAll("nav a")) {
     const target = link.getAttribute("href").slice(1);
@@ -174,5 +209,4 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("hashchange", show);
-show();
-connect();
+get("/api/about").then(() => { show(); connect(); }, () => { if (!document.body.classList.contains("logged-out")) { show(); connect(); } });

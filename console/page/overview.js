@@ -5,6 +5,7 @@ import { lineChart, nodeCard, storyCard, table, topicLink } from "./parts.js";
 function quorumCard() {
   const quorum = state.quorum;
   if (!quorum && !state.heard) return h("div", { class: "card" }, h("h2", {}, "Metadata quorum"), h("p", { class: "quiet" }, "asking the cluster …"));
+  if (!quorum && state.whyNoQuorum) return h("div", { class: "card" }, h("h2", {}, "Metadata quorum"), h("p", { class: "quiet" }, state.whyNoQuorum));
   if (!quorum) return h("div", { class: "card" }, h("h2", {}, "Metadata quorum"), h("p", { class: "state down" }, "no leader is known"));
   const rows = quorum.members.map((one) => h("tr", {},
     h("td", {}, h("span", { class: `state ${one.late ? "late" : ""}` }, `${one.node}`), one.node === quorum.leader ? h("span", { class: "badge" }, "leader") : null),

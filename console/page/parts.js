@@ -41,6 +41,7 @@ export function nodeCard(node, buttons) {
     h("div", {}, h("b", { class: `state ${node.state}` }, `Node ${node.node}`), node.controller ? h("span", { class: "badge" }, "active controller") : null),
     h("div", { class: "quiet mono" }, [node.address, node.rack ? `rack ${node.rack}` : ""].filter(Boolean).join("  ")),
     h("div", {}, node.why ? `${node.state}: ${node.why}` : node.state + (node.pid ? `, process ${node.pid}${memory}` : "")),
+    node.faults?.length ? h("div", { class: "fault" }, node.faults.join(", ")) : null,
     h("div", { class: "quiet" }, `leads ${number(node.leads)}, in sync ${number(node.in_sync)} of ${number(node.replicas)}`),
     buttons ?? null);
 }
@@ -89,15 +90,16 @@ export function sparkline(values, label) {
 // A part of a page that is read from the console: `read` gets the answer, `show` makes the elements of it.
 export function section(title, path, showAnswer, empty, options = {}) {
   const box = h("div", {}, "…");
-  let last = null;
+  let last = null, why = "";
   function redraw() {
     if (last) box.replaceChildren(showAnswer(last) ?? h("p", { class: "quiet" }, empty), ...(last.missing ?? []).map((one) => h("p", { class: "quiet" }, `incomplete: ${one}`)));
   }
   async function load() {
-    const found = options.quiet ? await get(path).catch(() => null) : await attempt(() => get(path));
+    const asked = get(path).catch((error) => { why = error.message; throw error; });
+    const found = options.quiet || !last ? await asked.catch(() => null) : await attempt(() => asked);
     last = found ?? last;
     if (last) redraw();
-    else box.replaceChildren(h("p", { class: "quiet" }, "The cluster does not tell."));
+    else box.replaceChildren(h("p", { class: "warn small" }, why));
   }
   load();
   return { element: h("div", { class: "card wide" }, h("h2", {}, title), box), load, redraw };

@@ -1,6 +1,7 @@
-// The rehearsal: faults of a local cluster by a click, and the probe.
+// The rehearsal: faults of a local cluster by a click, the probe, and chaos runs.
+import { chaosCard } from "./chaos.js";
 import { attempt, h, number, post, state } from "./console.js";
-import { mayChange, nodeCard, storyCard, svg } from "./parts.js";
+import { mayChange, nodeCard, pick, storyCard, svg } from "./parts.js";
 
 const GAP_MS = 1000, SLOW_MS = 200;
 
@@ -17,32 +18,48 @@ function gapChart() {
   return h("div", {}, picture, h("div", { class: "axis" }, h("span", {}, "one minute ago"), h("span", {}, `top: ${number(top)} ms`), h("span", {}, "now")));
 }
 
-function faultButtons(node) {
-  const can = { kill: node.state !== "down", pause: node.state !== "down" && node.state !== "paused", continue: node.state === "paused", stop: node.state !== "down" && node.state !== "paused", start: node.state === "down" };
-  const words = { kill: "Kill (SIGKILL)", pause: "Pause", continue: "Continue", stop: "Stop cleanly", start: "Start" };
-  return h("div", { class: "buttons" }, Object.entries(words).map(([fault, text]) => h("button", {
-    class: fault === "kill" ? "danger" : "", disabled: !can[fault], onclick: (event) => attempt(() => post(`/api/nodes/${node.node}/${fault}`), event.target),
+const LASTS = [["0", "until healed"], ["5", "5 seconds"], ["15", "15 seconds"], ["60", "a minute"]];
+const DELAYS = [["50", "50 ms"], ["200", "200 ms"], ["1000", "1 second"]];
+
+// The buttons of a node; `lasts` and `delay` are the fields that say for how long, and how slow.
+function faultButtons(node, lasts, delay) {
+  const up = node.state !== "down", runs = up && node.state !== "paused", injects = !state.about.why_not_injected;
+  const faults = [
+    ["kill", "Kill (SIGKILL)", up], ["pause", "Pause", runs], ["continue", "Continue", node.state === "paused"], ["stop", "Stop cleanly", runs], ["start", "Start", !up],
+    ["cut", "Cut off", injects && runs], ["slow", "Slow down", injects && runs], ["fill", "Fill the disk", injects && runs], ["heal", "Heal", node.faults?.length > 0],
+  ];
+  const fields = () => ({ duration_s: Number(lasts.value) || -1, delay_ms: Number(delay.value) });
+  return h("div", { class: "buttons" }, faults.map(([fault, text, can]) => h("button", {
+    class: fault === "kill" ? "danger" : "", disabled: !can, onclick: (event) => attempt(() => post(`/api/nodes/${node.node}/${fault}`, fields()), event.target),
   }, text)));
 }
 
 export function rehearsalPage() {
-  const nodes = h("div", { class: "grid" }), chart = h("div"), figures = h("p"), story = storyCard();
+  const nodes = h("div", { class: "grid" }), chart = h("div"), figures = h("p"), story = storyCard(), chaos = chaosCard();
+  const lasts = pick(LASTS), delay = pick(DELAYS), why = h("p", { class: "warn small" });
+  delay.value = "200";
   const toggle = h("button", { class: "go", onclick: () => attempt(() => post(`/api/probe/${state.probe.running ? "stop" : "start"}`), toggle) });
+  const options = h("div", { class: "row" }, h("label", {}, "Faults last", lasts), h("label", {}, "A slow node is late by", delay));
   let shown = "";
   const usable = () => state.about.is_local && mayChange();
   const intro = h("p", { class: "quiet" });
   return {
-    element: h("div", {}, h("h1", {}, "Rehearse a failover"), intro, nodes,
-      h("div", { class: "card wide" }, h("h2", {}, "Acknowledgements: the longest time between two of one partition"), h("div", { class: "row" }, toggle), figures, chart), story.element),
+    element: h("div", {}, h("h1", {}, "Rehearse a failover"), intro, options, why, nodes,
+      h("div", { class: "card wide" }, h("h2", {}, "Acknowledgements: the longest time between two of one partition"), h("div", { class: "row" }, toggle), figures, chart),
+      chaos.element, story.element),
     update() {
       intro.textContent = usable() ? "Start the probe, kill the node that leads, and watch how long writes stop: the probe writes one record after the other, acks=all, to six partitions."
         : !state.heard ? "" : state.about.is_read_only ? "This console is read-only." : "Nodes can be killed here if raftwerk up started them on this machine.";
+      options.hidden = chaos.element.hidden = !usable();
+      why.textContent = (usable() && state.about.why_not_injected) || "";
       const now = JSON.stringify(state.nodes);
-      if (now !== shown) nodes.replaceChildren(...state.nodes.map((one) => nodeCard(one, usable() ? faultButtons(one) : null)));
+      if (now !== shown) nodes.replaceChildren(...state.nodes.map((one) => nodeCard(one, usable() ? faultButtons(one, lasts, delay) : null)));
       shown = now;
       this.onProbe();
       story.update();
+      chaos.update();
     },
+    onChaos: chaos.update,
     onProbe() {
       toggle.textContent = state.probe.running ? "End the probe" : "Start the probe";
       toggle.hidden = !mayChange();

@@ -101,7 +101,8 @@ function produceCard(topic, count) {
   return h("details", { class: "card wide" }, h("summary", {}, "Produce a record"), form);
 }
 
-function settingsCard(topic, configs, again) {
+function settingsCard(topic, configs, whyNone, again) {
+  if (whyNone) return h("div", { class: "card wide" }, h("h2", {}, "Settings"), h("p", { class: "quiet" }, whyNone));
   const rows = configs.map((one) => {
     const input = h("input", { value: one.value ?? "", size: "22", "aria-label": one.name });
     const row = h("tr", {}, h("td", { class: "mono", title: one.help ?? "" }, one.name, one.is_own ? h("span", { class: "badge" }, "set here") : null), h("td", {}, mayChange() ? input : one.value ?? ""),
@@ -156,7 +157,7 @@ function replicasCard(name) {
 export function topicPage(name) {
   const partitions = h("div", { class: "card wide" }), rest = h("div");
   async function load() {
-    const topic = await attempt(() => get(`/api/topics/${encodeURIComponent(name)}`));
+    const topic = await get(`/api/topics/${encodeURIComponent(name)}`).catch((error) => { partitions.replaceChildren(h("p", { class: "warn small" }, error.message)); });
     if (!topic) return;
     const count = topic.partitions.length, starts = new Map(topic.partitions.map((one) => [one.partition, one.start_offset]));
     page.update = () => {
@@ -171,7 +172,7 @@ export function topicPage(name) {
     };
     page.update();
     const ends = replicasCard(name);
-    rest.replaceChildren(ends,recordsCard(name, count), ...(mayChange() && !topic.internal ? [produceCard(name, count)] : []), settingsCard(name, topic.configs, load),
+    rest.replaceChildren(ends, recordsCard(name, count), ...(mayChange() && !topic.internal ? [produceCard(name, count)] : []), settingsCard(name, topic.configs, topic.why_no_configs, load),
       ...(mayChange() && !topic.internal ? [dangerCard(name, count)] : []));
   }
   const page = { element: h("div", {}, h("h1", {}, name), partitions, rest), update() {} };

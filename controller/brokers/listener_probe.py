@@ -25,7 +25,7 @@ Probe: TypeAlias = Callable[[str, int], Awaitable[ProbeResult]]
 
 
 class _Connection(asyncio.Protocol):
-    """A connection over which nothing is said. A class of its own, so that `NetworkCuts` can take hold of it."""
+    """A connection over which nothing is said. A class of its own, so that `NetworkFaults` can take hold of it."""
 
 
 async def tcp_probe(host: str, port: int, timeout_s: float = 1.0) -> ProbeResult:

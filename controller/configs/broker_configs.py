@@ -461,6 +461,12 @@ _OWN: tuple[ConfigKey, ...] = (
         "Log whatever holds the event loop for this long; 0 for never.",
         NOT_NEGATIVE,
     ),
+    ConfigKey(
+        "fault.injection.enable",
+        BOOLEAN,
+        "false",
+        "Let the user who runs the node cut, slow and fill it for rehearsals, on this machine only. Not in Kafka.",
+    ),
     # throttles (KIP-73)
     ConfigKey(
         "leader.replication.throttled.rate",

@@ -216,6 +216,31 @@ def test_a_failover_is_rehearsed_by_clicks(cluster: TestCluster, url: str, page:
     page.get_by_role("button", name="End the probe").click()
     expect(page.get_by_role("button", name="Start the probe")).to_be_visible()
     expect(page.get_by_text("paused node 2, by this console")).to_be_visible()
+    page.get_by_label("A slow node is late by").select_option("50 ms")
+    card.get_by_role("button", name="Slow down").click()
+    expect(card.get_by_text("50 ms late", exact=True)).to_be_visible(timeout=30_000)
+    card.get_by_role("button", name="Heal").click()
+    expect(card.get_by_text("50 ms late", exact=True)).to_have_count(0, timeout=30_000)
+
+
+def test_a_chaos_run_is_chosen_begun_and_stopped_by_clicks(cluster: TestCluster, url: str, page: Page) -> None:
+    page.goto(f"{url}/#/rehearsal")
+    faults = page.get_by_role("group", name="Faults")
+    expect(faults.get_by_label("power")).to_be_disabled()
+    faults.get_by_label("kill", exact=False).first.uncheck()
+    faults.get_by_label("pause", exact=False).first.uncheck()
+    page.get_by_role("button", name="Start the chaos run").click()
+    expect(page.get_by_text("faults is missing, or is not a list of texts")).to_be_visible()
+    faults.get_by_label("pause-leader", exact=False).check()
+    page.get_by_role("button", name="Start the chaos run").click()
+    lines = page.get_by_label("Progress of the chaos run")
+    expect(lines).to_contain_text("pause-leader: node", timeout=60_000)
+    assert ask(url, "/api/nodes/1/kill", {})[0] == 409
+    page.get_by_role("button", name="Stop, heal and judge").click()
+    expect(page.get_by_text("healing and judging")).to_be_visible()
+    page.get_by_role("button", name="End at once, without a verdict").click()
+    expect(page.get_by_text("There is no verdict")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("button", name="Start the chaos run")).to_be_visible()
 
 
 def test_a_narrow_page_does_not_scroll_sideways(cluster: TestCluster, url: str, page: Page) -> None:

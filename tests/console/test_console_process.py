@@ -249,6 +249,37 @@ def test_a_node_is_killed_and_started_while_the_probe_writes(cluster: TestCluste
     cluster.heal()
 
 
+def states_of(url: str, node_id: int, state: str, faults: list[str]) -> None:
+    """Wait until the live view shows the node so."""
+    wanted = {"node": node_id, "state": state, "faults": faults}
+    events(url, lambda _, fields: any(wanted.items() <= one.items() for one in fields.get("nodes", ())))
+
+
+def test_a_node_is_cut_off_slowed_and_filled_by_requests(cluster: TestCluster, url: str) -> None:
+    assert ask(url, "/api/nodes/2/heal", {})[0] == 409
+    told = "node 2 is now: cut off from the others"
+    assert ask(url, "/api/nodes/2/cut", {"duration_s": -1}) == (200, {"done": told})
+    assert ask(url, "/api/nodes/2/slow", {"delay_ms": 100})[1] == {"done": f"{told}, 100 ms late"}
+    states_of(url, 2, "fenced", ["cut off from the others", "100 ms late"])
+    assert ask(url, "/api/nodes/2/heal", {})[1] == {"done": f"healed node 2: {told.partition(': ')[2]}, 100 ms late"}
+    states_of(url, 2, "up", [])
+    assert ask(url, "/api/nodes/3/fill", {"duration_s": 1})[0] == 200
+    events(url, lambda _, fields: any("node 3 is healed" in text for _, text in fields.get("story", ())))
+    for wrong in ({"delay_ms": 0}, {"delay_ms": 10_001}, {"duration_s": "x"}, {"duration_s": 3601}):
+        assert ask(url, "/api/nodes/1/slow", wrong)[0] == 400, wrong
+    cluster.heal()
+
+
+def test_the_end_of_a_console_heals_what_it_has_done(cluster: TestCluster, url: str) -> None:
+    with console(cluster) as other:
+        assert ask(other, "/api/nodes/3/cut", {})[0] == 200
+        assert ask(other, "/api/nodes/2/pause", {"duration_s": 600})[1] == {"done": "paused node 2 for 600 s"}
+        states_of(other, 3, "up", ["cut off from the others"])
+        states_of(other, 2, "paused", [])
+    states_of(url, 2, "up", [])
+    cluster.heal()
+
+
 def test_a_console_that_is_read_only_changes_nothing(cluster: TestCluster) -> None:
     with console(cluster, "--read-only") as url:
         for path in ("/api/topics", "/api/nodes/1/kill", "/api/probe/start"):

@@ -8,14 +8,14 @@ import socket
 import pytest
 
 from raftwerk.controller.brokers.listener_probe import ProbeResult, tcp_probe
-from raftwerk.runtime.network_cuts import NetworkCuts
+from raftwerk.runtime.faults.network_faults import NetworkFaults
 
 
 @pytest.mark.parametrize("can_be_cut", [False, True])
 def test_a_port_without_a_process_refuses(can_be_cut: bool) -> None:
     async def main() -> list[ProbeResult]:
         if can_be_cut:
-            NetworkCuts()
+            NetworkFaults()
         listener = socket.create_server(("127.0.0.1", 0))
         host, port = listener.getsockname()
         found = [await tcp_probe(host, port)]
@@ -28,7 +28,7 @@ def test_a_port_without_a_process_refuses(can_be_cut: bool) -> None:
 
 def test_a_port_behind_a_cut_is_unknown() -> None:
     async def main() -> ProbeResult:
-        cuts = NetworkCuts()
+        cuts = NetworkFaults()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             host, port = listener.getsockname()
             cuts.cut([(host, port)])

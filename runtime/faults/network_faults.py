@@ -1,21 +1,23 @@
-"""Cuts of the network between nodes, for tests: connections fall silent, as when a cable is pulled.
+"""Faults of the network between nodes, for tests and rehearsals: connections fall silent, or are slow.
 
 A node opens every connection to a peer itself, so it is enough that all nodes of one side cut their outgoing
 connections to the addresses of the other side: nothing passes in either direction then. As with a real cut, nothing is
 lost at once: writes wait, reads stop, a connect hangs until its time-out, and the peer does not see a close. All of
-that continues when the cut is healed. Connections that clients opened are not affected.
+that continues when the cut is healed. On a slow connection each write is sent later, so each request takes as much
+longer. Connections that clients opened are not affected.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 Address: TypeAlias = tuple[str, int]
 
 
-class NetworkCuts:
+class NetworkFaults:
     """The outgoing connections of a process. It is made once, on the running loop, before the first connection."""
 
     def __init__(self) -> None:
@@ -23,6 +25,7 @@ class NetworkCuts:
         self._loop = loop
         self._connect = loop.create_connection
         self._cut: frozenset[Address] = frozenset()
+        self._delays_s: Mapping[Address, float] = {}
         self._open: dict[int, _Link] = {}
         self._opened = 0
         self._changed = loop.create_future()
@@ -36,10 +39,16 @@ class NetworkCuts:
         self._changed.set_result(None)
         self._changed = self._loop.create_future()
 
+    def slow(self, delays_s: Mapping[Address, float]) -> None:
+        """Send what is written to these addresses so many seconds later, and to all others at once."""
+        self._delays_s = dict(delays_s)
+        for link in self._open.values():
+            link.delay_s = self._delays_s.get(link.address, 0.0)
+
     async def _create_connection(self, factory: Any, host: str, port: int, **options: Any) -> Any:
         while (host, port) in self._cut:
             await asyncio.shield(self._changed)
-        link = _Link((host, port))
+        link = _Link(self._loop, (host, port))
 
         def made() -> Any:
             protocol = factory()  # of a class without `__slots__`
@@ -51,6 +60,7 @@ class NetworkCuts:
         self._opened += 1
         number = self._opened
         self._open[number] = link
+        link.delay_s = self._delays_s.get(link.address, 0.0)
         try:
             _, protocol = await self._connect(made, host, port, **options)
         except BaseException:
@@ -61,13 +71,18 @@ class NetworkCuts:
 
 
 class _Link:
-    """A transport that can fall silent."""
+    """A transport that can fall silent, or be late."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
         self.address = address
+        self.delay_s = 0.0
+        """How much later what is written from now on is sent."""
+        self._loop = loop
         self._transport: Any = None
         self._is_cut = False
-        self._waiting: list[bytes] = []
+        self._waiting: deque[tuple[float, bytes]] = deque()
+        """What is not sent yet, with the times when it may be sent: what was written first is sent first."""
+        self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def over(self, transport: Any) -> _Link:
@@ -81,28 +96,44 @@ class _Link:
         if is_cut:
             self._transport.pause_reading()
             return
-        waiting, self._waiting = self._waiting, []
-        self._transport.writelines(waiting)
-        if self._is_closed:
-            self._transport.close()
-        else:
+        if not self._is_closed:
             self._transport.resume_reading()
+        self._send_what_is_due()
 
     def write(self, data: Any) -> None:
         self.writelines([data])
 
     def writelines(self, parts: Any) -> None:
-        if self._is_cut:
-            self._waiting += [bytes(part) for part in parts]
-        else:
+        if not (self._is_cut or self.delay_s or self._waiting):
             self._transport.writelines(parts)
+            return
+        due_s = self._loop.time() + self.delay_s
+        self._waiting.extend((due_s, bytes(part)) for part in parts)
+        if self._timer is None:
+            self._send_what_is_due()
+
+    def _send_what_is_due(self) -> None:
+        self._timer = None
+        if self._is_cut:
+            return
+        due = []
+        while self._waiting and self._waiting[0][0] <= self._loop.time():
+            due.append(self._waiting.popleft()[1])
+        if due:
+            self._transport.writelines(due)
+        if self._waiting:
+            self._timer = self._loop.call_at(self._waiting[0][0], self._send_what_is_due)
+        elif self._is_closed:
+            self._transport.close()
 
     def close(self) -> None:
         self._is_closed = True
-        if not self._is_cut:
+        if not self._is_cut and not self._waiting:
             self._transport.close()
 
-    abort = close
+    def abort(self) -> None:
+        self._waiting.clear()
+        self.close()
 
     def is_closing(self) -> bool:
         return self._is_closed or self._transport.is_closing()

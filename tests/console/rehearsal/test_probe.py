@@ -9,8 +9,8 @@ import pytest
 
 from raftwerk import testing
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.console import probe as probe_module
-from raftwerk.console.probe import PARTITIONS, TOPIC, Probe
+from raftwerk.console.rehearsal import probe as probe_module
+from raftwerk.console.rehearsal.probe import PARTITIONS, TOPIC, Probe
 from raftwerk.runtime.clock import SystemClock
 
 

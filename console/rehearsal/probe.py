@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import ClientError, RefusedError
-from ..cluster.client.cluster_client import ClusterClient
-from ..cluster.client.producer import Producer
-from ..runtime.ports import Clock
-from ..wire.errors import ErrorCode
+from ...cluster.client.admin_client import AdminClient, NewTopic
+from ...cluster.client.client_errors import ClientError, RefusedError
+from ...cluster.client.cluster_client import ClusterClient
+from ...cluster.client.producer import Producer
+from ...runtime.ports import Clock
+from ...wire.errors import ErrorCode
 
 TOPIC = "raftwerk-console-probe"
 PARTITIONS = 6

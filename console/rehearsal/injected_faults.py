@@ -1,0 +1,164 @@
+"""Faults that nodes inject into themselves when they are asked: cut off, slow, disk full.
+
+A node holds them as long as the connection by which it was asked, so they end with this process, however it ends. One
+that was started anew is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...cluster.local.layout import ClusterPlan
+from ...cluster.local.processes import is_paused
+from ...cluster.local.supervisor import node_pid
+from ...runtime.faults.fault_socket import FaultConnection, FaultSocketError, NodeFaults
+
+LOOK_EVERY_S = 0.25
+"""How often nodes are looked at while there are faults."""
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is wrong with one node. Its requests and those to it are `delay_ms` late."""
+
+    is_cut: bool = False
+    delay_ms: int = 0
+    is_disk_full: bool = False
+
+    @property
+    def told(self) -> list[str]:
+        """The faults in words."""
+        return (
+            ["cut off from the others"] * self.is_cut
+            + [f"{self.delay_ms} ms late"] * bool(self.delay_ms)
+            + ["disk full"] * self.is_disk_full
+        )
+
+
+NONE = Faults()
+
+
+def faults_by_node(plan: ClusterPlan, wanted: Mapping[int, Faults]) -> dict[int, NodeFaults]:
+    """What each node has to be asked for. Both ends of a connection take part, since each opens its own."""
+    found = {}
+    for node in plan.nodes:
+        own = wanted.get(node.node_id, NONE)
+        cut: list[str] = []
+        delays: dict[str, int] = {}
+        for peer in plan.nodes:
+            others = wanted.get(peer.node_id, NONE)
+            if peer.node_id == node.node_id:
+                continue
+            if own.is_cut or others.is_cut:
+                cut += peer.addresses
+            if delay_ms := max(own.delay_ms, others.delay_ms):
+                delays |= dict.fromkeys(peer.addresses, delay_ms)
+        found[node.node_id] = NodeFaults(tuple(cut), delays, own.is_disk_full)
+    return found
+
+
+class InjectedFaults:
+    """The faults of the nodes of one cluster. `tell` gets a sentence when one ends by itself."""
+
+    def __init__(self, plan: ClusterPlan, tell: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._wanted: dict[int, Faults] = {}
+        self._until_s: dict[int, float] = {}
+        self._connections: dict[int, FaultConnection] = {}
+        self._asked: dict[int, NodeFaults] = {}
+        """What each connected node was asked for."""
+        self._asking = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def of(self, node_id: int) -> Faults:
+        """The faults of a node."""
+        return self._wanted.get(node_id, NONE)
+
+    async def inject(self, node_id: int, faults: Faults, duration_s: float | None) -> None:
+        """Let these faults hold on a node, and no others, for so long or until they are healed.
+
+        Raises `FaultSocketError` where a node takes none; then all is as before.
+        """
+        before = dict(self._wanted)
+        self._set(node_id, faults)
+        try:
+            await self._ask()
+        except FaultSocketError:
+            self._wanted = before
+            if not before:
+                self._disconnect()
+            raise
+        self._until_s.pop(node_id, None)
+        if faults != NONE and duration_s is not None:
+            self._until_s[node_id] = asyncio.get_running_loop().time() + duration_s
+        if self._wanted and self._task is None:
+            self._task = asyncio.create_task(self._keep())
+
+    def close(self) -> None:
+        """Heal all nodes."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._wanted.clear()
+        self._disconnect()
+
+    def _set(self, node_id: int, faults: Faults) -> None:
+        self._wanted.pop(node_id, None)
+        if faults != NONE:
+            self._wanted[node_id] = faults
+
+    async def _ask(self) -> None:
+        """Ask every node that runs, and is not paused, for what it does not hold yet. Raises `FaultSocketError`."""
+        async with self._asking:
+            for node_id, faults in faults_by_node(self._plan, self._wanted).items():
+                pid = node_pid(self._plan.node(node_id))
+                connection = self._connections.get(node_id)
+                if connection is not None and connection.pid != pid:
+                    self._forget(node_id)
+                    connection = None
+                if pid is None or is_paused(pid) or faults == self._asked.get(node_id, NodeFaults()):
+                    continue
+                try:
+                    if connection is None:
+                        connection = self._connections[node_id] = FaultConnection(pid)
+                    await asyncio.to_thread(connection.inject, faults)
+                    self._asked[node_id] = faults
+                except FaultSocketError as error:
+                    self._forget(node_id)
+                    raise FaultSocketError(f"node {node_id} {error}") from None
+
+    async def _keep(self) -> None:
+        """End the faults whose time is over, and ask nodes that were started anew, as long as there are faults."""
+        loop = asyncio.get_running_loop()
+        problem = ""
+        while self._wanted:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for node_id in [one for one, until_s in self._until_s.items() if until_s <= loop.time()]:
+                del self._until_s[node_id]
+                told = ", ".join(self.of(node_id).told)
+                self._set(node_id, NONE)
+                self._tell(f"node {node_id} is healed, after the time that was set: {told}")
+            try:
+                await self._ask()
+                problem = ""
+            except FaultSocketError as error:  # as from a node that is just starting
+                if str(error) != problem:
+                    _logger.warning("%s", error)
+                problem = str(error)
+        self._task = None
+        self._disconnect()
+
+    def _forget(self, node_id: int) -> None:
+        self._asked.pop(node_id, None)
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
+    def _disconnect(self) -> None:
+        for node_id in list(self._connections):
+            self._forget(node_id)
