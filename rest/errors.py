@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError, is_retriable
 from ..cluster.client.error_sentences import SENTENCES
 from ..wire.errors import ErrorCode, error_name
@@ -22,6 +24,7 @@ BATCH_ERROR = 42208
 KAFKA_ERROR = 50002
 KAFKA_RETRIABLE_ERROR = 50003
 NO_BROKER_ANSWERS = 50302
+_NEEDS_RIGHT = "needs the right"
 
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -84,10 +87,12 @@ def partition_not_found() -> RestError:
     return RestError(40402, "Partition not found.")
 
 
-def kafka_error(code: int, message: str) -> RestError:
-    """The error for an error code of Kafka's protocol."""
+def kafka_error(code: int, message: str, rights: Mapping[int, str] | None = None) -> RestError:
+    """The error for an error code of Kafka's protocol. `rights` are those that lack, by the code that says so."""
     if message.endswith(": "):  # librdkafka's words where the broker has none of its own
         message += error_name(code)
+    if rights is not None and code in rights:
+        message = f"{message}; it {_NEEDS_RIGHT} {rights[code]}"
     if code in _UNKNOWN_TOPIC:
         return unknown_topic_or_partition()
     if code in _AUTHORIZATION:
@@ -122,3 +127,10 @@ def error_of(error: ClientError) -> RestError:
     if isinstance(error, RefusedError):
         return kafka_error(error.code, str(error))
     return RestError(KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {error}")
+
+
+def naming_right(error: RestError, what: str, right: str) -> RestError:
+    """The error, with the right that this needs if it is a refusal for want of one and names none yet."""
+    if error.code != AUTHORIZATION_FAILED or not right or _NEEDS_RIGHT in str(error):
+        return error
+    return RestError(AUTHORIZATION_FAILED, f"{error}; {what} {_NEEDS_RIGHT} {right}")

@@ -12,7 +12,7 @@ from ..cluster.client.client_errors import ClientError
 from ..cluster.client.cluster_client import NO_ANSWER, no_answer_reason
 from ..runtime.http.request_body import ClientGoneError
 from ..wire.errors import UnencodableError
-from .errors import AUTHORIZATION_FAILED, BAD_REQUEST, KAFKA_RETRIABLE_ERROR, RestError, error_of
+from .errors import BAD_REQUEST, KAFKA_RETRIABLE_ERROR, RestError, error_of, naming_right
 from .json_text import json_bytes
 from .request import Receive, Request, Scope, Send
 from .routes import JSON, Answer, Route, Router
@@ -116,10 +116,7 @@ async def _handled(route: Route, services: Services, request: Request) -> Answer
         return await route.handler(services, request)
     except (RestError, ClientError) as raised:
         error = raised if isinstance(raised, RestError) else error_of(raised)
-        if error.code != AUTHORIZATION_FAILED or not route.right:
-            raise
-        told = f"{error}; {request.method} of this path needs the right {route.right}"
-        raise RestError(AUTHORIZATION_FAILED, told) from None
+        raise naming_right(error, f"{request.method} of this path", route.right) from None
 
 
 async def _send_stream(answer: Answer, names: dict[str, str], send: Send) -> None:

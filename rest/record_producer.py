@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..wire.errors import ErrorCode
 from .errors import KAFKA_ERROR, KAFKA_RETRIABLE_ERROR, RestError, kafka_error
 
 _POLL_S = 0.2
@@ -30,6 +31,10 @@ _RETRIABLE_LOCAL = (
     "_PURGE_INFLIGHT",
 )
 _OF_ENDED_PRODUCERS = ("_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT")
+_RIGHTS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "IdempotentWrite on the cluster",
+}
 _UNKNOWN_LOCAL = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 
@@ -195,7 +200,7 @@ def _error_of(error: Any) -> RestError:
     if error is None:
         return RestError(KAFKA_ERROR, "Kafka error: the record cannot be produced")
     if error.code() > 0:
-        return kafka_error(error.code(), error.str())
+        return kafka_error(error.code(), error.str(), _RIGHTS)
     name = error.name()
     if name in _UNKNOWN_LOCAL:
         return kafka_error(3, error.str())

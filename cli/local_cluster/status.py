@@ -190,6 +190,7 @@ def _show_brokers(bootstrap: str, as_json: bool) -> bool:
             "state": state,
             "why_down": known[node_id].why_down if node_id in known else None,
             "controller": node_id == controller,
+            "may_lack_topics": view.may_lack_topics,
             **view.counts_of(node_id),
         }
         if as_json:
@@ -332,6 +333,7 @@ def _row(node: NodePlan, view: ClusterView | None, controller: int | None, fence
         "state": state,
         "controller": node.node_id == controller,
         "memory_bytes": None if pid is None else memory_bytes(pid),
+        "may_lack_topics": None if view is None else view.may_lack_topics,
         **(_NOTHING if view is None else view.counts_of(node.node_id)),
     }
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from ...wire.errors import ErrorCode
 from ..errors import AUTHORIZATION_FAILED, KAFKA_ERROR, KAFKA_RETRIABLE_ERROR, RestError, kafka_error
 from .shown_records import Show, record_text
 
@@ -25,6 +26,10 @@ _LEAVE_S = 5.0
 """How long the partitions may take to be given back."""
 _CLOSE_S = 10.0
 """After that the answer does not wait for librdkafka any more."""
+_RIGHTS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Read on the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Read on the group",
+}
 _WITHOUT_COORDINATOR = ("_WAIT_COORD", "_TIMED_OUT")
 _GROWTH_MAX = 8
 """How many times longer than its keys and values the JSON of a read may become."""
@@ -320,7 +325,7 @@ class ConsumerInstance:
 
 def _error_of(error: Any) -> RestError:
     if error.code() > 0:
-        return kafka_error(error.code(), error.str())
+        return kafka_error(error.code(), error.str(), _RIGHTS)
     if error.retriable() or error.name() in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD"):
         return RestError(KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {error.str()}")
     if error.name() == "_INVALID_ARG":

@@ -87,17 +87,28 @@ async def _get_offsets(services: Services, request: Request) -> Answer:
     return Answer({"beginning_offset": first[number], "end_offset": end[number]})
 
 
+_SEEING = "Describe on the topic"
 ROUTES = (
     Route("GET", "/brokers", _list_brokers, "The ids of the brokers that are alive.", "Brokers"),
     Route("GET", "/topics", _list_topics, "The names of all topics.", "TopicNames"),
-    Route("GET", "/topics/{topic}", _get_topic, "A topic with its configuration.", "Topic"),
-    Route("GET", "/topics/{topic}/partitions", _list_partitions, "The partitions of a topic.", "Partitions"),
-    Route("GET", "/topics/{topic}/partitions/{partition}", _get_partition, "A partition.", "Partition"),
+    Route(
+        "GET",
+        "/topics/{topic}",
+        _get_topic,
+        "A topic with its configuration.",
+        "Topic",
+        right="Describe and DescribeConfigs on the topic",
+    ),
+    Route(
+        "GET", "/topics/{topic}/partitions", _list_partitions, "The partitions of a topic.", "Partitions", right=_SEEING
+    ),
+    Route("GET", "/topics/{topic}/partitions/{partition}", _get_partition, "A partition.", "Partition", right=_SEEING),
     Route(
         "GET",
         "/topics/{topic}/partitions/{partition}/offsets",
         _get_offsets,
         "Where a partition begins and ends.",
         "PartitionOffsets",
+        right=_SEEING,
     ),
 )

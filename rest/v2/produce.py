@@ -180,6 +180,7 @@ async def _to_partition(services: Services, request: Request) -> Answer:
     return await _produced(services, request, "PartitionProduceRequest", request.number("partition"))
 
 
+_WRITING = "Write on the topic"
 ROUTES = (
     Route(
         "POST",
@@ -189,6 +190,7 @@ ROUTES = (
         "of a schema (avro, jsonschema, protobuf).",
         "ProducedRecords",
         body="TopicProduceRequest",
+        right=_WRITING,
     ),
     Route(
         "POST",
@@ -197,5 +199,6 @@ ROUTES = (
         "Produce records to one partition.",
         "ProducedRecords",
         body="PartitionProduceRequest",
+        right=_WRITING,
     ),
 )

@@ -20,6 +20,7 @@ from ..errors import (
     BATCH_ERROR,
     RestError,
     error_of,
+    naming_right,
     unknown_topic_or_partition,
 )
 from ..json_text import JsonSplitter, json_bytes, parse_json
@@ -30,6 +31,7 @@ from ..services import Services
 from ..validation import validated
 from .record_data import from_base64, serialized
 
+_WRITING = "Write on the topic"
 _RECORDS = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
 _WINDOW_RECORDS = 1000
 _WINDOW_BYTES = 8 << 20
@@ -84,10 +86,9 @@ async def send_record(services: Services, topic: str, fields: Mapping[str, Any],
         if record.partition is not None and record.partition >= count:
             raise unknown_topic_or_partition()
         return _Sent(size, acked=await services.producer.send(topic, record), parts=parts)
-    except RestError as error:
-        return _Sent(size, error.as_json())
-    except ClientError as error:
-        return _Sent(size, error_of(error).as_json())
+    except (RestError, ClientError) as raised:
+        error = raised if isinstance(raised, RestError) else error_of(raised)
+        return _Sent(size, naming_right(error, "a record", _WRITING).as_json())
     except (UnencodableError, UnicodeEncodeError):
         return _Sent(size, RestError(BAD_REQUEST, "A text of the record or of the path is no UTF-8").as_json())
 
@@ -257,6 +258,7 @@ ROUTES = (
         "ProduceResponse",
         200,
         "ProduceRequest",
+        right=_WRITING,
     ),
     Route(
         "POST",
@@ -266,5 +268,6 @@ ROUTES = (
         "ProduceBatchResponse",
         207,
         "ProduceBatchRequest",
+        right=_WRITING,
     ),
 )
