@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -93,6 +94,8 @@ def test_what_a_user_may_not_see_is_told_as_that(told: str, directory: str) -> N
     status = ok("status", *app)
     assert "Who is the active controller cannot be seen: " in status and "no leader" not in status.replace("\n", " ")
     assert "Topics that this user may not describe are not counted" in " ".join(status.split())
+    assert [json.loads(row)["may_lack_topics"] for row in ok("status", "--json", *app).splitlines()] == [True] * 3
+    assert '"may_lack_topics":false' in ok("status", "--json", "-d", directory)
     examined = ok("doctor", *app)
     assert "topics that this user may not describe are not examined" in " ".join(examined.split())
     assert "not describe" not in ok("status", "-d", directory) + ok("doctor", "-d", directory)
