@@ -198,7 +198,7 @@ def command(**given: Any) -> None:
             given["schema"],
             tuple(parse_fields(given["partition_by"])),
             given["order"] == ORDERS[0],
-            parse_retention(given["remember"]),
+            parse_retention(given["remember"], "to remember deletions"),
             given["unlogged"] == _UNLOGGED[1],
         ),
         MaintenanceSettings(given["compact_every"], given["small_mb"] << 20, parse_retention(given["retain"])),

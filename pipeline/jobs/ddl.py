@@ -14,7 +14,7 @@ _TYPES = {
     *("smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar"),
     *("variant", "void"),
 }
-_FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*([A-Za-z_]+)")
+_FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+)\b)\s*:?\s*([A-Za-z_]+)")
 _PAIRS = {"<": ">", "(": ")"}
 
 

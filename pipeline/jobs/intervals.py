@@ -51,12 +51,12 @@ def interval_microseconds(text: str, *, months: bool) -> float | None:
     return total
 
 
-def parse_retention(text: str) -> timedelta:
-    """How long snapshots stay. Raises `WrongOptionError` for what is no interval, and for one that is negative."""
+def parse_retention(text: str, purpose: str = "to retain snapshots") -> timedelta:
+    """How long something stays. Raises `WrongOptionError` for what is no interval, and for one that is negative."""
     try:
         microseconds = interval_microseconds(text, months=False)
     except ValueError as error:
-        raise WrongOptionError(f"{text} is no time to retain snapshots ({error}): write it like '5 days'.") from None
+        raise WrongOptionError(f"{text} is no time {purpose} ({error}): write it like '5 days'.") from None
     if microseconds is None or microseconds < 0:
-        raise WrongOptionError(f"{text} is no time to retain snapshots: write it like '5 days'.")
+        raise WrongOptionError(f"{text} is no time {purpose}: write it like '5 days'.")
     return timedelta(microseconds=microseconds)

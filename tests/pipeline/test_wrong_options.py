@@ -21,6 +21,7 @@ PARQUET = ["--format", "parquet"]
 LAKE = ["run", "lake", "-t", "t", "--output", "nowhere"]
 WINDOWS = ["run", "windows", "-t", "t", "--output", "nowhere"]
 JSON = [*LAKE, "--value-format", "json", "--schema"]
+CHANGES = ["run", "changes", "-t", "t", "--output", "nowhere"]
 MIRROR = ["run", "mirror", "-t", "t", "--target", "127.0.0.1:2", "--state", "nowhere"]
 
 
@@ -75,6 +76,14 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*LAKE, "--partition-by", "week(timestamp)"], "week(timestamp) is no transform"),
         ([*LAKE, "--retain", "a fortnight"], "a fortnight is no time to retain snapshots"),
         ([*LAKE, "--retain", "-1 day"], "-1 day is no time to retain snapshots"),
+        ([*CHANGES, "--remember", "a fortnight"], "a fortnight is no time to remember deletions"),
+        (
+            [*CHANGES, "--schema", "id INT, _Position STRING"],
+            "a field _Position, a name that this job needs for itself",
+        ),
+        ([*CHANGES, "--schema", "id"], "the schema is not in Spark's DDL ('id' is no name and type)"),
+        ([*CHANGES, "--schema", "id INT", "--partition-by", "state"], "there is no column state to partition by"),
+        ([*CHANGES, "--format", "delta", "--partition-by", "day(at)"], "delta partitions by columns only"),
         (["run", "audit", __file__, "-t", "t", "--lake", "l"], "two final reads of the same records"),
         ([*JSON, "Topic STRING"], "a field Topic, which is a column of every lake"),
         ([*JSON, "a INT, A INT"], "two fields A, which Spark takes for one"),
