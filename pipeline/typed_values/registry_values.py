@@ -18,6 +18,7 @@ from ...registry.data.readers import DataError, message_behind, protobuf_types, 
 from ...registry.data.schema_client import RegisteredSchema, SchemaClient, SchemaClientError, client_of
 from ...registry.protobuf.schema import parse_protobuf
 from ...registry.records import PROTOBUF
+from ...runtime.http.client import without_login
 from ..errors import PipelineError
 from .spark_types import NoColumnsError, columns_of_schema
 
@@ -43,7 +44,7 @@ def registered_columns(url: str, topics: Sequence[str]) -> dict[str, str]:
             schema = asyncio.run(client.version(subject, None)).schema
             found[topic] = columns_of_schema(schema.schema_type, schema.text, schema.references)
         except SchemaClientError as error:
-            raise PipelineError(f"{url}: {error}.") from None
+            raise PipelineError(f"{without_login(url)}: {error}.") from None
         except NoColumnsError as error:
             raise PipelineError(
                 f"the latest schema of {subject} does not say the columns, since {error}: name them with --schema."
@@ -85,7 +86,7 @@ class RegistryValues:
 
     def __init__(self, client: SchemaClient, url: str, known: Sequence[str] | None) -> None:
         self._client = client
-        self._url = url
+        self._shown_url = without_login(url)
         self._known = None if known is None else {name.lower() for name in known}
         self._readers: dict[int, _TypedReader | None] = {}
 
@@ -111,7 +112,7 @@ class RegistryValues:
         except SchemaClientError as error:
             if error.code in _NOT_FOUND:
                 return None
-            raise PipelineError(f"{self._url}: {error}; the batch is read again when the job starts.") from None
+            raise PipelineError(f"{self._shown_url}: {error}; the batch is read again when the job starts.") from None
         self._check_columns(schema)
         try:
             if schema.schema_type == PROTOBUF:

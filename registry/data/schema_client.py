@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
-from ...runtime.http.client import Fetch, HttpError, HttpRequest, fetch
+from ...runtime.http.client import Fetch, HttpError, HttpRequest, fetch, without_login
 from ...runtime.tls_contexts import TlsContext, TlsMaterial, TlsOptions, client_context
 from ..records import AVRO
 from ..references import Referenced
@@ -58,10 +59,14 @@ class SubjectVersion:
 
 
 class SchemaClient:
-    """Schemas of the registry at `url`. Those that were found are kept, since an id never gets another schema."""
+    """Schemas of the registry at `url`. Those that were found are kept, since an id never gets another schema.
+
+    A user and a password in the URL, `http://user:password@host`, are its login.
+    """
 
     def __init__(self, url: str, fetch: Fetch, tls: TlsContext | None = None) -> None:
-        self._url = url.rstrip("/")
+        self._url = without_login(url).rstrip("/")
+        self._headers = _login_headers(url)
         self._fetch = fetch
         self._tls = tls if url.startswith("https:") else None
         self._found: dict[int, RegisteredSchema] = {}
@@ -157,7 +162,7 @@ class SchemaClient:
     async def _ask(self, path: str, what: str, body: Mapping[str, Any] | None, kind: type) -> Any:
         """The answer, which is of this type of JSON. With a body the request is a POST."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": _CONTENT_TYPE}
+        headers = self._headers if body is None else {**self._headers, "Content-Type": _CONTENT_TYPE}
         try:
             answer = await self._fetch(HttpRequest(self._url + path, headers, data, tls=self._tls))
         except HttpError as error:
@@ -175,6 +180,15 @@ class SchemaClient:
             raise SchemaClientError(f"the registry has no {what}", code)
         reason = f": {str(told['message'])[:_TOLD_MAX]}" if "message" in told else ""
         raise SchemaClientError(f"the registry answers {answer.status} to the question for {what}{reason}", code)
+
+
+def _login_headers(url: str) -> dict[str, str]:
+    login, at, _ = urlsplit(url).netloc.rpartition("@")
+    if not at:
+        return {}
+    user, _, password = login.partition(":")
+    credentials = f"{unquote(user)}:{unquote(password)}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
 
 
 def client_of(url: str) -> SchemaClient:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from ..os_errors import os_words
 from ..tls_contexts import TlsContext, tls_failure
@@ -79,6 +79,15 @@ def path_of(url: str) -> str:
     """The path of a URL `file:/path` or `file:///path`."""
     rest = url.removeprefix(FILE_URL)
     return rest[2:] if rest.startswith("///") else rest
+
+
+def without_login(url: str) -> str:
+    """The URL without user and password, for people and for requests. What is no URL stays as it is."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def address_of(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -23,6 +24,7 @@ from support.process_end import told_until_its_end
 from support.registry.registry_process import registry_at
 from support.rest.proxy import Proxy, basic
 
+from raftwerk.registry.data.schema_client import client_of
 from raftwerk.testkit.process_cluster import unique_topic
 
 pytestmark = pytest.mark.process
@@ -59,7 +61,7 @@ def topic_for(secured: SecuredNode, reader: str) -> str:
     return topic
 
 
-def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
+def test_passwords_and_https(secured: SecuredNode, properties: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, bootstrap = topic_for(secured, "reader"), secured.logins["SCRAM-SHA-512"].bootstrap
     certificate, ca = secured.authority.issue("registry", "localhost", "127.0.0.1"), secured.authority.file
     login = ("--authentication", "basic", "--command-config", properties)
@@ -81,6 +83,9 @@ def test_passwords_and_https(secured: SecuredNode, properties: str) -> None:
                 assert (status, answer["error_code"]) == told, header
             settings = {"url": url, "basic.auth.user.info": "reader:secret-of-reader", "ssl.ca.location": str(ca)}
             assert SchemaRegistryClient(settings).get_subjects() == ["s"]
+            monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+            ours = client_of(url.replace("://", "://reader:secret-of-reader@"))
+            assert asyncio.run(ours.schema(1)).text == STRING["schema"]
             reader = here.acting_as(READER)
             assert reader.ask("GET", "/subjects") == (200, ["s"])
             assert reader.ask("POST", "/subjects/s", STRING)[0] == 200

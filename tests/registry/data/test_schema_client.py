@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -63,6 +64,22 @@ def test_a_schema_is_asked_for_once() -> None:
 
     asyncio.run(ask())
     assert registry.asked == ["/schemas/ids/7"]
+
+
+def test_user_and_password_of_the_url_are_the_login_and_are_not_told() -> None:
+    requests: list[HttpRequest] = []
+
+    async def fetch(request: HttpRequest) -> HttpAnswer:
+        requests.append(request)
+        return HttpAnswer(401, b'{"error_code": 40101, "message": "who?"}')
+
+    for url in ("https://alice:p%40ss%3Aword@registry:8081/", "https://alice@registry:8081", "https://registry:8081"):
+        with pytest.raises(SchemaClientError) as raised:
+            asyncio.run(SchemaClient(url, fetch).schema(7))
+        assert "alice" not in str(raised.value) and raised.value.code == 40101
+    assert [one.url for one in requests] == ["https://registry:8081/schemas/ids/7"] * 3
+    logins = [one.headers.get("Authorization", "none ").split(" ")[1] for one in requests]
+    assert [base64.b64decode(login).decode() for login in logins] == ["alice:p@ss:word", "alice:", ""]
 
 
 def test_references_come_before_those_that_use_them() -> None:
