@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -42,18 +42,19 @@ class ChangeEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A key or a value without its schema, and the types of its columns; None without a schema."""
+class Part:
+    """A key or a value, and its schema in Connect's words; None without one."""
 
     payload: Any
     schema: Mapping[str, Any] | None
 
 
-def read_change(key: bytes | None, value: bytes | None) -> ChangeEvent:
-    """The change in a record. Raises `NotAChangeError`."""
-    envelope = None if value is None else _part(value)
+def read_change(key: bytes | None, value: bytes | None, read: Callable[[bytes], Part] | None = None) -> ChangeEvent:
+    """The change in a record. Raises `NotAChangeError`. `read` reads a key or a value; by default JSON."""
+    read = read or json_part
+    envelope = None if value is None else read(value)
     if envelope is None or envelope.payload is None:
-        names, row, columns = _key_row(key)
+        names, row, columns = _key_row(key, read)
         return ChangeEvent(TOMBSTONE, names, row, columns)
     payload = envelope.payload
     operation = _OPERATIONS.get(str(payload.get("op"))) if isinstance(payload, dict) else None
@@ -62,7 +63,7 @@ def read_change(key: bytes | None, value: bytes | None) -> ChangeEvent:
     position = source_position(payload.get("source") or {})
     if operation in (TRUNCATE, NOTHING):
         return ChangeEvent(operation, position=position)
-    names, key_row, key_columns = _key_row(key)
+    names, key_row, key_columns = _key_row(key, read)
     if operation == DELETE:
         return ChangeEvent(DELETE, names, key_row, key_columns, position)
     after = payload.get("after")
@@ -83,9 +84,9 @@ def _is_unavailable(value: Any) -> bool:
     return isinstance(value, str) and value in (UNAVAILABLE, _UNAVAILABLE_BYTES)
 
 
-def _key_row(key: bytes | None) -> tuple[tuple[str, ...], str, str | None]:
+def _key_row(key: bytes | None, read: Callable[[bytes], Part]) -> tuple[tuple[str, ...], str, str | None]:
     """The names of the key's columns, the row that has only them, and their types."""
-    part = None if key is None else _part(key)
+    part = None if key is None else read(key)
     if part is None or not isinstance(part.payload, dict) or not part.payload:
         raise NotAChangeError(
             "the record has no key with columns: give the table a primary key, or Debezium message.key.columns"
@@ -107,15 +108,15 @@ def _columns(kinds: Mapping[str, ColumnType] | None) -> str | None:
     return None if kinds is None else json.dumps([(name, kind.spark) for name, kind in kinds.items()])
 
 
-def _part(text: bytes) -> _Part:
-    """The payload and its schema. A schema is parsed once, as all records of a table repeat it."""
+def json_part(text: bytes) -> Part:
+    """What JsonConverter wrote. A schema is parsed once, as all records of a table repeat it."""
     at = text.find(_BETWEEN) if text.startswith(_BEGIN) else -1
     if at > 0:
         schema = _schema(text[len(_BEGIN) : at])
         payload = text[at + len(_BETWEEN) :].rstrip()
         if schema is not _NO_SCHEMA and payload.endswith(b"}"):
             try:
-                return _Part(json.loads(payload[:-1]), schema)
+                return Part(json.loads(payload[:-1]), schema)
             except ValueError:
                 pass  # the text that we looked for was not where the schema ends
     try:
@@ -124,8 +125,8 @@ def _part(text: bytes) -> _Part:
         raise NotAChangeError("it is not JSON") from None
     if isinstance(whole, dict) and whole.keys() == {"schema", "payload"}:
         schema = whole["schema"]
-        return _Part(whole["payload"], schema if isinstance(schema, dict) else None)
-    return _Part(whole, None)
+        return Part(whole["payload"], schema if isinstance(schema, dict) else None)
+    return Part(whole, None)
 
 
 _NO_SCHEMA: Any = object()

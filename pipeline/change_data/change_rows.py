@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PipelineError
 from ..lakehouse.columns import Columns, is_wider
 from ..lakehouse.partition_fields import quoted
+from .avro_parts import avro_parts
 from .change_event import DELETE, TOMBSTONE, TRUNCATE, UPSERT, NotAChangeError, read_change
 
 if TYPE_CHECKING:
@@ -44,16 +45,18 @@ class BatchContent:
     has_unavailable: bool
 
 
-def read_changes(records: DataFrame, *, by_log: bool = True) -> DataFrame:
+def read_changes(records: DataFrame, *, by_log: bool = True, registry_url: str | None = None) -> DataFrame:
     """The changes in records: the columns of `ChangeEvent`, or `damage`, beside the place of the record.
 
-    Without `by_log` all positions are equal, so that the order of the topic decides.
+    Without `by_log` all positions are equal, so that the order of the topic decides. With the URL of a registry, keys
+    and values are in Avro.
     """
     from pyspark.sql import functions as f
 
     def read(key: Any, value: Any) -> tuple[Any, ...]:
         try:
-            one = read_change(None if key is None else bytes(key), None if value is None else bytes(value))
+            part = None if registry_url is None else avro_parts(registry_url).part
+            one = read_change(None if key is None else bytes(key), None if value is None else bytes(value), part)
         except NotAChangeError as error:
             return (None, None, None, None, None, None, str(error))
         position = one.position if by_log or one.position is None else ""

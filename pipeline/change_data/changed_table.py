@@ -46,7 +46,8 @@ class ChangeSettings:
 
     `columns` in Spark's DDL are for records without a schema. With `by_log`, changes are ordered by the database's log,
     otherwise by the topic alone. A deletion is remembered for the time `remember`. `unlogged_is_null`: a value that the
-    database did not log becomes null where there is no earlier row to keep it from, instead of stopping.
+    database did not log becomes null where there is no earlier row to keep it from, instead of stopping. With the URL
+    of a registry, records are in Avro, otherwise in JSON.
     """
 
     columns: str | None = None
@@ -54,6 +55,7 @@ class ChangeSettings:
     by_log: bool = True
     remember: timedelta = timedelta(days=7)
     unlogged_is_null: bool = False
+    registry_url: str | None = None
 
 
 class ChangedTable:
@@ -76,7 +78,8 @@ class ChangedTable:
 
     def apply(self, records: DataFrame, batch: StreamBatch) -> None:
         """Merge the changes in these records. `PipelineError` for what is no change, and then nothing is changed."""
-        changes = read_changes(records, by_log=self._settings.by_log).persist()
+        settings = self._settings
+        changes = read_changes(records, by_log=settings.by_log, registry_url=settings.registry_url).persist()
         try:
             content = content_of(changes)
             if content.key:

@@ -16,6 +16,8 @@ from ..lakehouse.partition_fields import quoted
 
 Convert = Callable[[Any], Any]
 
+DECIMAL_TEXT, DATE_TEXT, TIMESTAMP_TEXT = "raftwerk.Decimal", "raftwerk.Date", "raftwerk.Timestamp"
+"""Names of types whose values are texts already."""
 _DECIMAL_PRECISION_MAX = 38
 """Digits of a decimal in Spark, Iceberg and Delta."""
 _PRIMITIVE_TYPES: Mapping[str, str] = {
@@ -97,15 +99,20 @@ def _struct(fields: Mapping[str, ColumnType]) -> ColumnType:
 
 
 def _decimal(schema: Mapping[str, Any]) -> ColumnType:
+    scale, kind = _scale_and_type(schema)
+    return ColumnType(kind, lambda value: _unscaled(value, scale))
+
+
+def _decimal_text(schema: Mapping[str, Any]) -> ColumnType:
+    return ColumnType(_scale_and_type(schema)[1])
+
+
+def _scale_and_type(schema: Mapping[str, Any]) -> tuple[int, str]:
     parameters = schema.get("parameters") or {}
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", _DECIMAL_PRECISION_MAX))
     fits = 0 <= scale <= precision <= _DECIMAL_PRECISION_MAX
-
-    def convert(value: Any) -> str:
-        return _unscaled(value, scale)
-
-    return ColumnType(f"decimal({precision},{scale})" if fits else "string", convert)
+    return scale, f"decimal({precision},{scale})" if fits else "string"
 
 
 def _variable_decimal(_schema: Mapping[str, Any]) -> ColumnType:
@@ -177,4 +184,7 @@ _NAMED_TYPES: Mapping[str, Callable[[Mapping[str, Any]], ColumnType]] = {
     "io.debezium.time.NanoTime": _time(lambda value: value // 1_000),
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _variable_decimal,
+    DECIMAL_TEXT: _decimal_text,
+    DATE_TEXT: lambda _schema: ColumnType("date"),
+    TIMESTAMP_TEXT: lambda _schema: ColumnType("timestamp"),
 }

@@ -27,6 +27,7 @@ from ..output_directory import META, OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
+from ..typed_values import REGISTRY
 from .ddl import field_names
 from .intervals import parse_retention
 from .job_command import (
@@ -34,12 +35,14 @@ from .job_command import (
     format_option,
     prepare_job,
     print_result,
+    registry_option,
     report_errors,
     retain_option,
     shorten_errors,
     source_options,
     spark_options,
     spark_page,
+    take_registry,
     take_run_settings,
     take_source_options,
 )
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
 JOB = "changes"
 ORDERS = ("log", "topic")
+_FORMATS = ("json", REGISTRY)
 _UNLOGGED = ("stop", "null")
 _DELETED = f"{META}/deleted"
 
@@ -139,6 +143,14 @@ class Changes:
     "--schema",
     help="The columns, such as 'id BIGINT, name STRING', for records that carry no schema of their own.",
 )
+@click.option(
+    "--value-format",
+    type=click.Choice(_FORMATS),
+    default=_FORMATS[0],
+    show_default=True,
+    help="What Connect's converter writes for keys and values: JSON, or Avro by the schemas of a registry.",
+)
+@registry_option
 @format_option(TRANSACTIONAL_FORMATS)
 @click.option(
     "--partition-by",
@@ -181,13 +193,14 @@ class Changes:
 def command(**given: Any) -> None:
     """Keep a table equal to a database's, by Debezium's changes, exactly once.
 
-    Records are JSON as Kafka Connect's JsonConverter writes it, best with its schemas: new columns are added then.
+    Records are JSON as Kafka Connect's JsonConverter writes it, best with its schemas, or Avro: new columns are added.
 
     \b
     Examples:
       raftwerk pipeline run changes -t shop.public.orders --output orders -e
       raftwerk pipeline run changes -t shop.public.orders --output orders2 --format delta
       raftwerk pipeline run changes -t shop.public.orders --output orders3 --schema 'id BIGINT, state STRING'
+      raftwerk pipeline run changes -t shop.public.orders --output orders4 --value-format registry --registry URL
     """
     topics, read_settings = take_source_options(given)
     run_settings = take_run_settings(given)
@@ -200,6 +213,7 @@ def command(**given: Any) -> None:
             given["order"] == ORDERS[0],
             parse_retention(given["remember"], "to remember deletions"),
             given["unlogged"] == _UNLOGGED[1],
+            take_registry(given, given["value_format"]),
         ),
         MaintenanceSettings(given["compact_every"], given["small_mb"] << 20, parse_retention(given["retain"])),
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import random
 from collections.abc import Sequence
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pipeline import debezium_avro
 from support.pipeline.debezium import COLUMNS, event, key_of
 
 from raftwerk.pipeline.change_data.change_event import UNAVAILABLE
@@ -201,6 +204,18 @@ def test_records_without_a_schema_take_the_columns_that_are_named(spark: Any, tm
         applied.batch((key, event("u", {"id": 1, "amount": "many"}, 2, schemas=False)))
     assert "name columns that fit with --schema" in str(explain(caught.value))
     assert applied.rows() == [{"id": 1, "amount": 5}]
+
+
+def test_records_in_avro(spark: Any, tmp_path: Path) -> None:
+    seen = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    row = {"id": 1, "price": Decimal("-12.50"), "day": 19_000, "at": 1_500_000, "seen": seen, "small": 3, "tags": ["a"]}
+    key = debezium_avro.encoded(1, {"id": 1})
+    with debezium_avro.serving_schemas() as url:
+        applied = Applied(spark, tmp_path, registry_url=url)
+        applied.batch((key, debezium_avro.event("c", {**row, "note": "n", "raw": b"r"})))
+    (found,) = applied.table.read().selectExpr("*", "unix_micros(at) AS micros", "unix_seconds(seen) AS s").collect()
+    assert (found["price"], found["day"], found["raw"]) == (Decimal("-12.50"), datetime.date(2022, 1, 8), b"r")
+    assert (found["micros"], found["s"], found["tags"]) == (1_500_000, seen.timestamp(), ["a"])
 
 
 @pytest.mark.parametrize(
