@@ -121,7 +121,11 @@ def run(scenario: str, seed: int) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize(("scenario", "first"), CHUNKS, ids=[f"{name}-{first}" for name, first in CHUNKS])
+@pytest.mark.parametrize(
+    ("scenario", "first"),
+    [pytest.param(*one, marks=[pytest.mark.long] * (one[1] > 0)) for one in CHUNKS],
+    ids=[f"{name}-{first}" for name, first in CHUNKS],
+)
 def test_seeds(scenario: str, first: int) -> None:
     seeds = range(first, min(first + CHUNK, SEEDS[scenario]))
     reached: set[str] = set()

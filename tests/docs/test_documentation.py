@@ -87,6 +87,7 @@ def is_missing(block: Block) -> bool:
     return not there[block.needs]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if page != "clients.md"])
 def test_commands_print_what_the_page_says(page: str, reader: Reader) -> None:
