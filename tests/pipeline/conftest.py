@@ -15,7 +15,6 @@ from raftwerk.testkit.process_cluster import TestCluster
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
 _NOT_LONG = (
-    "test_each_request_fails_in_turn[killed after]",
     "test_exactly_once_through_kills_and_a_restart[raftwerk]",
     "test_the_lake_holds_each_flight_once_over_restarts[raftwerk-iceberg]",
     "test_where_a_stream_starts",

@@ -60,6 +60,7 @@ def test_a_mirror_logs_in_at_each_of_its_clusters(
     assert sum(Topics(secured.bootstrap_servers, (there,), login=login).ends().values()) == FLIGHTS
 
 
+@pytest.mark.long
 def test_the_command_of_a_job_logs_in(secured: TestCluster, tmp_path: Path) -> None:
     """By the file that is named; without one it says what is missing."""
     job = ("pipeline", "run", "lake", "-t", "flights", "--output", str(tmp_path / "lake"), "-e", "--json")

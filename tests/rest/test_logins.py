@@ -92,6 +92,7 @@ def test_consumer_instances_belong_to_who_made_them(basic_proxy: Proxy) -> None:
     assert alice.v2("DELETE", path) == (204, None)
 
 
+@pytest.mark.long
 def test_who_may_not_read_is_answered_403(basic_proxy: Proxy) -> None:
     alice, frank, topic, group = basic_proxy.acting_as(ALICE), basic_proxy.acting_as(FRANK), *_names()
     assert alice.v3("POST", "/topics", {"topic_name": topic})[0] == 201

@@ -146,7 +146,10 @@ class Fault:
         monkeypatch.setattr(ClusterClient, "request_node", request_node)
 
 
-@pytest.mark.parametrize("kind", ["killed after", "given up", "answer lost"])
+@pytest.mark.parametrize(
+    "kind",
+    ["killed after", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("given up", "answer lost"))],
+)
 def test_each_request_fails_in_turn(cluster: TestCluster, kind: str) -> None:
     at: list[ApiKey] = []
     for number in itertools.count(1):
