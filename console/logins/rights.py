@@ -23,12 +23,10 @@ def needed_right(method: str, path: list[str]) -> str | None:
 
 def _right_to_see(path: list[str]) -> str | None:
     match path:
-        case ["topics", topic]:
+        case ["topics", topic] | ["topics", topic, "replicas"]:
             return f"Describe on topic {topic}"
         case ["topics", topic, "records"]:
             return f"Read on topic {topic}"
-        case ["topics", topic, "replicas"]:
-            return f"Describe on topic {topic}"
         case ["groups", group]:
             return f"Describe on group {group}"
         case ["transactions", name]:

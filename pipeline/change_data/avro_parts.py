@@ -6,23 +6,20 @@ properties such as `connect.name`; so one table of types serves for both.
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ...registry.data.frame import split_frame
-from ...registry.data.readers import DataError, reader_of
-from ...registry.data.schema_client import RegisteredSchema, SchemaClient, SchemaClientError, client_of
+from ...registry.data.readers import DataError, Reader, reader_of
+from ...registry.data.schema_client import SchemaClient, client_of
 from ...registry.records import AVRO
 from ...registry.references import Referenced
-from ...runtime.http.client import without_login
-from ..errors import PipelineError
+from ..typed_values.registry_values import schema_with_id
+from ..typed_values.spark_types import NoColumnsError, expanded_avro
 from .change_event import NotAChangeError, Part
-from .connect_schema import DATE_TEXT, DECIMAL_TEXT, TIMESTAMP_TEXT, UnknownSchemaError
+from .connect_schema import DATE_TEXT, DECIMAL_TEXT, TIMESTAMP_TEXT, ConnectSchema, UnknownSchemaError
 
-_NOT_FOUND = (404, 40403)
 _PRIMITIVE_TYPES: Mapping[str, str] = {
     "boolean": "boolean",
     "int": "int32",
@@ -51,8 +48,8 @@ class AvroParts:
 
     def __init__(self, client: SchemaClient, url: str) -> None:
         self._client = client
-        self._shown_url = without_login(url)
-        self._known: dict[int, tuple[Callable[[bytes], Any], Mapping[str, Any]]] = {}
+        self._url = url
+        self._known: dict[int, tuple[Reader, ConnectSchema]] = {}
 
     def part(self, data: bytes) -> Part:
         """The payload and its schema. Raises `NotAChangeError`, and `PipelineError` without the registry."""
@@ -68,23 +65,17 @@ class AvroParts:
         except DataError as error:
             raise NotAChangeError(f"{error} (schema {schema_id})") from None
 
-    def _learn(self, schema_id: int) -> tuple[Callable[[bytes], Any], Mapping[str, Any]]:
-        found = self._registered(schema_id)
+    def _learn(self, schema_id: int) -> tuple[Reader, ConnectSchema]:
+        found = schema_with_id(self._client, self._url, schema_id)
+        if found is None:
+            raise NotAChangeError(f"the registry has no schema {schema_id}")
         if found.schema_type != AVRO:
             raise NotAChangeError(f"schema {schema_id} is {found.schema_type}; Avro and JSON are read")
         try:
-            schema = connect_schema_of(found.text, found.references)
+            schema = ConnectSchema(connect_schema_of(found.text, found.references))
             return reader_of(found.schema_type, found.text, found.references), schema
         except (DataError, UnknownSchemaError) as error:
             raise NotAChangeError(f"schema {schema_id} is none of Connect's ({error})") from None
-
-    def _registered(self, schema_id: int) -> RegisteredSchema:
-        try:
-            return asyncio.run(self._client.schema(schema_id))
-        except SchemaClientError as error:
-            if error.code in _NOT_FOUND:
-                raise NotAChangeError(str(error)) from None
-            raise PipelineError(f"{self._shown_url}: {error}; the batch is read again when the job starts.") from None
 
 
 @lru_cache(4)
@@ -95,14 +86,9 @@ def avro_parts(url: str) -> AvroParts:
 
 def connect_schema_of(text: str, references: Sequence[Referenced] = ()) -> dict[str, Any]:
     """Connect's schema for an Avro schema. Raises `UnknownSchemaError` for what a converter does not write."""
-    from fastavro.schema import SchemaParseException, parse_schema
-
-    known: dict[str, Any] = {}
     try:
-        for one in dict.fromkeys(one.text for one in references):
-            parse_schema(json.loads(one), named_schemas=known)
-        return _connect_type(parse_schema(json.loads(text), named_schemas=known, expand=True))
-    except (SchemaParseException, ValueError, KeyError, RecursionError) as error:
+        return _connect_type(expanded_avro(text, references))
+    except (NoColumnsError, KeyError, RecursionError) as error:
         raise UnknownSchemaError(str(error) or "its types are nested too deeply") from None
 
 

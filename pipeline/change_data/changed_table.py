@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ..errors import PipelineError, WrongOptionError
+from ..errors import PipelineError
 from ..lakehouse.partition_fields import PartitionField, quoted
 from ..lakehouse.table import MaintainedTable, StreamBatch
 from .change_event import DELETE, TOMBSTONE, UPSERT
@@ -108,6 +108,8 @@ class ChangedTable:
 
     def _prepare(self, content: BatchContent) -> None:
         """Give both tables the columns of these changes."""
+        from pyspark.sql.types import StructType
+
         ddl = self._settings.columns or ddl_of_columns(content.columns)
         if ddl is None:
             raise PipelineError(
@@ -116,7 +118,7 @@ class ChangedTable:
             )
         if self._prepared == (ddl, content.key):
             return
-        schema = _struct(ddl)
+        schema = cast("StructType", StructType.fromDDL(ddl))  # of columns, as --schema was checked
         for name in (name for name in schema.names if name.lower() in OWN_COLUMNS):
             raise PipelineError(f"the rows have a column {name}, a name that this job needs for itself: rename it.")
         for name in (name for name in content.key if name not in schema.names):
@@ -170,15 +172,6 @@ class ChangedTable:
             before = (newest - self._settings.remember).astimezone(UTC)
             where = f"{_DELETED_AT} < TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
             self._spark.sql(f"DELETE FROM {self._deleted.name} WHERE {where}")
-
-
-def _struct(ddl: str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromDDL(ddl)
-    if not isinstance(schema, StructType):
-        raise WrongOptionError(f"the schema names no columns ({ddl}): write it like 'id BIGINT, name STRING'.")
-    return schema
 
 
 def _with_position(columns: Sequence[StructField]) -> StructType:

@@ -7,9 +7,11 @@ Converted values are JSON that Spark's `from_json` reads as the type.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from ..lakehouse.partition_fields import quoted
@@ -50,11 +52,53 @@ class ColumnType:
         return value if value is None or self.convert is None else self.convert(value)
 
 
+class ConnectSchema:
+    """The schema of a key or a value. What follows from it is found once, as all records of a table share it.
+
+    Its properties raise `UnknownSchemaError`.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+
+    @cached_property
+    def columns(self) -> RowColumns:
+        """The columns of the struct."""
+        return RowColumns(columns_of_struct(self._schema))
+
+    @cached_property
+    def row_after(self) -> RowColumns:
+        """The columns of the row `after` the change, in the schema of a value."""
+        for field in self._schema.get("fields") or ():
+            if field.get("field") == "after":
+                return RowColumns(columns_of_struct(field))
+        raise UnknownSchemaError("it describes no row `after` the change")
+
+
+class RowColumns:
+    """The columns of a row by their names."""
+
+    def __init__(self, types: Mapping[str, ColumnType]) -> None:
+        self._types = types
+        self.as_json = json.dumps([(name, kind.spark) for name, kind in types.items()])
+        """The names and types in Spark's words, as a list in JSON."""
+
+    def converted(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The row in JSON for Spark, without what is no column. Raises `ValueError` for a value of another type."""
+        try:
+            return {name: self._types[name].value(value) for name, value in row.items() if name in self._types}
+        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+            raise ValueError(str(error)) from None
+
+
 def columns_of_struct(schema: Mapping[str, Any]) -> dict[str, ColumnType]:
     """The types of a struct's fields by their names. Raises `UnknownSchemaError`."""
     if schema.get("type") != "struct":
         raise UnknownSchemaError(f"{schema.get('type')!r} where a struct belongs")
-    return {field["field"]: column_type(field) for field in schema.get("fields") or ()}
+    try:
+        return {field["field"]: column_type(field) for field in schema.get("fields") or ()}
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UnknownSchemaError(str(error)) from None
 
 
 def column_type(schema: Mapping[str, Any]) -> ColumnType:
@@ -92,10 +136,11 @@ def _map(keys: ColumnType, values: ColumnType) -> ColumnType:
 
 def _struct(fields: Mapping[str, ColumnType]) -> ColumnType:
     spark = ",".join(f"{quoted(name)}:{kind.spark}" for name, kind in fields.items())
-    convert = None
-    if any(kind.convert for kind in fields.values()):
-        convert = lambda value: {name: kind.value(value.get(name)) for name, kind in fields.items()}  # noqa: E731
-    return ColumnType(f"struct<{spark}>", convert)
+
+    def convert(value: Any) -> Any:
+        return {name: kind.value(value.get(name)) for name, kind in fields.items()}
+
+    return ColumnType(f"struct<{spark}>", convert if any(kind.convert for kind in fields.values()) else None)
 
 
 def _decimal(schema: Mapping[str, Any]) -> ColumnType:

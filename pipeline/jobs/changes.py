@@ -33,15 +33,16 @@ from .intervals import parse_retention
 from .job_command import (
     ReadSettings,
     format_option,
+    maintenance_options,
     prepare_job,
     print_result,
     registry_option,
     report_errors,
-    retain_option,
     shorten_errors,
     source_options,
     spark_options,
     spark_page,
+    take_maintenance,
     take_registry,
     take_run_settings,
     take_source_options,
@@ -177,17 +178,7 @@ class Changes:
     show_default=True,
     help="How long the position of a deletion is kept, against changes that arrive after it once more.",
 )
-@click.option(
-    "--compact-every",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Merge small files, and let snapshots expire, after so many batches; 0 for never.",
-)
-@click.option(
-    "--small-mb", default=32, show_default=True, type=click.IntRange(min=0), help="A file below this is small."
-)
-@retain_option
+@maintenance_options
 @spark_options
 @report_errors
 def command(**given: Any) -> None:
@@ -215,7 +206,7 @@ def command(**given: Any) -> None:
             given["unlogged"] == _UNLOGGED[1],
             take_registry(given, given["value_format"]),
         ),
-        MaintenanceSettings(given["compact_every"], given["small_mb"] << 20, parse_retention(given["retain"])),
+        take_maintenance(given),
     )
     log, metrics = prepare_job(JOB, run_settings)
     check_local_output(options.out, JOB, identity_of(topics, options), run_settings.master)

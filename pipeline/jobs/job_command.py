@@ -25,11 +25,13 @@ from ...cluster.command_line.cluster_options import (
 from ...cluster.command_line.commands import Option, WrongConfiguration, json_option
 from ...cluster.command_line.registry_url import check_registry
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, explain
+from ..lakehouse.table_maintenance import MaintenanceSettings
 from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
 from ..session import DEFAULT_MASTER, JarSettings, check_launch, check_spark, jvm_has_ended, spark_session, stop_session
 from ..topics import FORMATS, Topics, parse_options
 from ..typed_values import REGISTRY
+from .intervals import parse_retention
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -247,6 +249,42 @@ def format_option(formats: Sequence[str], help_text: str = "The table's format."
 retain_option = click.option(
     "--retain", default="5 days", show_default=True, help="How long a snapshot can be read, such as '12 hours'."
 )
+
+
+def maintenance_options(command: F) -> F:
+    """Add the options of what is done to a table while a job writes it."""
+    for option in reversed(
+        (
+            click.option(
+                "--compact-every",
+                default=20,
+                show_default=True,
+                type=click.IntRange(min=0),
+                help="Merge small files, and let snapshots expire, after so many batches; 0 for never.",
+            ),
+            click.option(
+                "--small-mb",
+                default=32,
+                show_default=True,
+                type=click.IntRange(min=0),
+                help="A file below this is small.",
+            ),
+            retain_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def take_maintenance(given: dict[str, Any]) -> MaintenanceSettings:
+    """Remove the options of `maintenance_options` from a command's parameters, and return them.
+
+    Raises `WrongOptionError` for a time that is none.
+    """
+    small_bytes = given.pop("small_mb") << 20
+    return MaintenanceSettings(given.pop("compact_every"), small_bytes, parse_retention(given.pop("retain")))
+
+
 registry_option = click.option(
     "--registry",
     "registry_url",

@@ -34,18 +34,18 @@ from ..typed_values import REGISTRY
 from ..typed_values.registry_values import json_texts, registered_columns
 from ..typed_values.spark_types import ddl_of
 from .ddl import field_names, not_ddl
-from .intervals import parse_retention
 from .job_command import (
     ReadSettings,
     format_option,
+    maintenance_options,
     prepare_job,
     print_result,
     registry_option,
     report_errors,
-    retain_option,
     source_options,
     spark_options,
     spark_page,
+    take_maintenance,
     take_registry,
     take_run_settings,
     take_source_options,
@@ -242,17 +242,7 @@ class Lake:
     show_default=True,
     help="Columns, or with iceberg transforms of them, such as 'bucket(16, key)'.",
 )
-@click.option(
-    "--compact-every",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Merge small files, and let snapshots expire, after so many batches; 0 for never.",
-)
-@click.option(
-    "--small-mb", default=32, show_default=True, type=click.IntRange(min=0), help="A file below this is small."
-)
-@retain_option
+@maintenance_options
 @click.option("--rejects", is_flag=True, help="Keep a record that does not fit, in the column `rejected`.")
 @spark_options
 @report_errors
@@ -279,7 +269,7 @@ def command(**given: Any) -> None:
         tuple(str(one) for one in parse_fields(given["partition_by"])),
         given["table_format"],
         given["rejects"],
-        MaintenanceSettings(given["compact_every"], given["small_mb"] << 20, parse_retention(given["retain"])),
+        take_maintenance(given),
         registry_url,
         is_registered,
     )

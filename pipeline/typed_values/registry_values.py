@@ -86,7 +86,7 @@ class RegistryValues:
 
     def __init__(self, client: SchemaClient, url: str, known: Sequence[str] | None) -> None:
         self._client = client
-        self._shown_url = without_login(url)
+        self._url = url
         self._known = None if known is None else {name.lower() for name in known}
         self._readers: dict[int, _TypedReader | None] = {}
 
@@ -107,12 +107,9 @@ class RegistryValues:
             return None
 
     def _reader(self, schema_id: int) -> _TypedReader | None:
-        try:
-            schema = asyncio.run(self._client.schema(schema_id))
-        except SchemaClientError as error:
-            if error.code in _NOT_FOUND:
-                return None
-            raise PipelineError(f"{self._shown_url}: {error}; the batch is read again when the job starts.") from None
+        schema = schema_with_id(self._client, self._url, schema_id)
+        if schema is None:
+            return None
         self._check_columns(schema)
         try:
             if schema.schema_type == PROTOBUF:
@@ -134,6 +131,16 @@ class RegistryValues:
                 f"records of schema {schema.schema_id} have more fields ({', '.join(new)}): start the job again, and "
                 "the table gets these columns."
             )
+
+
+def schema_with_id(client: SchemaClient, url: str, schema_id: int) -> RegisteredSchema | None:
+    """The schema with this id, None if there is none. Raises `PipelineError` where the registry at `url` cannot say."""
+    try:
+        return asyncio.run(client.schema(schema_id))
+    except SchemaClientError as error:
+        if error.code in _NOT_FOUND:
+            return None
+        raise PipelineError(f"{without_login(url)}: {error}; the batch is read again when the job starts.") from None
 
 
 def _protobuf_reader(schema: RegisteredSchema) -> _TypedReader:

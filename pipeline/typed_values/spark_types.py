@@ -116,16 +116,21 @@ def _nested(depth: int) -> int:
 # -- Avro
 
 
-def _avro_columns(text: str, references: Sequence[Referenced]) -> dict[str, str]:
+def expanded_avro(text: str, references: Sequence[Referenced]) -> Any:
+    """An Avro schema with the named types that it uses in their places. Raises `NoColumnsError`."""
     from fastavro.schema import SchemaParseException, parse_schema
 
     known: dict[str, Any] = {}
     try:
         for one in dict.fromkeys(one.text for one in references):
             parse_schema(json.loads(one), named_schemas=known)
-        found: Any = parse_schema(json.loads(text), named_schemas=known, expand=True)
+        return parse_schema(json.loads(text), named_schemas=known, expand=True)
     except (SchemaParseException, ValueError) as error:
         raise NoColumnsError(f"it is no Avro schema: {error}") from None
+
+
+def _avro_columns(text: str, references: Sequence[Referenced]) -> dict[str, str]:
+    found = expanded_avro(text, references)
     if not isinstance(found, dict) or found.get("type") not in ("record", "error"):
         raise NoColumnsError("it describes no record with fields")
     return _avro_fields(found, 0)

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from support.containers.compose import free_ports
 
 _BINARIES = Path("/usr/lib/postgresql")
 _USER = "postgres"
@@ -26,19 +27,13 @@ def server_binaries() -> Path | None:
     return found[-1].parent if found else None if path is None else Path(path).parent
 
 
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 class Postgres:
     """A server with logical decoding, and one database. It refuses to run as root, so then it runs as its own user."""
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
         self._user = _USER if os.geteuid() == 0 else None
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._data = tempfile.mkdtemp(prefix="raftwerk-postgres-")  # where that user reaches it
         if self._user:
             shutil.chown(self._data, self._user)
@@ -102,7 +97,7 @@ class DebeziumWorker:
             "offset.storage.file.filename": directory / "offsets",
             "offset.flush.interval.ms": 2000,
             "plugin.path": plugins,
-            "listeners": f"HTTP://127.0.0.1:{free_port()}",
+            "listeners": f"HTTP://127.0.0.1:{free_ports(1)[0]}",
         }
         connector = {
             "name": "shop",
