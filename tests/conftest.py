@@ -4,10 +4,13 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from support import transcripts
+
+from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN
 
 # The same examples in each run, so that a red run is red because of a change; `make properties` looks for new ones.
 settings.register_profile("raftwerk", deadline=None, derandomize=True)
@@ -40,6 +43,14 @@ def pytest_collection_finish() -> None:
     """Collections during the tests need not look at the million objects that are here before them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _own_login() -> Iterator[None]:
+    """A command that runs in this process logs in as its options say; the next test does not."""
+    token = CURRENT_LOGIN.set(None)
+    yield
+    CURRENT_LOGIN.reset(token)
 
 
 @pytest.fixture(scope="session")
