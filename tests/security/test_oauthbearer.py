@@ -249,6 +249,7 @@ def test_an_audience_that_nobody_expects_is_refused_as_by_kafka() -> None:
         f"{part({'alg': 'RS256', 'kid': 'one'})}.{part(CLAIMS)}.*",
         f"{part({'alg': 'RS256', 'kid': 'one', 'jwk': KEY.as_dict(private=False)})}.{part(CLAIMS)}.AAAA",
     ],
+    ids=range(11),  # keys are new in each process, and names of tests must not be
 )
 def test_forged_and_broken_tokens_are_refused(token: str) -> None:
     refusal(token)
