@@ -100,8 +100,8 @@ fuzz: $(STAMP)   ## attacks on three nodes beside a working client: make fuzz MI
 mutation: $(STAMP) ## which changes of the code do the tests not notice: make mutation PACKAGE=raft MODULE=leader.py SAMPLE=50
 	PYTHONPATH=tests $(BIN)/python -m support.mutation --package $(PACKAGE) $(if $(MODULE),--module $(MODULE)) --sample $(SAMPLE) --seed $(SEED) $(RETRY)
 
-bench: $(STAMP)  ## throughput and latency of a local three-node cluster
-	$(BIN)/python -m raftwerk.bench
+bench: $(STAMP)  ## throughput, processor time and latency beside Apache Kafka in one run: half an hour; the figures go to bench/results
+	$(BIN)/python -m raftwerk.bench --results bench/results
 
 clean:           ## remove what the build made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 BENCHMARKS = {
-    "compare": "comparison",
+    "compare": "comparison.benchmark",
     "acls": "access_control_lists",
     "peers": "peers_before_login",
     "scale": "scale.benchmark",

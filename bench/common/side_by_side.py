@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .client_workloads import Figure
+from .results import Results, number
 from .systems import ApacheKafka, System
 
 NODES = REPLICAS = 3
@@ -26,33 +27,12 @@ def _run(start: Start, measure: Measure, seconds: float) -> list[Figure]:
         try:
             for figure in measure(system, seconds):
                 figures.append(figure)
-                print(f"{system.name}: {figure.name}: {_cell(figure)}", file=sys.stderr, flush=True)
+                print(
+                    f"{system.name}: {figure.name}: {number(figure.value)} {figure.unit}", file=sys.stderr, flush=True
+                )
         finally:
             system.stop()
         return figures
-
-
-def _cell(figure: Figure) -> str:
-    mark = f" ({figure.bad} errors)" if figure.bad else ""
-    return f"{figure.value:,.1f} {figure.unit}{mark}"
-
-
-def _ratio(mine: Figure, other: Figure) -> str:
-    if min(mine.value, other.value) <= 0 or mine.unit == "%":
-        return ""
-    ratio = mine.value / other.value if mine.bigger_is_better else other.value / mine.value
-    return f"{ratio:.2f} x"
-
-
-def table(results: dict[str, list[Figure]]) -> str:
-    """The figures as a Markdown table; with both systems, its last column is how often Raftwerk's is better."""
-    both = len(results) == 2
-    heads = ["RF3, three nodes", *results, *(["better by"] if both else [])]
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for row in zip(*results.values(), strict=True):
-        cells = [row[0].name, *(_cell(figure) for figure in row), *([_ratio(*row)] if both else [])]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def run(
@@ -69,6 +49,9 @@ def run(
     elif options.only != "raftwerk":
         print("Apache Kafka is left out: no jars in $KAFKA_LIBS", file=sys.stderr)
     chosen = {one: start for one, start in systems.items() if options.only in (None, one)}
-    results = {one: _run(start, measure, options.seconds) for one, start in chosen.items()}
-    print(table(results))
-    return int(any(figure.bad for figures in results.values() for figure in figures))
+    results = Results(list(chosen))
+    for one, start in chosen.items():
+        for figure in _run(start, measure, options.seconds):
+            results.add(one, figure)
+    print(results.table("RF3, three nodes"))
+    return int(results.is_bad)

@@ -32,6 +32,18 @@ def _broker_count(port: int) -> int:
     return int(struct.unpack_from(">i", data, 8)[0])
 
 
+def memory_mb(pid: int) -> float:
+    """The resident memory of a process, in MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used so far, with its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 LISTENER_OFFSETS = (0, 200, 400, 1001)
 """What is added to the base port for each listener of a node."""
 
@@ -105,14 +117,13 @@ class System:
             return _broker_count(self.base_port + node - 1) >= brokers
         return False
 
+    def pids(self) -> list[int]:
+        """The process of each node."""
+        return [int((self.directory / f"n{node}.pid").read_text()) for node in range(1, self.nodes + 1)]
+
     def memory_mb(self) -> list[float]:
         """The resident memory of each node's process, in MB."""
-        sizes = []
-        for node in range(1, self.nodes + 1):
-            pid = (self.directory / f"n{node}.pid").read_text().strip()
-            line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS"))
-            sizes.append(int(line.split()[1]) / 1024)
-        return sizes
+        return [memory_mb(pid) for pid in self.pids()]
 
     def stop(self) -> None:
         """Stop all processes."""
