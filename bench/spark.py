@@ -1,9 +1,10 @@
 """`python -m raftwerk.bench spark`: Spark reads and writes topics, with its own Kafka connector and our data source.
 
 Both run in turn in one Spark session, against one cluster of three nodes on the same cores. The median of the rounds is
-shown; the ratio is the result. A read ends in Spark's `noop` sink, so that every row has been made. Beside the time on
-the clock is the CPU time of Spark with its Python workers, which other work on the machine affects less. Needs Java 17
-and Linux's /proc.
+shown; the ratio is the result. A read ends in Spark's `noop` sink, so that every row has been made. `lake` copies a
+topic to a table to its end: with the connector into Spark's own Parquet sink, with our data source by the job `lake`,
+which writes Iceberg; columns and partitions are the same. Beside the time on the clock is the CPU time of Spark with
+its Python workers, which other work on the machine affects less. Needs Java 17 and Linux's /proc.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pipeline.errors import PipelineError
+from ..pipeline.jobs.job_command import ReadSettings
+from ..pipeline.jobs.lake import Lake, LakeOptions
+from ..pipeline.lakehouse.open_table import read_table
+from ..pipeline.running_query import Metrics, ProgressLog
+from ..pipeline.topics import Topics
 from .common import client_workloads
 from .common.systems import System
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 FORMATS = ("kafka", "raftwerk")
 SIZES = ((100, 1_000_000), (1024, 300_000))
 """Bytes of a record, and the number of records."""
-SHARES = {"read": 1, "write": 4}
+SHARES = {"read": 1, "write": 4, "lake": 1}
 """Divisors of the number of records, by job."""
 _NODES = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -92,7 +98,28 @@ def _reader(spark: SparkSession, form: str, bootstrap: str, topic: str) -> Any:
     return spark.read.format(form).options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).load()
 
 
+def _to_parquet(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    place = ("topic", "partition", "offset", "timestamp", "to_date(timestamp) as date", "key", "value")
+    rows = spark.readStream.format("kafka").options(**options).load().selectExpr(*place)
+    query = rows.writeStream.format("parquet").partitionBy("topic", "date").trigger(availableNow=True)
+    query.option("checkpointLocation", f"{directory}/checkpoint").start(f"{directory}/table").awaitTermination()
+
+
+def _to_lake(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> None:
+    lake = Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(f"{directory}/lake"))
+    lake.start(ReadSettings(once=True), ProgressLog(quiet=True), Metrics("lake", None)).follow()
+
+
 def _carry_out(spark: SparkSession, form: str, bootstrap: str, topic: str, workload: Workload) -> None:
+    if workload.job == "lake":
+        with tempfile.TemporaryDirectory(prefix="raftwerk-lake-") as directory:
+            (_to_parquet if form == "kafka" else _to_lake)(spark, bootstrap, topic, directory)
+            table = f"{directory}/table" if form == "kafka" else f"{directory}/lake"
+            found = (spark.read.parquet(table) if form == "kafka" else read_table(spark, table)).count()
+        if found != workload.rows:
+            raise PipelineError(f"{form} has {found} rows in its table, and {workload.rows} records were sent.")
+        return
     if workload.job == "read":
         _reader(spark, form, bootstrap, topic).write.format("noop").mode("overwrite").save()
         return
@@ -123,7 +150,7 @@ def _measure(
     from ..pipeline.session import JarSettings, spark_session
     from ..pipeline.source import RaftwerkDataSource
 
-    spark = spark_session("bench", master=f"local[{cores}]", jars=JarSettings(kafka_connector=True))
+    spark = spark_session("bench", master=f"local[{cores}]", jars=JarSettings(True, ("iceberg",)))
     spark.dataSource.register(RaftwerkDataSource)
     results = []
     for size, (topic, count) in topics.items():
@@ -206,7 +233,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of records (default 1.0)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each workload, of which the median is shown")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="cores of Spark (default: 1, then 2)")
-    parser.add_argument("--jobs", nargs="+", choices=sorted(SHARES), default=list(SHARES), help="default: both")
+    parser.add_argument("--jobs", nargs="+", choices=sorted(SHARES), default=list(SHARES), help="default: all")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
