@@ -55,16 +55,21 @@ class FollowerActions:
         leaders = self._history.of(now.leader_epoch).leaders_log
         if now.is_leader or after.log is now.log or after.log.has(now.log):
             return
+        shorter = now.log.common_prefix(after.log)
         if leaders is None:
-            shorter = now.log.common_prefix(after.log)
-            yield Proposal(_NAME, _cut(now, after, shorter, shorter.end_offset), (_no_leader(now),))
+            failed = (f"epoch {now.leader_epoch} has no leader",)
+            yield Proposal(_NAME, _cut(now, after, shorter, shorter.end_offset), failed)
             return
         end_offset = truncation_end(now.log, leaders)
+        kept = now.log.up_to(end_offset)
         failed = violated(
             (not is_valid_position(leaders, now.log), f"its log agrees with the leader's in epoch {now.leader_epoch}"),
             *self._may_cut(now, end_offset),
         )
-        yield Proposal(_NAME, _cut(now, after, now.log.up_to(end_offset), end_offset), failed)
+        yield Proposal(_NAME, _cut(now, after, kept, end_offset), failed)
+        if shorter is not kept:
+            elsewhere = (f"the leader's answer cuts it at {kept.end_offset}, not at {shorter.end_offset}",)
+            yield Proposal(_NAME, _cut(now, after, shorter, shorter.end_offset), failed + elsewhere)
 
     def truncate_to_leaders_end(self, now: ReplicaState, after: ReplicaState) -> Proposals:
         """OFFSET_OUT_OF_RANGE: the leader's log is shorter, and has nothing of the epoch that the follower named."""
@@ -72,9 +77,9 @@ class FollowerActions:
         leaders, end_offset = epoch.leaders_log, after.end_offset
         if now.is_leader or leaders is None or end_offset >= now.end_offset or not now.log.has(after.log):
             return
-        older = end_for_epoch(leaders, now.log.epoch).end_offset
+        if end_for_epoch(leaders, now.log.epoch).end_offset > epoch.log_start_offset:
+            return  # the answer is a diverging epoch
         failed = violated(
-            (older <= epoch.log_start_offset, f"the leader's log has epoch {now.log.epoch} or one before"),
             (end_offset <= leaders.end_offset, f"the leader's log ends at {leaders.end_offset}, before {end_offset}"),
             *self._may_cut(now, end_offset),
         )
@@ -133,7 +138,3 @@ def _cut(now: ReplicaState, after: ReplicaState, kept: ReplicaLog, end_offset: i
     """A log whose batch at the end is missing by compaction ends between two batches."""
     end = after.end_offset if kept.end_offset <= after.end_offset <= end_offset else kept.end_offset
     return replace(now, log=kept, end_offset=end, high_watermark=min(now.high_watermark, end))
-
-
-def _no_leader(now: ReplicaState) -> str:
-    return f"epoch {now.leader_epoch} has no leader"

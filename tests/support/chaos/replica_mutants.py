@@ -1,4 +1,4 @@
-"""Known ways to break the replicas of a partition, which the specification of Kafka replication alone has to tell of."""
+"""Known ways to break the replicas of a partition: the specification of Kafka replication has to tell of them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from raftwerk.log.partition_log import PartitionLog
 from raftwerk.wire.records import iter_headers
 
 SENTENCE = "each step of a replica is one of its specification"
+RECORDS_MAX = 3
+"""How many records the producers of a run have in a batch."""
 CHECKS = ("after_event", "on_acked", "on_consumed")
 
 
@@ -53,8 +55,8 @@ def commit_without_the_slowest(self: LeaderState, log_end_offset: int, now_ms: i
     return not self.is_under_min_isr and self.watermark.advance(ends[min(1, len(ends) - 1)])
 
 
-def expand_one_offset_early(self: LeaderState, follower: FollowerProgress) -> IsrProposal | None:
-    return _expand(self, follower, max(self.high_watermark, self.leader_epoch_start_offset) - 1)
+def expand_one_batch_early(self: LeaderState, follower: FollowerProgress) -> IsrProposal | None:
+    return _expand(self, follower, max(self.high_watermark, self.leader_epoch_start_offset) - RECORDS_MAX)
 
 
 def expand_before_the_epoch_starts(self: LeaderState, follower: FollowerProgress) -> IsrProposal | None:
@@ -104,17 +106,16 @@ ORIGINAL_APPEND = PartitionLog.append_as_leader
 ORIGINAL_BEGIN = LeaderState._begin_epoch
 
 MUTANTS = (
-    Mutant("truncates one batch too few", replacing(Replica, "truncate_to", truncate_one_batch_too_few), ("chase",)),
-    Mutant("truncates one batch too many", replacing(Replica, "truncate_to", truncate_one_batch_too_many), ("chase",)),
+    Mutant(
+        "truncates one batch too few", replacing(Replica, "truncate_to", truncate_one_batch_too_few), ("elections",)
+    ),
+    Mutant(
+        "truncates one batch too many", replacing(Replica, "truncate_to", truncate_one_batch_too_many), ("elections",)
+    ),
     Mutant(
         "truncation by high watermark (KIP-101)",
         replacing(Replica, "make_follower", mutants.truncate_by_high_watermark),
-        ("chase",),
-    ),
-    Mutant(
-        "append before truncation (KAFKA-14704)",
-        replacing(Replica, "truncate_to_divergence", mutants.leave_divergence),
-        ("chase",),
+        ("elections",),
     ),
     Mutant(
         "appends in the epoch before",
@@ -154,12 +155,12 @@ MUTANTS = (
     Mutant(
         "a stale fetch is not fenced (KIP-320)",
         replacing(Partition, "check_leader_epoch", mutants.no_fencing),
-        ("elections", "chase"),
+        ("elections",),
     ),
     Mutant(
         "a leader counts a diverging fetch (KAFKA-13141)",
         replacing(Replica, "_divergence", lambda *_: None),
-        ("chase",),
+        ("elections",),
     ),
     Mutant(
         "divergence after a fast double failover (KIP-279)",
@@ -167,7 +168,9 @@ MUTANTS = (
         ("elections",),
     ),
     Mutant(
-        "answers of a former leader are taken", replacing(fetcher_state, "_is_current", take_every_answer), ("elections",)
+        "answers of a former leader are taken",
+        replacing(fetcher_state, "_is_current", take_every_answer),
+        ("elections",),
     ),
     Mutant(
         "a follower that is out of range begins at the leader's end",
@@ -175,14 +178,16 @@ MUTANTS = (
         ("trims",),
     ),
     Mutant(
-        "joins the ISR one offset early", replacing(LeaderState, "propose_expand", expand_one_offset_early), ("kill",)
+        "joins the ISR one batch early", replacing(LeaderState, "propose_expand", expand_one_batch_early), ("kill",)
     ),
     Mutant(
         "joins the ISR before the start of the epoch (KIP-320)",
         replacing(LeaderState, "propose_expand", expand_before_the_epoch_starts),
-        ("elections", "chase"),
+        ("elections",),
     ),
-    Mutant("leaves the ISR with all records", replacing(LeaderState, "propose_shrink", shrink_to_the_leader), ("kill",)),
+    Mutant(
+        "leaves the ISR with all records", replacing(LeaderState, "propose_shrink", shrink_to_the_leader), ("sessions",)
+    ),
     Mutant("a log is durable before its fsync", replacing(Durability, "sync", forget_the_fsync), ("power",)),
 )
 
