@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from ..step_search import Action, Deviation, Proposal, explain
+from ..step_search import Deviation, Proposal, explain
 from .follower_actions import FollowerActions
 from .leader_actions import LeaderActions
 from .partition_history import PartitionHistory
 from .replica_state import ReplicaState
-from .role_actions import RestartWithLog, RoleActions, restart_without_log
+from .role_actions import Restart, RestartWithLog, RoleActions, restart_without_log
 
 
 class ReplicaSpecification:
@@ -23,7 +23,7 @@ class ReplicaSpecification:
         self._follower_actions = FollowerActions(self.history).actions
         roles = RoleActions(self.history).actions
         self._actions = [*roles, *self._leader_actions, *self._follower_actions]
-        self._restarts: dict[int, Action[ReplicaState]] = {}
+        self._restarts: dict[int, Restart] = {}
         """How the replicas have started that were not observed since."""
 
     def on_created(self, node_id: int) -> None:
@@ -61,16 +61,25 @@ class ReplicaSpecification:
         return None
 
     def _path(
-        self, before: ReplicaState, after: ReplicaState, restart: Action[ReplicaState] | None
+        self, before: ReplicaState, after: ReplicaState, restart: Restart | None
     ) -> list[Proposal[ReplicaState]] | Deviation:
         if restart is not None:
-            restarts = [restart]
-            if self.history.was_removed(after.node, before.partition_epoch, after.partition_epoch):
-                restarts.append(restart_without_log)
-            return explain(before, after, [*restarts, *self._actions])
+            return self._path_of_restart(before, after, restart)
         if before.partition_epoch == after.partition_epoch:  # most changes are of a known role
             actions = self._leader_actions if before.is_leader else self._follower_actions
             path = explain(before, after, actions)
             if not isinstance(path, Deviation):
                 return path
         return explain(before, after, self._actions)
+
+    def _path_of_restart(
+        self, before: ReplicaState, after: ReplicaState, restart: Restart
+    ) -> list[Proposal[ReplicaState]] | Deviation:
+        """Whatever a replica did, it has started first. If it was removed meanwhile, its log was deleted."""
+        if self.history.was_removed(after.node, before.partition_epoch, after.partition_epoch):
+            restart = restart_without_log
+        step = restart(before, after)
+        if step.violated:
+            return Deviation(f"log from {before.log} to {after.log}", f"not {step.action}: {step.violated[0]}")
+        path = explain(step.state, after, self._actions)
+        return path if isinstance(path, Deviation) else [step, *path]

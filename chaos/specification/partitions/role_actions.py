@@ -6,7 +6,7 @@ leader starts from the high watermark that it knew as a follower.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..step_search import Action, Proposal, violated
@@ -15,6 +15,8 @@ from .partition_state import NO_LEADER, PartitionState
 from .replica_state import ReplicaState
 
 Proposals = Iterator[Proposal[ReplicaState]]
+Restart = Callable[[ReplicaState, ReplicaState], Proposal[ReplicaState]]
+"""Which state a process starts from, by the last one that was observed and the first one that is."""
 
 
 class RoleActions:
@@ -109,8 +111,8 @@ class RestartWithLog:
     durable_offset: int
     """Up to here the log was durable at the end of the process."""
 
-    def __call__(self, now: ReplicaState, after: ReplicaState) -> Proposals:
-        """Propose the state at the start."""
+    def __call__(self, now: ReplicaState, after: ReplicaState) -> Proposal[ReplicaState]:
+        """The state at the start."""
         kept = now.log.common_prefix(after.log)
         end_offset = after.end_offset if after.log is kept else kept.end_offset
         failed = violated(
@@ -120,9 +122,9 @@ class RestartWithLog:
             )
         )
         started = ReplicaState(now.node, kept, end_offset, min(now.high_watermark, after.high_watermark))
-        yield Proposal("UncleanShutdown", started, failed)
+        return Proposal("UncleanShutdown", started, failed)
 
 
-def restart_without_log(now: ReplicaState, after: ReplicaState) -> Proposals:
+def restart_without_log(now: ReplicaState, after: ReplicaState) -> Proposal[ReplicaState]:
     """UncleanShutdown that loses the log: the disk is empty or an old one, or the replica was created again."""
-    yield Proposal("UncleanShutdown", ReplicaState(now.node, after.log, after.end_offset, after.high_watermark))
+    return Proposal("UncleanShutdown", ReplicaState(now.node, after.log, after.end_offset, after.high_watermark))

@@ -45,7 +45,9 @@ def truncate_one_batch_too_many(self: Replica, offset: int) -> None:
 
 
 def append_in_the_epoch_before(self: PartitionLog, records: Any, leader_epoch: int, *rest: Any, **named: Any) -> Any:
-    return ORIGINAL_APPEND(self, records, max(leader_epoch - 1, 0), *rest, **named)
+    is_metadata = "__cluster_metadata" in self.directory
+    epoch = leader_epoch if is_metadata else max(leader_epoch - 1, 0)
+    return ORIGINAL_APPEND(self, records, epoch, *rest, **named)
 
 
 def commit_without_the_slowest(self: LeaderState, log_end_offset: int, now_ms: int) -> bool:
@@ -155,7 +157,7 @@ MUTANTS = (
     Mutant(
         "a stale fetch is not fenced (KIP-320)",
         replacing(Partition, "check_leader_epoch", mutants.no_fencing),
-        ("elections",),
+        ("moves",),
     ),
     Mutant(
         "a leader counts a diverging fetch (KAFKA-13141)",
@@ -178,7 +180,7 @@ MUTANTS = (
         ("trims",),
     ),
     Mutant(
-        "joins the ISR one batch early", replacing(LeaderState, "propose_expand", expand_one_batch_early), ("kill",)
+        "joins the ISR one batch early", replacing(LeaderState, "propose_expand", expand_one_batch_early), ("moves",)
     ),
     Mutant(
         "joins the ISR before the start of the epoch (KIP-320)",
