@@ -57,8 +57,8 @@ class FollowerActions:
             return
         shorter = now.log.common_prefix(after.log)
         if leaders is None:
-            failed = (f"epoch {now.leader_epoch} has no leader",)
-            yield Proposal(_NAME, _cut(now, after, shorter, shorter.end_offset), failed)
+            leaderless = (f"epoch {now.leader_epoch} has no leader",)
+            yield Proposal(_NAME, _cut(now, after, shorter, shorter.end_offset), leaderless)
             return
         end_offset = truncation_end(now.log, leaders)
         kept = now.log.up_to(end_offset)
