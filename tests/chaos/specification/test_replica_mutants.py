@@ -16,7 +16,7 @@ SAID = {
     "joins the ISR before the start of the epoch (KIP-320)": "not SendAlterPartitionRequest:",
     "a log is durable before its fsync": "not UncleanShutdown: the log was durable up to",
 }
-"""What is said of some of them; the page about the simulator has them all."""
+"""What is said of those that a quick run shows; the page about the simulator tells how many runs the others took."""
 
 
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.name in SAID], ids=lambda mutant: mutant.name)

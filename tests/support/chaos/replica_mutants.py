@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "truncation by high watermark (KIP-101)",
         replacing(Replica, "make_follower", mutants.truncate_by_high_watermark),
-        ("elections",),
+        ("chase",),
     ),
     Mutant(
         "appends in the epoch before",
