@@ -24,6 +24,7 @@ from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
+from .invariants.steps.replica_steps import ReplicaStepChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.run_observer import ProcessChange
 from .kernel.world import World
@@ -87,7 +88,9 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self.quorum_steps = QuorumStepChecker(PartitionStepChecker().on_committed)
+        self.replica_steps = ReplicaStepChecker()
+        partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change)
+        self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
@@ -208,7 +211,8 @@ class SimulatedCluster:
         node_id = self._node_of[name]
         self.quorum.forget(node_id)
         self.quorum_steps.forget(node_id)
-        self.partitions.forget(node_id, power_loss=power_loss)
+        for checker in (self.replica_steps, self.partitions):
+            checker.forget(node_id, power_loss=power_loss)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
@@ -263,17 +267,20 @@ class SimulatedCluster:
         """See `TargetCluster`."""
         self._died_with_disk[self._node_of[name]] = self._broker_epoch(self._node_of[name])
         self._with_new_disk[self._node_of[name]] = None
-        self.quorum.on_disk_replaced(self._node_of[name])
-        self.quorum_steps.on_disk_replaced(self._node_of[name])
-        self.partitions.on_disk_replaced(self._node_of[name])
+        for checker in (self.quorum, self.quorum_steps, self.replica_steps, self.partitions):
+            checker.on_disk_replaced(self._node_of[name])
 
     def on_bit_rot(self, name: str) -> None:
         """See `TargetCluster`."""
-        self.partitions.on_bit_rot(self._node_of[name])
+        for checker in (self.replica_steps, self.partitions):
+            checker.on_bit_rot(self._node_of[name])
 
     def is_mended(self, name: str) -> bool:
         """See `TargetCluster`."""
-        return self.partitions.is_mended(self._node_of[name])
+        is_mended = self.partitions.is_mended(self._node_of[name])
+        if is_mended:
+            self.replica_steps.on_mended(self._node_of[name])
+        return is_mended
 
     # -- state
 
@@ -397,6 +404,7 @@ class SimulatedCluster:
             self._watch(node_id)
         self.quorum.after_event(node_id)
         self.quorum_steps.after_event(node_id)
+        self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id)
         loader = self.nodes[node_id].loader if self._metadata_watchers and node_id in self._watched else None
         if loader is not None:
@@ -416,6 +424,7 @@ class SimulatedCluster:
             directory, unclean = metadata_log_dir(LOG_DIR), self.partitions.unclean
             read_metadata = lambda end_offset: unclean.read(disk, directory, end_offset)  # noqa: E731
             wall_ms = self.world.hosts[_host_name(node_id)].clock.wall_ms
+            self.replica_steps.watch(node_id, node.replica_manager, disk)
             self.partitions.watch(node_id, node.replica_manager, node.loader, wall_ms, read_metadata)
         self._watched[node_id] = None
 

@@ -86,7 +86,8 @@ def _deviation(before: S, after: S, paths: dict[S, list[Proposal[S]]], refused: 
 
 def differences(before: Any, after: Any) -> list[tuple[str, Any, Any]]:
     """The fields in which two states differ, with both values."""
-    pairs = [(field.name, getattr(before, field.name), getattr(after, field.name)) for field in fields(before)]
+    compared = [field.name for field in fields(before) if field.compare]
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in compared]
     return [(name.replace("_", " "), old, new) for name, old, new in pairs if old != new]
 
 

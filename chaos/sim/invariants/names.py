@@ -36,6 +36,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "the high watermark is within the log",
         "the high watermark moves only with min ISR",
         "each change of a partition is a step of its specification",
+        "each step of a replica is one of its specification",
         "a log gives up only what it was asked to",
         "a log holds whole batches only",
         "producers are those of the log",

@@ -6,7 +6,7 @@ one by one, so no change is passed over. The specification is in `chaos/specific
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from .....controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
@@ -30,7 +30,9 @@ _Change = tuple[UUID, int, PartitionRegistration | None, PartitionRegistration]
 class PartitionStepChecker:
     """Replays the records of the metadata log."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[UUID, int, int, PartitionState], None]) -> None:
+        """`on_change` is told of each partition's state after a change, with its partition epoch."""
+        self._on_change = on_change
         self._image = MetadataImage("simulated")
 
     def on_committed(self, batches: Sequence[CommittedBatch]) -> None:
@@ -72,6 +74,7 @@ class PartitionStepChecker:
             wrong = f"from {_state(before)} to {state}: {path}" if isinstance(path, Deviation) else ""
         if wrong:
             raise InvariantBroken("each change of a partition is a step of its specification", f"{where}: {wrong}")
+        self._on_change(topic_id, index, after.partition_epoch, state)
 
 
 def _state(one: PartitionRegistration) -> PartitionState:
