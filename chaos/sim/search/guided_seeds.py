@@ -3,7 +3,7 @@
 A uniform seed reaches a rare branch now and then, and the next seed begins from nothing. Here such a run is kept, and
 is run again with everything drawn anew from shortly before or after the rare moment: its prefix has brought the cluster
 into a state that few seeds reach, and there are many ways on from it. What is rare is counted by the statements of what
-happens sometimes. As in AFL, a statement that was confirmed 2 times is another one than the same confirmed 40 times, and
+happens sometimes. As in AFL, a statement that is confirmed 40 times is rarer than the same confirmed twice, and
 a run is chosen the more often the rarer its statements are, and the less often it was chosen before.
 """
 

@@ -26,7 +26,7 @@ def test_a_seed_is_what_its_text_says(text: str, seed: Seed) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1~", "1~2", "1~2:", "1~:3", "1~2:3~", "1~0.1234:5", "1 ~2:3"])
 def test_other_texts_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="is neither a seed, such as 123, nor a fork of one, such as 123~4.5:77"):
+    with pytest.raises(ValueError, match=r"is neither a seed, such as 123, nor a fork of one, such as 123~4\.5:77"):
         Seed.parse(text)
 
 
