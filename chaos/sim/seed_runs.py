@@ -211,9 +211,8 @@ class Progress:
         if not self._is_shown or (not is_terminal and now - self._last < _PROGRESS_EVERY_S):
             return
         self._last = now
-        text = f"{totals.runs} of {self._count} runs, {len(totals.failed)} failed, {now - self._began:.0f} s"
-        if totals.forks:
-            text += f", {totals.forks} of them forks"
+        runs = f"{totals.runs} of {self._count} runs{_forks(totals)}"
+        text = f"{runs}, {len(totals.failed)} failed, {now - self._began:.0f} s"
         self._stream.write(f"\r{text:{self._width}}" if is_terminal else f"{text}\n")
         self._stream.flush()
         self._width = len(text) if is_terminal else 0
@@ -325,6 +324,10 @@ def _print_failure(told: _ShownRun, drawn: int, options: SeedOptions) -> None:
     print(flush=True)
 
 
+def _forks(totals: Totals) -> str:
+    return f" ({counted(totals.forks, 'fork')})" if totals.forks else ""
+
+
 def simulated_time(seconds: float) -> str:
     """How long the nodes lived, in a unit in which it is a number to read."""
     if seconds < 120:
@@ -335,7 +338,7 @@ def simulated_time(seconds: float) -> str:
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{counted(totals.runs, 'run')}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
+        f"{counted(totals.runs, 'run')}{_forks(totals)}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )

@@ -38,8 +38,9 @@ class _KeptRun:
 class GuidedSeeds:
     """Pure: outcomes in, the next run out. The same first seed and outcomes give the same runs."""
 
-    def __init__(self, scenarios: Sequence[str], first_seed: int = 0) -> None:
+    def __init__(self, scenarios: Sequence[str], first_seed: int = 0, fresh_share: float = FRESH_SHARE) -> None:
         self._scenarios = scenarios
+        self._fresh_share = fresh_share
         self._rng = random.Random(f"{first_seed} search")
         self._next_seed = first_seed
         self._first_seed = first_seed
@@ -48,7 +49,7 @@ class GuidedSeeds:
 
     def next_run(self) -> tuple[str, Seed]:
         """The scenario and the seed of the next run."""
-        if len(self._kept) < _FRESH_FIRST or self._rng.random() < FRESH_SHARE:
+        if len(self._kept) < _FRESH_FIRST or self._rng.random() < self._fresh_share:
             return self._fresh()
         return self._fork()
 
