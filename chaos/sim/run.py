@@ -82,7 +82,7 @@ class Outcome:
     acked: int
     longest_ack_gap_s: float
     seen: Mapping[str, Sightings]
-    """The statements of what happens sometimes that the run confirmed. Times count from the first fault phase on."""
+    """The statements of what happens sometimes that the run confirmed; times are on the time line of the faults."""
 
     @property
     def broken(self) -> str:
@@ -362,7 +362,7 @@ class Run:
             nemesis.repair_dirs()
 
     def _run_single_faults(self) -> None:
-        """One fault after the other. A fork begins with the first fault that its time is not after."""
+        """One fault after the other. A fork begins with the first fault that its time is not after, or after all."""
         world = self.world
         forks = deque(self.seed.prefixes())
         world.scheduler.run_for(self.faults[0].at_s if self.faults else 0.0)
@@ -374,3 +374,5 @@ class Run:
             nemesis.run(world.now_s + fault.duration_s)
             nemesis.heal_all()
             self._until_healed()
+        for _, prefix in forks:
+            world.draw_anew(str(prefix))
