@@ -11,15 +11,17 @@ from raftwerk.runtime.invariants import Sightings
 USUAL = {"usual": Sightings(2.0, 5)}
 
 
-def search(runs: int, first_seed: int = 0, rare: str = "3", at_s: float = 4.0) -> list[tuple[str, Seed]]:
+def search(runs: int, first_seed: int = 0, rare: int = 3, at_s: float = 4.0) -> list[tuple[str, Seed]]:
     """The runs of a search in which one seed, and what is forked from it, reach something rare."""
     guided = GuidedSeeds(["a", "b"], first_seed)
     chosen = []
     for _ in range(runs):
         scenario, seed = guided.next_run()
         chosen.append((scenario, seed))
-        reaches_it = str(seed).split("~")[0] == rare
-        guided.on_outcome(scenario, seed, USUAL | ({"rare": Sightings(at_s, 1)} if reaches_it else {}))
+        seen = dict(USUAL)
+        if seed.number == rare:
+            seen["rare"] = Sightings(at_s, 1)
+        guided.on_outcome(scenario, seed, seen)
     return chosen
 
 
@@ -33,7 +35,7 @@ def test_a_search_begins_with_fresh_seeds_and_takes_the_scenarios_in_turn() -> N
 
 def test_the_same_outcomes_lead_to_the_same_runs() -> None:
     assert search(60) == search(60)
-    assert search(60) != search(60, rare="4")
+    assert search(60) != search(60, rare=4)
 
 
 def test_what_reached_something_rare_is_forked_more_often_near_that_moment() -> None:
