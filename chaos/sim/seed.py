@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-_TEXT = re.compile(r"(\d+)((?:~\d+(?:\.\d{1,3})?:\d+)*)")
+_TEXT = re.compile(r"(\d+)((?:~\d+(?:\.\d{1,3})?:\d+)*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
