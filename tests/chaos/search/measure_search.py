@@ -13,7 +13,7 @@ from statistics import mean, median
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
 
 _SEEDS_APART = 1000
