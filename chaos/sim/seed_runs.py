@@ -1,4 +1,4 @@
-"""Runs many seeds of simulated clusters, and reports each failing seed with its timeline.
+"""Runs many seeds of simulated clusters, uniform or guided, and reports each failing seed with its timeline.
 
 At the end, or when it is interrupted, it prints totals and the seed at which another run may continue.
 """
@@ -10,10 +10,12 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from ...cluster.command_line.plural import counted, size_text
 from ...runtime.os_errors import os_reason
@@ -24,10 +26,12 @@ from .replay.page_text import render_replay
 from .replay.record_run import record_run
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
+from .search.guided_seeds import GuidedSeeds
+from .seed import Seed
 from .statements import ConfirmedStatements
 
 if TYPE_CHECKING:
-    from multiprocessing.pool import IMapIterator
+    from multiprocessing.pool import AsyncResult
 
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
@@ -35,6 +39,11 @@ _PROGRESS_EVERY_S = 10.0
 _MANY_RUNS = 500
 """From so many runs on, the rare branches that none reached are named."""
 _REFRESH_S = 1.0
+_WAITING_A_JOB = 2
+"""How many runs each process has to do or is doing. A search chooses them before it knows their outcomes."""
+
+Task: TypeAlias = tuple[str, Seed]
+"""A scenario and a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,10 @@ class SeedOptions:
     """Which seeds to run, and what to print; the options of `raftwerk sim`."""
 
     seeds: int | None = None
-    first_seed: int | None = None
+    first_seed: Seed | None = None
     """Each scenario runs the seeds from here on. None: the seeds from `resume` on take the scenarios in turn."""
+    search: bool = False
+    """Fork the runs that reach something rare, beside fresh seeds, which take the scenarios in turn."""
     scenarios: tuple[str, ...] = ()
     """Names of scenarios; empty: all of them."""
     resume: int = 0
@@ -68,6 +79,8 @@ class Totals:
     """The totals of the runs so far."""
 
     runs: int = 0
+    forks: int = 0
+    """How many of the runs were forks of others."""
     virtual_s: float = 0.0
     events: int = 0
     acked: int = 0
@@ -79,6 +92,7 @@ class Totals:
     def add(self, outcome: Outcome, cpu_s: float) -> None:
         """Add a run that took `cpu_s` seconds of one core."""
         self.runs += 1
+        self.forks += bool(outcome.seed.forks)
         self.virtual_s += outcome.virtual_s
         self.events += outcome.events
         self.acked += outcome.acked
@@ -96,10 +110,10 @@ class Totals:
 
 def run_seeds(options: SeedOptions) -> int:
     """Run the seeds and print the results; the exit code: 1 if a seed failed, 130 or 143 after a signal, else 0."""
-    tasks, resume_at = _tasks(options)
+    chosen = _chosen(options)
     started = time.monotonic()
     totals = Totals()
-    progress = Progress(len(tasks), sys.stderr, is_shown=not options.as_json and not options.verbose)
+    progress = Progress(chosen.count, sys.stderr, is_shown=not options.as_json and not options.verbose)
     interrupted: list[int] = []
     shown: _ShownRun | None = None
 
@@ -110,8 +124,10 @@ def run_seeds(options: SeedOptions) -> int:
     previous = signal.signal(signal.SIGTERM, on_sigterm)
     try:
         progress.show(totals)
-        for outcome, cpu_s in _run_all(tasks, options.jobs, lambda: progress.show(totals)):
+        for outcome, cpu_s in _run_all(chosen.tasks, min(options.jobs, chosen.count), lambda: progress.show(totals)):
             totals.add(outcome, cpu_s)
+            if chosen.search is not None and outcome.failure is None:
+                chosen.search.on_outcome(outcome.scenario, outcome.seed, outcome.seen)
             progress.show(totals)
             if options.verbose and not options.as_json:
                 print(_line(outcome), flush=True)
@@ -124,7 +140,7 @@ def run_seeds(options: SeedOptions) -> int:
                 if not options.as_json:
                     progress.erase()
                     _print_failure(told, len(outcome.faults), options)
-            if shown is None and (outcome.failure is not None or len(tasks) == 1):
+            if shown is None and (outcome.failure is not None or chosen.count == 1):
                 shown = told
             if outcome.failure is not None and not options.keep_going:
                 break
@@ -135,7 +151,7 @@ def run_seeds(options: SeedOptions) -> int:
     finally:
         signal.signal(signal.SIGTERM, previous)
     progress.erase()
-    following = None if resume_at is None else resume_at + totals.runs
+    following = None if chosen.resume_at is None else chosen.resume_at + totals.runs
     if options.as_json:
         print(json.dumps(_summary(totals, time.monotonic() - started, following)))
     else:
@@ -195,7 +211,8 @@ class Progress:
         if not self._is_shown or (not is_terminal and now - self._last < _PROGRESS_EVERY_S):
             return
         self._last = now
-        text = f"{totals.runs} of {self._count} runs, {len(totals.failed)} failed, {now - self._began:.0f} s"
+        runs = f"{totals.runs} of {self._count} runs{_forks(totals)}"
+        text = f"{runs}, {len(totals.failed)} failed, {now - self._began:.0f} s"
         self._stream.write(f"\r{text:{self._width}}" if is_terminal else f"{text}\n")
         self._stream.flush()
         self._width = len(text) if is_terminal else 0
@@ -208,47 +225,69 @@ class Progress:
             self._width = 0
 
 
-def _tasks(options: SeedOptions) -> tuple[list[tuple[str, int]], int | None]:
-    """Pairs of scenario and seed; and the first seed, if seeds take the scenarios in turn."""
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The runs that the options choose."""
+
+    tasks: Iterator[Task]
+    count: int
+    resume_at: int | None = None
+    """The first seed, if seeds take the scenarios in turn."""
+    search: GuidedSeeds | None = None
+    """What is told the outcomes, and chooses the tasks by them."""
+
+
+def _chosen(options: SeedOptions) -> _Chosen:
     names = options.scenarios or tuple(SCENARIOS)
-    if options.first_seed is not None:
-        count = options.seeds if options.seeds is not None else 1
-        return [(name, options.first_seed + number) for number in range(count) for name in names], None
+    seeds, begin = options.seeds, options.first_seed
+    if options.search:
+        search = GuidedSeeds(names, begin.number if begin is not None else 0)
+        count = seeds if seeds is not None else DEFAULT_SEEDS
+        return _Chosen((search.next_run() for _ in range(count)), count, search=search)
+    if begin is not None:
+        each = [begin] if seeds is None else [Seed(begin.number + number) for number in range(seeds)]
+        return _Chosen(((name, seed) for seed in each for name in names), len(each) * len(names))
     first = options.resume
-    count = options.seeds if options.seeds is not None else DEFAULT_SEEDS
-    return [(names[number % len(names)], number) for number in range(first, first + count)], first
+    count = seeds if seeds is not None else DEFAULT_SEEDS
+    in_turn = ((names[number % len(names)], Seed(number)) for number in range(first, first + count))
+    return _Chosen(in_turn, count, resume_at=first)
 
 
-def _run_all(
-    tasks: Sequence[tuple[str, int]], jobs: int, while_waiting: Callable[[], None]
-) -> Iterator[tuple[Outcome, float]]:
-    """The results in the order of the tasks. `while_waiting` is called every second until the next one is there."""
-    if len(tasks) == 1:
-        yield _run_one(tasks[0])
+def _run_all(tasks: Iterable[Task], jobs: int, while_waiting: Callable[[], None]) -> Iterator[tuple[Outcome, float]]:
+    """The results in the order of the tasks. `while_waiting` is called every second until the next one is there.
+
+    A task is asked for when a process can soon begin it, so it may depend on earlier results.
+    """
+    left = iter(tasks)
+    first = list(islice(left, 2))
+    if len(first) == 1:
+        yield _run_one(first[0])
         return
+    left = chain(first, left)
     context = multiprocessing.get_context("spawn")
     # Ctrl-C on a terminal is sent to the workers, too. They inherit this mask, also those that are started later.
     resource_tracker.ensure_running()  # its start would remove the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        pool = context.Pool(min(jobs, len(tasks)), maxtasksperchild=_RUNS_A_WORKER)
+        pool = context.Pool(jobs, maxtasksperchild=_RUNS_A_WORKER)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     with pool:
-        results = pool.imap(_run_one, tasks)
-        for _ in tasks:
-            yield _next_of(results, while_waiting)
+        begun = deque(pool.apply_async(_run_one, (task,)) for task in islice(left, _WAITING_A_JOB * jobs))
+        while begun:
+            yield _result_of(begun.popleft(), while_waiting)
+            begun.extend(pool.apply_async(_run_one, (task,)) for task in islice(left, 1))
 
 
-def _next_of(results: IMapIterator[tuple[Outcome, float]], while_waiting: Callable[[], None]) -> tuple[Outcome, float]:
+def _result_of(begun: AsyncResult[tuple[Outcome, float]], while_waiting: Callable[[], None]) -> tuple[Outcome, float]:
     while True:
         try:
-            return results.next(_REFRESH_S)
+            return begun.get(_REFRESH_S)
         except multiprocessing.TimeoutError:
             while_waiting()
 
 
-def _run_one(task: tuple[str, int]) -> tuple[Outcome, float]:
+def _run_one(task: Task) -> tuple[Outcome, float]:
     """The outcome, with a timeline only if it failed, and the seconds of one core that it took."""
     name, seed = task
     started = time.process_time()
@@ -260,7 +299,7 @@ def _run_one(task: tuple[str, int]) -> tuple[Outcome, float]:
 
 def _line(outcome: Outcome) -> str:
     return (
-        f"{outcome.scenario:<13} seed {outcome.seed:<6} {outcome.digest[:12]} {outcome.virtual_s:6.1f} s virtual, "
+        f"{outcome.scenario:<13} seed {outcome.seed!s:<6} {outcome.digest[:12]} {outcome.virtual_s:6.1f} s virtual, "
         f"{outcome.events:>7} events, {outcome.acked:>5} acked, longest gap {outcome.longest_ack_gap_s:5.2f} s"
         f"{'' if outcome.failure is None else '  FAILED'}"
     )
@@ -285,6 +324,10 @@ def _print_failure(told: _ShownRun, drawn: int, options: SeedOptions) -> None:
     print(flush=True)
 
 
+def _forks(totals: Totals) -> str:
+    return f" ({counted(totals.forks, 'fork')})" if totals.forks else ""
+
+
 def simulated_time(seconds: float) -> str:
     """How long the nodes lived, in a unit in which it is a number to read."""
     if seconds < 120:
@@ -295,7 +338,7 @@ def simulated_time(seconds: float) -> str:
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{counted(totals.runs, 'run')}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
+        f"{counted(totals.runs, 'run')}{_forks(totals)}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )
@@ -311,6 +354,7 @@ def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None
 def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, object]:
     return {
         "runs": totals.runs,
+        "forks": totals.forks,
         "simulated_hours": round(totals.virtual_s / 3600, 4),
         "events": totals.events,
         "records_acked": totals.acked,
@@ -319,7 +363,7 @@ def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, 
         "seeds_per_core_minute": round(totals.seeds_per_core_minute, 1),
         "scenarios": totals.scenarios,
         "failed": [
-            {"scenario": outcome.scenario, "seed": outcome.seed, "failure": outcome.failure}
+            {"scenario": outcome.scenario, "seed": outcome.seed.in_json, "failure": outcome.failure}
             for outcome in totals.failed
         ],
         "sometimes": totals.statements.as_json(),

@@ -8,8 +8,20 @@ from typing import Any
 import click
 
 from ...chaos.sim.scenarios import SCENARIOS
+from ...chaos.sim.seed import Seed
 from ...chaos.sim.seed_runs import DEFAULT_SEEDS, SeedOptions, run_seeds
 from ..options import Command, json_option
+
+
+class _SeedType(click.ParamType[Seed]):
+    name = "seed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Seed:
+        """The seed that the text names."""
+        try:
+            return value if isinstance(value, Seed) else Seed.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
@@ -22,9 +34,14 @@ from ..options import Command, json_option
 @click.option(
     "--seed",
     "first_seed",
-    type=click.IntRange(0),
+    type=_SeedType(),
     metavar="S",
-    help="Run this seed with every scenario; with --seeds the N seeds from it on.",
+    help="Run this seed, or a fork such as 7~2.5:4, with every scenario; with --seeds the N seeds from it on.",
+)
+@click.option(
+    "--search",
+    is_flag=True,
+    help="Fork the runs that reach something rare, beside fresh seeds. --seeds counts both, --seed is the first seed.",
 )
 @click.option(
     "--scenario",
@@ -72,6 +89,8 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
       raftwerk sim --scenario network --seed 7             one run again
       raftwerk sim --seed 7 --seeds 3                      every scenario with the seeds 7, 8 and 9
       raftwerk sim --scenario network --seed 7 --shrink    with as few faults as still fail
+      raftwerk sim --search --seeds 1000                   guided by what is rare in the runs so far
+      raftwerk sim --scenario network --seed 7~2.5:4       seed 7 up to second 2.5 of its faults, then other draws
       raftwerk sim --scenario chase --seed 7 --html replay.html
                                                            watch it: nodes, messages, logs, step by step
 
@@ -81,6 +100,10 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError(
             "--resume goes on with seeds that take the scenarios in turn, and --seed begins: give one"
         )
+    if options["search"] and options["resume"]:
+        raise click.UsageError("a search keeps nothing to go on from: give --search with another --seed, not --resume")
+    if options["first_seed"] is not None and options["first_seed"].forks and (options["search"] or options["seeds"]):
+        raise click.UsageError(f"--seed {options['first_seed']} is one run: --seeds and --search begin at a plain seed")
     if options["html_to"] is not None and options["html_from"] >= options["html_to"]:
         raise click.UsageError("--html-from is not before --html-to")
     if options["html"] is None and (options["html_from"] or options["html_to"] is not None):

@@ -98,7 +98,7 @@ class RunFacts:
 
     scenario: str
     what: str
-    seed: int
+    seed: int | str
     digest: str
     events: int
     acked: int
