@@ -248,6 +248,7 @@ class LedPartitions(Generic[S]):
         """
 
         def finished(error: ErrorCode) -> None:
+            sometimes(not self.is_current(shard), "a coordinator had resigned when its records were answered")
             done(error if self.is_current(shard) else ErrorCode.NOT_COORDINATOR)
 
         def while_current() -> None:

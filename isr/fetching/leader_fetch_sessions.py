@@ -17,6 +17,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Pace, Work
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 from ..ports import FetchKey
@@ -227,6 +228,7 @@ class IncrementalFetchContext:
         """See `SessionlessFetchContext.close`."""
         session = self._session
         self._is_refused = session.epoch != self._epoch
+        sometimes(self._is_refused, "a fetch session went on while an earlier fetch of it was read")
         return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH) if self._is_refused else 0, session.session_id
 
     def select(self, answers: Answers) -> Answers:
@@ -345,6 +347,7 @@ class FetchSessionCache:
             if (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
                 return False
         self._drop(victim.session_id)
+        sometimes(True, "a fetch session made room for another one")
         self.evictions_total += 1
         return True
 
