@@ -383,7 +383,7 @@ class Replica:
         if epoch >= 0 and (epoch != log.epoch_cache.latest or not in_range):
             end = self.end_offset_for_epoch(epoch)
             if end.end_offset < 0 or offset < log.log_start_offset:
-                sometimes(end.end_offset < 0, "a fetch named an epoch before it that the leader's log does not know")
+                sometimes(end.end_offset < 0, "a fetch named a last epoch that the leader's log does not have")
                 raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {epoch} or offset {offset} is not known")
             if is_diverging(end, offset, epoch):
                 sometimes(True, "a leader told a follower that its log parts from its own")

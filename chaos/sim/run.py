@@ -91,7 +91,7 @@ class Run:
     def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
         self.seed = seed
         self.world = World(seed)
-        self.scenario = scenario = scenario.with_drawn_shape(self.world.rng_for("shape"))
+        self.scenario = scenario = scenario.with_draws(self.world.rng_for("shape"))
         self.history = History()
         self._tasks = TaskSet()
         self._workloads: list[Workload] = []

@@ -11,7 +11,7 @@ Kafka.
 from __future__ import annotations
 
 from .faults.fault import FaultKind
-from .rare_scenarios import RARE_SCENARIOS
+from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
@@ -124,6 +124,7 @@ SCENARIOS = {
             "fsyncs fail, disks fill up or are slow; the topic flushes every append",
             kinds=(FaultKind.FSYNC_FAILS, FaultKind.DISK_FULL, FaultKind.SLOW_DISK, FaultKind.KILL),
             topic_configs={"flush.messages": "1"},
+            drawn_properties={"metadata.log.spare.bytes": ("65536", "0", "65536", "0")},
         ),
         Scenario(
             "lost-disk",
@@ -192,12 +193,13 @@ SCENARIOS = {
         ),
         Scenario(
             "cuts",
-            "five nodes in partitioned networks: bridges, rings, halves, half-open links",
-            kinds=(*_SHAPED_CUTS, *_HALF_OPEN),
+            "five nodes in partitioned networks: bridges, rings, halves, half-open links, late segments",
+            kinds=(*_SHAPED_CUTS, *_HALF_OPEN, FaultKind.LATE_LINK, FaultKind.LATE_LINK),
             targets=_FIVE_NODES,
             nodes=5,
             mean_gap_s=1.5,
             mean_duration_s=2.0,
+            drawn_properties=METADATA_SNAPSHOTS,
         ),
         Scenario(
             "clients",
@@ -543,10 +545,13 @@ SCENARIOS = {
         Scenario(
             "compaction",
             "a compacted topic and a consumer group, while processes and networks fail",
-            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
+            kinds=(
+                *(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
+                *(FaultKind.KILL, FaultKind.KILL, FaultKind.SLOW_DISK, FaultKind.SLOW_DISK),
+            ),
             targets=("leader", "coordinator", "n1", "n2", "n3"),
             faults_s=14.0,
-            mean_gap_s=1.2,
+            mean_gap_s=0.8,
             workloads=("keys", "group"),
             properties={**GROUP_SETTINGS, **KEYS_SETTINGS},
         ),
@@ -559,10 +564,11 @@ SCENARIOS = {
         ),
         Scenario(
             "five",
-            "five nodes, while processes and networks fail",
-            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            "five nodes, while processes and networks fail, and some segments are late",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.LATE_LINK, FaultKind.LATE_LINK),
             targets=_FIVE_NODES,
             nodes=5,
+            drawn_properties={**METADATA_SNAPSHOTS, "max.incremental.fetch.session.cache.slots": ("1", "1000")},
         ),
         *RARE_SCENARIOS,
     )

@@ -318,6 +318,7 @@ class FetchSessionCache:
         """A new session for `size` partitions of a follower, or a consumer (-1); None when there is no slot for it."""
         is_follower = replica_id >= 0
         if not size or not self._make_room(is_follower, size, now_ms):
+            sometimes(is_follower and size, "a follower got no fetch session because all slots were taken")
             return None
         session = FetchSession(self._new_id(), is_follower, uses_topic_ids, now_ms)
         if is_follower and uses_topic_ids:

@@ -477,11 +477,10 @@ class ConsumerGroup:
         if names_no_member or (epoch < 0 and not self.members):
             return ErrorCode.NONE
         error = self.check_fetch(member_id, epoch)
+        is_stale = error == ErrorCode.STALE_MEMBER_EPOCH
+        sometimes(is_stale, "a transaction committed offsets in a former epoch of its member")
         # Clients of this API know no STALE_MEMBER_EPOCH.
-        sometimes(
-            error == ErrorCode.STALE_MEMBER_EPOCH, "a transaction committed offsets in a former epoch of its member"
-        )
-        return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
+        return ErrorCode.ILLEGAL_GENERATION if is_stale else error
 
     def uses_consumer_protocol(self, member_id: str) -> bool:
         """Whether the member exists and uses the consumer protocol."""
