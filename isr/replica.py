@@ -386,7 +386,7 @@ class Replica:
                 sometimes(end.end_offset < 0, "a fetch named a last epoch that the leader's log does not have")
                 raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {epoch} or offset {offset} is not known")
             if is_diverging(end, offset, epoch):
-                sometimes(True, "a leader told a follower that its log parts from its own")
+                sometimes(True, "a leader answered a fetch with where the two logs part")
                 return end
         if not in_range:
             raise ProtocolError(

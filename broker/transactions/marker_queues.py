@@ -128,7 +128,7 @@ def split(
         if code in _WRITTEN:
             sometimes(
                 code is ErrorCode.INVALID_PRODUCER_EPOCH,
-                "a marker was not needed because the partition knew a later producer",
+                "a marker was not needed because the partition knew a later epoch of its producer",
             )
             done.append(one)
         else:

@@ -218,7 +218,7 @@ class TransactionCoordinator:
         confirmed: Waiter = asyncio.get_running_loop().create_future()
 
         def done(is_confirmed: bool) -> None:
-            sometimes(not is_confirmed, "a transaction coordinator could not confirm that it still was the one")
+            sometimes(not is_confirmed, "a transaction coordinator could not confirm that it still led its partition")
             if not confirmed.done():
                 confirmed.set_result(answer if is_confirmed else Answer(ErrorCode.NOT_COORDINATOR))
 

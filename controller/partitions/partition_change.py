@@ -125,7 +125,7 @@ def decide_partition_change(
     sets, outcome = _complete_by_election(sets, outcome, goal)
     target = target._replace(replicas=sets.replicas)
     if is_isr_large_enough(outcome.isr, target.replicas, goal.min_insync_replicas):
-        sometimes(outcome.elr, "an ISR was large enough again, and its ELR was emptied")
+        sometimes(partition.elr, "an ISR was large enough again, and its ELR was emptied")
         outcome = outcome._replace(elr=())
     change = _difference(topic_id, index, partition, outcome, goal)
     return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)

@@ -77,7 +77,7 @@ class PendingVerifications:
             return
         pending = self._pending.get(header.producer_id)
         if pending is None or guard is not pending.guard:
-            sometimes(True, "a partition refused a batch of no transaction that it had verified")
+            sometimes(True, "a partition refused a batch whose transaction it had not verified")
             raise ProtocolError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Record of producer {header.producer_id} was not part of an ongoing transaction",

@@ -326,8 +326,8 @@ class QuorumState:
         )
         sometimes(role.epoch > before.epoch + 1, "a node's quorum epoch jumped over another")
         sometimes(
-            role.kind is RoleKind.PROSPECTIVE and before.voted not in (None, self.own_key),
-            "a node that had voted for another one asked for pre-votes itself",
+            role.kind is RoleKind.PROSPECTIVE and before.leader_id is None and before.voted not in (None, self.own_key),
+            "a node whose vote had brought no leader asked for pre-votes itself",
         )
         self.role = role
         self._persist()

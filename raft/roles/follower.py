@@ -182,7 +182,9 @@ class Follower(Role):
             return False
         self.fetch_id = None
         self.quorum.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
-        sometimes(self.quorum.role is not self, "a follower learned of a later controller from the answer to its fetch")
+        sometimes(
+            self.quorum.role is not self, "a follower learned of a later quorum epoch from the answer to its fetch"
+        )
         return self.quorum.role is self
 
     def _take_records(self, reply: FetchReply, now_ms: int) -> None:

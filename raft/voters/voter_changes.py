@@ -36,7 +36,7 @@ def check_ready(standing: LeaderStanding) -> None:
         sometimes(True, "a change of the voters was refused because another one was under way")
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
     if high_watermark is None or high_watermark <= standing.epoch_start_offset:
-        sometimes(True, "a change of the voters was refused before the controller had committed anything")
+        sometimes(True, "a change of the voters was refused before the controller had committed its epoch")
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet")
     if standing.history.last_offset >= high_watermark:
         sometimes(True, "a change of the voters was refused because the last one was not committed")
