@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 from ..raft.driver.raft_driver import QuorumFailedError
 from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.incremental_work import Step
-from ..runtime.invariants import invariant
+from ..runtime.invariants import invariant, sometimes
 from ..runtime.ports import Runtime
 from ..security.principals import KafkaPrincipal
 from ..wire.errors import ErrorCode, ProtocolError
@@ -433,6 +433,7 @@ class QuorumController:
     def _decide(self, term: Term, pending: PendingRequest) -> None:
         """Make the first part of the decision, and one part in each iteration after this one."""
         if self._term is not term:
+            sometimes(True, "a controller lost its leadership between two parts of a decision")
             pending.answer(pending.not_controller)
         elif self._decide_part(term, pending):
             asyncio.get_running_loop().call_soon(self._decide, term, pending)
@@ -496,6 +497,7 @@ class QuorumController:
         try:
             last_offset = self._ports.append([encode_record(record, level) for record in records], term.epoch)
         except (NotLeaderError, QuorumFailedError):
+            sometimes(True, "a controller lost its leadership before it had appended its decision")
             self._resign()
             return False
         invariant(last_offset == base_offset + len(records) - 1, "a decision's records are one batch at the log's end")

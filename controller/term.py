@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ..runtime.incremental_work import Step
+from ..runtime.invariants import sometimes
 from ..wire.errors import ErrorCode
 from .metadata.metadata_image import MetadataImage
 from .metadata.metadata_records import Record
@@ -72,6 +73,7 @@ class Term:
 
     def end(self) -> None:
         """Leadership is lost: answer all pending requests NOT_CONTROLLER."""
+        sometimes(self.pending_responses, "a controller lost its leadership while answers waited for their commit")
         for timer in (self.rebalance, self.token_check):
             if timer is not None:
                 timer.cancel()

@@ -165,8 +165,10 @@ class Partition:
             return
         leader_epoch = self.leader_epoch
         if requested_epoch < leader_epoch:
+            sometimes(True, "a request named a former leader epoch")
             raise ProtocolError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {requested_epoch} is over, now {leader_epoch}")
         if requested_epoch > leader_epoch:
+            sometimes(True, "a request named a leader epoch that the broker did not know yet")
             raise ProtocolError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {requested_epoch} not known, {leader_epoch} is")
 
     def require_leader(self) -> LeaderState:

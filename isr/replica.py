@@ -178,6 +178,7 @@ class Replica:
                     f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
                 )
             if not self.has_space:
+                sometimes(True, "a leader refused records because its disk was full")
                 self.check_space()
         except (ProtocolError, NoSpaceError):
             if not internal:
@@ -382,8 +383,10 @@ class Replica:
         if epoch >= 0 and (epoch != log.epoch_cache.latest or not in_range):
             end = self.end_offset_for_epoch(epoch)
             if end.end_offset < 0 or offset < log.log_start_offset:
+                sometimes(end.end_offset < 0, "a fetch named a last epoch that the leader's log does not have")
                 raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {epoch} or offset {offset} is not known")
             if is_diverging(end, offset, epoch):
+                sometimes(True, "a leader answered a fetch with where the two logs part")
                 return end
         if not in_range:
             raise ProtocolError(
@@ -430,6 +433,7 @@ class Replica:
             local = EpochEndOffset(latest, log.log_end_offset)
         else:
             local = log.epoch_cache.end_offset_for(diverging.epoch)
+        sometimes(local.epoch != diverging.epoch, "a follower had to ask again where its log parts from its leader's")
         self.truncate_to(truncation_offset(diverging, local, log.log_start_offset, log.log_end_offset))
 
     def truncate_to(self, offset: int) -> None:
@@ -438,6 +442,7 @@ class Replica:
         if offset < log.log_end_offset:
             topic, partition = self.topic_partition
             log_event(_state_changes, "truncated", topic=topic, partition=partition, to=offset, end=log.log_end_offset)
+            sometimes(self.partition.leader is None, "a follower cut its log")
             log.truncate_to(max(offset, log.log_start_offset))
         while self._uncommitted and self._uncommitted[-1][0] > log.log_end_offset:
             self._uncommitted.pop()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ..runtime.invariants import sometimes
 from ..runtime.ports import Disk, File
 from .availability import LogAvailability
 from .errors import NoSpaceError, StorageError, is_no_space, refused_write
@@ -176,6 +177,7 @@ class Durability:
 
         def synced(error: BaseException | None) -> None:
             failure: StorageError | None = None
+            sometimes(history != self.history, "a log was cut while it was being synced")
             if history == self.history:
                 if error is None:
                     self._files.snapshots.synced(snapshots)
@@ -183,8 +185,10 @@ class Durability:
                     self._is_name_new = False
                     self._synced_up_to(target)
                 elif isinstance(error, NoSpaceError):
+                    sometimes(True, "a full disk kept a log from being synced")
                     failure = error
                 else:
+                    sometimes(True, "an fsync failed, and its log was used no more")
                     failure = self._availability.fail("fsync failed", error)
             if result.done():
                 return
@@ -207,6 +211,7 @@ class Durability:
         def then(step: Callable[[], None]) -> Callable[[BaseException | None], None]:
             def on_synced(error: BaseException | None) -> None:
                 if history != self.history or segment is not self._files.segments.active:
+                    sometimes(True, "a segment was rolled or cut while a start for recovery was being written")
                     result.set_result(self.recovery_point)
                 elif error is not None:
                     result.set_exception(self._availability.fail("fsync failed", error))

@@ -309,6 +309,7 @@ class PartitionLog:
         start = self._log_start_offset
         base = first_batch_around(batches, start)
         if base is not None:
+            sometimes(True, "a follower's log began within the first batch of its leader's")
             self.truncate_fully_and_start_at(base)
             self._log_start_offset = start
 
@@ -463,6 +464,7 @@ class PartitionLog:
         """
         self._availability.check()
         if self._local.is_changing_names:
+            sometimes(True, "retention waited for file names that were being changed")
             return 0  # the next round does what is left
         try:
             count = count_expired(self.segments, self._config, self._log_start_offset, high_watermark, now_ms)
@@ -511,6 +513,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return None
         if offset < self._segments.first_offset:
+            sometimes(True, "a log was cut below its first segment")
             return self.truncate_fully_and_start_at(offset)
         self._local.settle()
         try:
@@ -518,6 +521,7 @@ class PartitionLog:
             self._log_start_offset = min(self._log_start_offset, end)
             self.epoch_cache.truncate_from_end(end)
             self.durability.truncated(end)
+            sometimes(self.producers.open_transactions, "a log was cut while a transaction was open in it")
             unstable = self.producers.unstable_transactions
             run_at_once(log_recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
             self.producers.keep_unstable(unstable, end)

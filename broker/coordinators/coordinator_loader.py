@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ...isr.replica import Replica
 from ...log.segment.batch_scan import Damage
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.records import (
     BatchHeader,
@@ -106,6 +107,7 @@ class CoordinatorLoader(Generic[S]):
     def step(self) -> None:
         """Replay one piece."""
         if self._is_cancelled:
+            sometimes(True, "a coordinator stopped loading because another one had taken over")
             return
         try:
             next(self._steps)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...isr.replica_manager import ReplicaManager
 from ...log.state.transaction_verification import VerificationGuard
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.records import NewRecord, encode_batch
@@ -82,6 +83,7 @@ def write_records(
         if committed is not None and code in _COMMITTED:
             committed()
         elif committed is not None and code == ErrorCode.REQUEST_TIMED_OUT:
+            sometimes(True, "a coordinator's records were not committed in time")
             late = committed
             end_offset = base_offset + len(records)
             replicas.when_committed(

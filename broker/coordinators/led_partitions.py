@@ -248,7 +248,9 @@ class LedPartitions(Generic[S]):
         """
 
         def finished(error: ErrorCode) -> None:
-            done(error if self.is_current(shard) else ErrorCode.NOT_COORDINATOR)
+            is_current = self.is_current(shard)
+            sometimes(not is_current, "a coordinator had resigned when its records were answered")
+            done(error if is_current else ErrorCode.NOT_COORDINATOR)
 
         def while_current() -> None:
             if committed is not None and self.is_current(shard):

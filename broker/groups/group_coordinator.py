@@ -16,6 +16,7 @@ from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta,
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.leader.transaction_markers import TransactionMarker
 from ...isr.replica_manager import ReplicaManager
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
@@ -178,6 +179,7 @@ class GroupCoordinator:
         self.carry_out(shard, group)
         upgraded.restore(self.now_ms())
         shard.groups[group_id] = upgraded
+        sometimes(True, "a classic group with members became a consumer group")
         logger.info("group %s is a consumer group from here on, with %d members", group_id, len(upgraded.members))
         return upgraded
 
@@ -259,6 +261,7 @@ class GroupCoordinator:
         """
         shard = self.partitions.shards.get(partition)
         if shard is None or shard.is_loading:
+            sometimes(shard is not None, "a marker reached a group coordinator that was loading")
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
 
@@ -297,6 +300,7 @@ class GroupCoordinator:
         elif isinstance(effect, ReplaceGroup):
             if shard.groups.get(group.group_id) is group:
                 shard.groups[group.group_id] = effect.group
+                sometimes(True, "a consumer group became a classic group")
                 logger.info("group %s is a classic group from here on", group.group_id)
                 self.carry_out(shard, effect.group)
         elif isinstance(effect, Reload):
@@ -366,6 +370,7 @@ class GroupCoordinator:
             if group.is_empty:
                 shard.forget_group(group.group_id)
             else:
+                sometimes(True, "a member joined a group while it was being removed")
                 shard.forget(group.group_id, partitions)
 
         records = shard.tombstones(group.group_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...runtime.invariants import sometimes
 from ...wire.types import TopicPartition
 from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 
@@ -57,6 +58,7 @@ class PendingTransactionalOffsets:
     def replace(self, key: OffsetKey) -> None:
         """A later commit outside of transactions wins: the pending ones of that offset will have no effect."""
         for producer_id in self._producers.get(key.group_id, {}).get(key.topic_partition, ()):
+            sometimes(True, "a plain commit replaced an offset of a transaction that was open")
             self._by_producer[producer_id][key] = None
 
     def forget(self, key: OffsetKey) -> None:
@@ -91,6 +93,7 @@ class PendingTransactionalOffsets:
         for other in self._producers[key.group_id][key.topic_partition]:
             if other == producer_id:
                 return
+            sometimes(True, "a later transaction's offset took effect before that of an earlier one")
             self._by_producer[other][key] = None
 
     def _unlist(self, key: OffsetKey, producer_id: int) -> None:

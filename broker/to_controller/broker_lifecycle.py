@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from ...runtime.invariants import sometimes
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
@@ -148,12 +149,17 @@ class BrokerLifecycle:
         if request.fields["broker_epoch"] != self.broker_epoch:
             return
         if response.error_code in _LOST_REGISTRATION:
+            sometimes(True, "a broker had lost its registration, and registered again")
             self.fenced = True
             self.state = BrokerState.SHUTTING_DOWN if self._wants_shutdown else BrokerState.STARTING
             return
         if response.error_code:
             return
         self._mark_failures_known(request.fields["offline_log_dirs"])
+        sometimes(
+            self.state is BrokerState.RUNNING and response.is_fenced and not self.fenced,
+            "a running broker learned that it had been fenced",
+        )
         self.fenced = response.is_fenced
         if self.state is BrokerState.RECOVERY and not self.fenced:
             self.state = BrokerState.RUNNING

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer, Runtime
 from ...security.principal_serde import serialize
 from ...wire.api_keys import ApiKey
@@ -169,7 +170,7 @@ class ControllerChannel:
                 if not names_no_controller(api_key, version, data):
                     return data
             except (OSError, TimeoutError):
-                pass
+                sometimes(True, "a broker's request did not reach the controller, and was sent again")
             if not self._closed:
                 await asyncio.sleep(min(backoff.next_s(), max(0.0, deadline - loop.time())))
         raise _timed_out()

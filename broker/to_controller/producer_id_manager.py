@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ...runtime.invariants import sometimes
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError, known_error
 from .controller_channel import ControllerChannel
@@ -57,6 +58,7 @@ class ProducerIdManager:
         """An id; None while no block is left and the controller has not answered."""
         if self._used >= self._current.length:
             if self._spare is None:
+                sometimes(self._current.length, "a broker had used up its producer ids before it got more")
                 self._prefetch()
                 return None
             self._current, self._spare, self._used = self._spare, None, 0

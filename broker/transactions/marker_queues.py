@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from ...isr.leader.transaction_markers import TransactionMarker
+from ...runtime.invariants import sometimes
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, known_error
 from ...wire.types import TopicPartition, by_topic
@@ -66,7 +67,9 @@ class MarkerQueues:
         gone = []
         for one in partitions:
             leader = self._leader_of(one)
+            sometimes(leader == Nobody.NO_LEADER, "a marker waited for a partition that had no leader")
             if leader == Nobody.GONE:
+                sometimes(True, "a transaction ended in a partition that had been deleted")
                 gone.append(one)
             else:
                 self._waiting.setdefault(leader, {}).setdefault(ending, {})[one] = None
@@ -123,6 +126,10 @@ def split(
     for one in partitions:
         code = codes.get((ending.marker.producer_id, one), ErrorCode.UNKNOWN_SERVER_ERROR)
         if code in _WRITTEN:
+            sometimes(
+                code is ErrorCode.INVALID_PRODUCER_EPOCH,
+                "a marker was not needed because the partition knew a later epoch of its producer",
+            )
             done.append(one)
         else:
             again[one] = code

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...isr.leader.appends import Guards
 from ...log.state.transaction_verification import VerificationGuard
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
@@ -253,6 +254,7 @@ class PartitionVerifier:
                 # to send again.
                 is_concurrent = operation.adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
                 if is_concurrent and loop.time() + backoff_s <= retry_until:
+                    sometimes(True, "a batch waited for its producer's former transaction to end")
                     longer_s = min(2 * backoff_s, self._config.retry_backoff_ms / 1000)
                     loop.call_later(backoff_s, ask, longer_s)
                 else:
@@ -265,6 +267,7 @@ class PartitionVerifier:
     def _ask(self, question: Question) -> None:
         coordinator = self._coordinator_of(question.producer.transactional_id)
         if coordinator is None:
+            sometimes(True, "a transaction could not be verified because its id had no coordinator")
             codes = dict.fromkeys(question.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             asyncio.get_running_loop().call_soon(question.done, codes)
             return
@@ -291,6 +294,7 @@ class PartitionVerifier:
             )
             found = answers(sent, response)
         except (OSError, WireFormatError) as error:
+            sometimes(True, "a transaction coordinator did not answer whether a batch may open a transaction")
             logger.warning("broker %d did not verify %d transactions: %s", coordinator, len(sent), error)
             found = [dict.fromkeys(question.partitions, ErrorCode.NETWORK_EXCEPTION) for question in sent]
         questions.sent.clear()

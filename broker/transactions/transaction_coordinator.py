@@ -17,6 +17,7 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.leader.transaction_markers import TransactionMarker
 from ...isr.replica_manager import ReplicaManager
 from ...runtime.incremental_work import PLAIN_STEP, IncrementalTask, Work
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode
@@ -217,6 +218,7 @@ class TransactionCoordinator:
         confirmed: Waiter = asyncio.get_running_loop().create_future()
 
         def done(is_confirmed: bool) -> None:
+            sometimes(not is_confirmed, "a transaction coordinator could not confirm that it still led its partition")
             if not confirmed.done():
                 confirmed.set_result(answer if is_confirmed else Answer(ErrorCode.NOT_COORDINATOR))
 

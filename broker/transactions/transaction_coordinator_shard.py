@@ -121,6 +121,7 @@ class TransactionCoordinatorShard:
             if entry.value is not None:
                 self._note_open(transactional_id, entry.value)
                 if entry.value.state.is_ending:
+                    sometimes(True, "a new transaction coordinator went on with a transaction that was ending")
                     self._begin_markers(transactional_id, entry, now_ms)
 
     def _note_open(self, transactional_id: str, value: TransactionMetadata) -> None:
@@ -133,6 +134,7 @@ class TransactionCoordinatorShard:
         """The shard is dropped: answer all that wait."""
         for entry in self.entries.values():
             if entry.pending is not None:
+                sometimes(True, "a transaction coordinator resigned while it was writing")
                 self._reply(entry.pending.token, Answer(error))
         self.entries.clear()
         self._open.clear()
@@ -215,6 +217,7 @@ class TransactionCoordinatorShard:
         for transactional_id in list(self._open):
             entry = self.entries[transactional_id]
             if entry.pending is None and entry.value is not None and entry.value.has_timed_out(now_ms):
+                sometimes(True, "a transaction timed out and was aborted")
                 self._persist(((transactional_id, entry.value.fenced(self.transaction_version, now_ms)),))
                 timed_out.append(transactional_id)
         return timed_out
@@ -247,6 +250,7 @@ class TransactionCoordinatorShard:
             elif entry.value is None:
                 del self.entries[transactional_id]
             elif entry.value.state.is_ending:
+                sometimes(True, "the end of a transaction could not be written, and was tried again")
                 self._effects.append(RetryCompletion(transactional_id))
         self._reply(write.token, Answer(error) if error else write.answer)
 
@@ -277,6 +281,7 @@ class TransactionCoordinatorShard:
         entry = self.entries.get(transactional_id)
         value = None if entry is None else entry.value
         if entry is None or value is None or not value.state.is_ending:
+            sometimes(True, "markers were answered whose transaction had ended already")
             return
         if (value.producer_id, value.producer_epoch) != producer:
             sometimes(True, "the markers of a former transaction were answered late")

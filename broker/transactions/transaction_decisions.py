@@ -97,10 +97,12 @@ def init_producer_id(
     if request.keeps_prepared and transaction_version < EPOCH_BUMP_VERSION:
         return Answer(ErrorCode.UNSUPPORTED_VERSION)
     if is_busy:
+        sometimes(True, "a producer asked for its epoch while its transactional id was being written")
         return _BUSY
     if current is None:
         producer_id = producer_ids()
         if producer_id is None:
+            sometimes(True, "a transaction coordinator had no producer id left to give")
             return _NO_IDS
         first = TransactionMetadata(producer_id, 0, request.timeout_ms, last_update_ms=now_ms)
         return _granted(first)
@@ -111,6 +113,7 @@ def init_producer_id(
     if current.state is TransactionState.ONGOING:
         sometimes(not request.keeps_prepared, "a new producer aborted the transaction of the one before")
         if request.keeps_prepared:
+            sometimes(True, "a new producer kept the prepared transaction of the one before")
             return _keep(current, request, producer_ids, now_ms)
         return Transition(current.fenced(transaction_version, now_ms), _BUSY)
     return _next_epoch(current, request, producer_ids, now_ms)
@@ -190,6 +193,7 @@ def add_partitions(
         return _UNKNOWN
     refusal = _refusal(current, producer)
     if refusal is not None:
+        sometimes(refusal is _FENCED, "a fenced producer tried to add a partition to its transaction")
         return refusal
     if current.is_kept:
         return _INVALID_STATE
@@ -211,6 +215,7 @@ def verify_partitions(
         refusal = _INVALID_STATE
     if refusal is not None:
         return dict.fromkeys(wanted, refusal.error)
+    sometimes(not partitions <= current.partitions, "a partition asked about a transaction that it did not belong to")
     return {one: ErrorCode.NONE if one in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for one in wanted}
 
 
@@ -283,6 +288,7 @@ def _end_with_bump(
         sometimes(True, "a fenced producer tried to end a transaction")
         return _FENCED
     if is_commit and current.state is not TransactionState.ONGOING:
+        sometimes(True, "a producer tried to commit a transaction that was not open")
         return _INVALID_STATE
     next_producer_id = producer_ids() if current.is_epoch_exhausted else NO_PRODUCER_ID
     if next_producer_id is None:

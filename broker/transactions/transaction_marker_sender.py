@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, WireFormatError
@@ -119,12 +120,15 @@ class TransactionMarkerSender:
     def _finish(self, batch: Batch, codes: dict[tuple[int, TopicPartition], ErrorCode] | None) -> None:
         for ending, partitions in batch.items():
             if not self._is_current(ending):
+                sometimes(True, "markers were answered after their coordinator had resigned")
                 continue
             if codes is None:
+                sometimes(True, "markers did not reach a broker, and were sent again")
                 self._again.setdefault(ending, {}).update(partitions)
                 continue
             done, again = split(ending, partitions, codes)
             if again:
+                sometimes(True, "a partition did not take a marker, which was sent again")
                 self._again.setdefault(ending, {}).update(dict.fromkeys(again))
                 one, code = next(iter(again.items()))
                 self._log(f"{one}", f"no marker yet: {code.name}", f"of transactional id {ending.transactional_id}")

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from ...isr.leader.appends import Entries, Guards
 from ...isr.ports import AppendCaller
 from ...isr.results import AppendDone
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.records import BATCH_HEADER_SIZE, TRANSACTIONAL_FLAG
@@ -106,6 +107,7 @@ class TransactionalAppends:
             self._waiting[producer.producer_id] = deque([waiting])
             self._verify(waiting)
         else:
+            sometimes(True, "a batch waited behind one whose transaction was being verified")
             queue.append(waiting)
 
     def _append_at_once(self, request: AppendRequest) -> None:

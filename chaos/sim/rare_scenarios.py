@@ -25,6 +25,12 @@ _NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
 SCRUB_SETTINGS = {"log.scrub.interval.ms": "500", "log.scrub.io.max.bytes.per.second": "1e9"}
 """Damaged batches are found and mended within a run."""
 
+METADATA_SNAPSHOTS = {
+    "metadata.log.max.record.bytes.between.snapshots": ("500", "2000", "20971520"),
+    "metadata.max.retention.bytes": ("0", "4000", "104857600"),
+}
+"""Often the metadata log is short: a node that was away is offered a snapshot, or finds that its log may differ."""
+
 RARE_SCENARIOS = (
     Scenario(
         "late-commits",
@@ -71,6 +77,7 @@ RARE_SCENARIOS = (
         mean_gap_s=0.8,
         mean_duration_s=0.5,
         workloads=("elections", "churn"),
+        drawn_properties=METADATA_SNAPSHOTS,
     ),
     Scenario(
         "unclean",

@@ -96,7 +96,7 @@ class Run:
     def __init__(self, scenario: Scenario, seed: Seed | int, faults: Sequence[Fault] | None = None) -> None:
         self.seed = seed = Seed(seed) if isinstance(seed, int) else seed
         self.world = World(seed.number)
-        self.scenario = scenario = scenario.with_drawn_shape(self.world.rng_for("shape"))
+        self.scenario = scenario = scenario.with_draws(self.world.rng_for("shape"))
         self.history = History()
         self._fault_clock: tuple[float, float, float] | None = None
         self._tasks = TaskSet()

@@ -34,14 +34,20 @@ class Scenario:
     """Names of workloads beside the main load; see `Run`."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the nodes."""
+    drawn_properties: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Settings of the nodes of which each run draws one value."""
     fixed_targets: Mapping[FaultKind, str] = field(default_factory=dict)
     """The target of all faults of a kind, instead of the drawn one."""
     extra_log_dirs: Sequence[str] = ()
     """Log directories of each node besides the first one."""
 
-    def with_drawn_shape(self, rng: random.Random) -> Scenario:
-        """This scenario with one of its shapes."""
-        if not self.shapes:
-            return self
-        nodes, controllers = rng.choice(self.shapes)
-        return replace(self, nodes=nodes, controllers=controllers)
+    def with_draws(self, rng: random.Random) -> Scenario:
+        """This scenario with one of its shapes, and with one value of each setting that is drawn."""
+        drawn = self
+        if self.shapes:
+            nodes, controllers = rng.choice(self.shapes)
+            drawn = replace(drawn, nodes=nodes, controllers=controllers)
+        if self.drawn_properties:
+            chosen = {name: rng.choice(values) for name, values in self.drawn_properties.items()}
+            drawn = replace(drawn, properties={**drawn.properties, **chosen})
+        return drawn

@@ -11,7 +11,7 @@ Kafka.
 from __future__ import annotations
 
 from .faults.fault import FaultKind
-from .rare_scenarios import RARE_SCENARIOS
+from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
@@ -559,10 +559,11 @@ SCENARIOS = {
         ),
         Scenario(
             "five",
-            "five nodes, while processes and networks fail",
-            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            "five nodes, while processes and networks fail, and some segments are late",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.LATE_LINK, FaultKind.LATE_LINK),
             targets=_FIVE_NODES,
             nodes=5,
+            drawn_properties={**METADATA_SNAPSHOTS, "max.incremental.fetch.session.cache.slots": ("1", "1000")},
         ),
         *RARE_SCENARIOS,
     )

@@ -48,6 +48,7 @@ def fence_broker(
     while True:
         known = image.brokers.get(broker.broker_id)
         if known is None or known.epoch != broker.epoch or known.fenced:
+            sometimes(True, "a broker came back, or was fenced, before its fencing was decided")
             return ControllerResult()
         leaving = broker_departures.remove_broker(image, settings, broker.broker_id, departures=departures)
         if len(leaving) < broker_departures.CHANGES_PER_BATCH:
@@ -130,6 +131,7 @@ class BrokerFailureDetector:
         for pause_s in chain(PROBE_BACKOFF_S, repeat(PROBE_INTERVAL_S)):
             suspect = self._suspect(broker_id)
             if suspect is None:
+                sometimes(True, "a broker was heard again, or was fenced, while it was probed")
                 return
             endpoint = suspect.endpoint(self._listener_name) or suspect.listeners[0]
             result = await self._probe_listener(endpoint.host, endpoint.port)
@@ -141,6 +143,7 @@ class BrokerFailureDetector:
     def _on_refused(self, dead: BrokerRegistration) -> None:
         suspect = self._suspect(dead.broker_id)
         if suspect is None or suspect.epoch != dead.epoch:
+            sometimes(True, "a broker was heard again when its port had just refused a connection")
             return
         self.sessions.end(dead.broker_id)
         sometimes(True, "a broker was fenced because its port refused connections")

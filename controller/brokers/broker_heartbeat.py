@@ -66,6 +66,7 @@ def broker_heartbeat(
         target = state
         records = yield from replica_directories.remove_offline_directories(image, settings, broker, failed)
     else:
+        sometimes(failed, "all of a broker's log directories failed")
         target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
         records = yield from _transition(image, settings, broker, (state, target), sessions.departures)
     if target is BrokerState.SHUTDOWN_NOW:
@@ -105,6 +106,7 @@ def _next_state(
         sometimes(not done, "a broker waited until the others knew its successors before it stopped")
         return BrokerState.SHUTDOWN_NOW if done else BrokerState.CONTROLLED_SHUTDOWN
     if request.want_fence or all_failed:
+        sometimes(request.want_fence and state is not BrokerState.FENCED, "a broker asked to be fenced")
         return BrokerState.FENCED
     if state is BrokerState.FENCED:
         # An incarnation that began to shut down is not unfenced any more, even by a late heartbeat.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...runtime.incremental_work import Work, map_in_steps
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.features import OfferedFeature, check_supported
 from ..metadata.metadata_image import MetadataImage
@@ -45,8 +46,10 @@ def register_broker(
         incarnation_id = _check_registration(image, request)
         known = image.brokers.get(request.broker_id)
         if known is not None and known.incarnation_id == incarnation_id:
+            sometimes(True, "a broker registered again whose registration had not been answered")
             return ControllerResult([], {"error_code": 0})
         if known is not None and sessions.blocks(known, listeners, now_ms):
+            sometimes(True, "a broker could not register while its former incarnation seemed to be alive")
             raise ProtocolError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 "Another broker is registered with that broker id. If the broker was recently restarted this should "
@@ -58,6 +61,7 @@ def register_broker(
             image, settings, request.broker_id, unclean=not clean, departures=sessions.departures
         )
         if len(leaving) < broker_departures.CHANGES_PER_BATCH:
+            sometimes(leaving, "a broker came back before it had left its ISRs and ELRs")
             record = _registration(request, incarnation_id, listeners, features)
             return ControllerResult([*leaving, record], {"error_code": 0})
         yield leaving

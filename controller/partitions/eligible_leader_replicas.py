@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
@@ -34,6 +35,7 @@ def elr_beside(
     A broker that stopped uncleanly (`unclean_shutdown`) is not among them.
     """
     candidates = [replica for replica in dict.fromkeys((*partition.elr, *partition.isr)) if replica not in isr]
+    sometimes(unclean_shutdown in partition.elr, "a replica left the ELR after an unclean stop of its broker")
     return tuple(r for r in candidates if r in partition.replicas and r != unclean_shutdown)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...runtime.incremental_work import PLAIN_STEP, Pace, Work
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
@@ -123,6 +124,7 @@ def _elect_one(
     )
     change = decide_partition_change(topic.topic_id, index, partition, goal)
     if change is None or change.leader is None:
+        sometimes(True, "an election was asked for, and no replica could be elected")
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         raise ProtocolError(code, "")
     return change

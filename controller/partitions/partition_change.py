@@ -115,6 +115,7 @@ def decide_partition_change(
     """
     isr = goal.isr
     if not isr and not goal.elr_enabled and not goal.is_lost:
+        sometimes(partition.isr, "the last member of an ISR stayed in it though it could not lead")
         isr = partition.isr  # without an ELR, only the last member tells which replica may lead again
     sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
     target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
@@ -124,6 +125,7 @@ def decide_partition_change(
     sets, outcome = _complete_by_election(sets, outcome, goal)
     target = target._replace(replicas=sets.replicas)
     if is_isr_large_enough(outcome.isr, target.replicas, goal.min_insync_replicas):
+        sometimes(partition.elr, "an ISR was large enough again, and its ELR was emptied")
         outcome = outcome._replace(elr=())
     change = _difference(topic_id, index, partition, outcome, goal)
     return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...runtime.incremental_work import PLAIN_STEP, Pace, Work, sort_in_steps
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import PartitionChangeRecord, Record
@@ -116,6 +117,7 @@ def _decide(
     goal = rules.goal(topic.name, isr, partial(image.may_lead, partition))
     is_lossy = not isr and bool(partition.isr)
     if is_lossy and goal.election is not Election.UNCLEAN:
+        sometimes(True, "a reassignment could not be cancelled without an unclean election")
         raise ProtocolError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Unable to revert partition assignment for {topic.name}-{index} because it would require an unclean "
@@ -129,6 +131,7 @@ def _cancelled(partition: PartitionRegistration) -> tuple[ReplicaSets, tuple[int
     if not partition.adding_replicas and not partition.removing_replicas:
         raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     added = partition.adding_replicas
+    sometimes(True, "a reassignment was cancelled while it was under way")
     replicas = tuple(replica for replica in partition.replicas if replica not in added)
     isr = tuple(replica for replica in partition.isr if replica not in added)
     return ReplicaSets(replicas, (), ()), isr

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...runtime.incremental_work import Pace
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -222,6 +223,7 @@ def _without_replica(
     goal = rules.goal(topic.name, isr, partial(image.may_lead, partition), broker_id)
     goal = replace(goal, is_lost=is_lost)
     change = decide_partition_change(topic.topic_id, index, partition, goal)
+    sometimes(is_lost, "a broker told the controller that a replica was lost with its directory")
     if not is_lost:
         return change
     changed = None if change is None else change.last_known_elr

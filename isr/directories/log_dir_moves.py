@@ -17,6 +17,7 @@ from ...log.errors import ColdReadError
 from ...log.log_divergence import truncation_offset
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import EpochEndOffset, TopicPartition
@@ -88,6 +89,7 @@ class LogDirMoves:
                 if await self._step(*pair):
                     return
         except (ProtocolError, OSError) as error:
+            sometimes(True, "a move of a log to another directory failed")
             _logger.error("%s stays where it is: %s", topic_partition, error)
             self._logs.future_logs.discard(topic_partition)
         finally:
@@ -161,6 +163,7 @@ def truncate_copy(log: PartitionLog, copy: PartitionLog) -> None:
         offset = truncation_offset(known, local, copy.log_start_offset, copy.log_end_offset)
         if offset >= copy.log_end_offset:
             break
+        sometimes(True, "a log was cut while it moved to another directory, and its copy too")
         copy.truncate_to(offset)
     if not log.log_start_offset <= copy.log_end_offset <= log.log_end_offset:
         copy.truncate_fully_and_start_at(log.log_start_offset)

@@ -24,6 +24,7 @@ from ...log.partition_log import PartitionLog
 from ...log.recovery.segment_mending import MendingGivenUpError, SegmentMending
 from ...log.segment.batch_scan import Damage
 from ...runtime.incremental_work import run_in_steps
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Disk
 from ...wire.api_keys import ApiKey
@@ -116,6 +117,7 @@ class LogMending:
         try:
             for _ in range(_SEGMENTS_MAX):
                 if not await self._mend_segment(replica, log, damage.segment_base_offset):
+                    sometimes(True, "no replica could mend a damaged segment")
                     self._in_vain[replica.topic_partition] = damage
                     return
                 scrubber = self._logs.scrubber
@@ -159,9 +161,11 @@ class LogMending:
                 await self._copy_from(broker_id, replica, log, base_offset)
             except (OSError, TimeoutError, ProtocolError, WireFormatError, MendingGivenUpError) as error:
                 where = (replica.topic_partition, base_offset, broker_id)
+                sometimes(True, "a damaged segment could not be mended from one of the replicas")
                 _logger.warning("%s: the segment at %d could not be mended from broker %d: %s", *where, error)
             else:
                 where = (replica.topic_partition, base_offset, broker_id)
+                sometimes(True, "a damaged segment was mended from another replica")
                 _logger.warning("%s: the segment at %d is mended from broker %d", *where)
                 return True
         _logger.error(

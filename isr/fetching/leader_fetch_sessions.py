@@ -17,6 +17,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Pace, Work
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 from ..ports import FetchKey
@@ -227,6 +228,7 @@ class IncrementalFetchContext:
         """See `SessionlessFetchContext.close`."""
         session = self._session
         self._is_refused = session.epoch != self._epoch
+        sometimes(self._is_refused, "a fetch session went on while an earlier fetch of it was read")
         return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH) if self._is_refused else 0, session.session_id
 
     def select(self, answers: Answers) -> Answers:
@@ -316,6 +318,7 @@ class FetchSessionCache:
         """A new session for `size` partitions of a follower, or a consumer (-1); None when there is no slot for it."""
         is_follower = replica_id >= 0
         if not size or not self._make_room(is_follower, size, now_ms):
+            sometimes(is_follower and size, "a follower got no fetch session because all slots were taken")
             return None
         session = FetchSession(self._new_id(), is_follower, uses_topic_ids, now_ms)
         if is_follower and uses_topic_ids:
@@ -345,6 +348,7 @@ class FetchSessionCache:
             if (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
                 return False
         self._drop(victim.session_id)
+        sometimes(True, "a fetch session made room for another one")
         self.evictions_total += 1
         return True
 

@@ -8,6 +8,7 @@ the end of a log go back (KIP-207).
 
 from __future__ import annotations
 
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..replica import Replica
 from ..results import (
@@ -67,6 +68,7 @@ def list_offset(
 def _check_settled(replica: Replica, for_consumer: bool) -> None:
     leader = replica.partition.leader
     if for_consumer and leader is not None and leader.high_watermark < leader.leader_epoch_start_offset:
+        sometimes(True, "a new leader did not know the high watermark of its epoch yet when a consumer asked")
         raise ProtocolError(ErrorCode.OFFSET_NOT_AVAILABLE, "the high watermark has not reached the leader's epoch yet")
 
 

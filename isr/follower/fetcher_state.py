@@ -158,6 +158,10 @@ class FetcherState:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 sometimes(True, "a leader had forgotten the fetch session of a follower")
                 self.session.reset()
+            sometimes(
+                response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                "a leader and a follower differed in the epoch of their fetch session",
+            )
             outcome.failed = response.error_code not in _SESSION_ERRORS
             return outcome
         self.session.on_answer(response.session_id)
@@ -220,6 +224,7 @@ class FetcherState:
         elif isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             self.pause(key, error.code, now_ms, error.message)
         else:
+            sometimes(True, "a follower's log failed")
             self.remove(key)
             self._listener.on_replica_failed(fetched.replica, error)
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...runtime.os_errors import os_reason
 from ...wire.api_keys import ApiKey
@@ -175,6 +176,7 @@ class ReplicaFetcher:
         end_offset = await self._list_offset(connection, key, _LATEST_TIMESTAMP)
         start_offset = await self._list_offset(connection, key, _EARLIEST_TIMESTAMP)
         if fetched is None or self.state.partitions.get(key) is not fetched:
+            sometimes(True, "a follower's role changed while it asked where its leader's log begins and ends")
             return  # The offsets may be of two epochs. The fetch in the new epoch finds out again.
         if end_offset is None or start_offset is None:
             self.state.pause(key, ErrorCode.OFFSET_OUT_OF_RANGE, self._now_ms())
@@ -230,6 +232,7 @@ class ReplicaFetcher:
             return
         sent_at, now = self._timeout.sent_at, self._loop.time()
         if self._timeout.is_over(connection.received_bytes, now):
+            sometimes(True, "a follower gave up an answer of its leader that did not come")
             _logger.warning("broker %d has not answered for %.1f s: connecting again", self.broker_id, now - sent_at)
             self._give_up(self._in_flight)
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from uuid import UUID
 
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ..ports import AlterPartitionItem, AlterPartitionPort
@@ -68,6 +69,7 @@ class AlterPartitionManager:
         try:
             results = await self._send(items)
         except (OSError, TimeoutError, ProtocolError, WireFormatError):
+            sometimes(True, "a proposal of an ISR did not reach the controller")
             results = ()
         if len(results) != len(items):
             return [AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION)] * len(items)

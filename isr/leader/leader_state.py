@@ -157,6 +157,10 @@ class LeaderState:
         """
         leader_epoch, partition_epoch = epochs
         if leader_epoch == self.leader_epoch and partition_epoch <= self.partition_epoch:
+            sometimes(
+                not isinstance(self.isr_state, CommittedIsr),
+                "a leader kept its proposal of an ISR when it heard of the same epochs again",
+            )
             return
         invariant(leader_epoch >= self.leader_epoch, "a leader epoch does not go back")
         invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
@@ -297,6 +301,7 @@ class LeaderState:
             if replica_id != self.config.local_id
             and not self.followers[replica_id].is_caught_up(log_end_offset, now_ms, self.config.lag_time_max_ms)
         )
+        sometimes(out_of_sync, "a leader proposed an ISR without replicas that had fallen behind")
         return self._propose(PendingShrinkIsr(state, out_of_sync)) if out_of_sync else None
 
     def _propose(self, pending: PendingIsr) -> IsrProposal:

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from ...runtime.invariants import sometimes
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.types import TopicPartition
 from ..ports import FetchKey
@@ -125,6 +126,7 @@ class ReadConfirmations:
         """A fetch has come, and its session is up to date. True when it must be answered at once."""
         last_connection, number = self._answered.get(replica_id, (None, 0))
         if last_connection is not connection:
+            sometimes(number, "a follower came back on another connection while reads waited to be confirmed")
             number = 0
         must_answer = False
         for waiting in list(self._partitions.values()):
@@ -187,6 +189,7 @@ class ReadConfirmations:
             read.done(True)
 
     def _fail(self, waiting: _UnconfirmedPartition) -> None:
+        sometimes(waiting.reads, "a leader lost its role while reads waited to be confirmed")
         reads, waiting.reads = waiting.reads, deque()
         self._drop(waiting)
         for read in reads:
@@ -218,6 +221,7 @@ class ReadConfirmations:
             self._set_timer(waiting, waiting.reads[0].deadline_ms - now_ms)
         else:
             self._drop(waiting)
+        sometimes(late, "a read was not confirmed in time")
         for read in late:
             read.done(False)
 

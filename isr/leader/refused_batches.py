@@ -18,6 +18,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from ...log.state.producer_state import SEQUENCE_MASK, SEQUENCES_AHEAD_MAX, ProducerStateManager
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
 
@@ -75,6 +76,7 @@ class RefusedBatches:
             if is_come or now_ms - refused.at_ms > _REMEMBERED_MS:
                 del self.producers[header.producer_id]
             elif _is_later(header.base_sequence, refused.sequence):
+                sometimes(True, "a batch waited for one before it that had been refused")
                 raise _expected_first(header, f"{refused.sequence} was refused before")
 
     def check_gap(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
@@ -90,6 +92,7 @@ class RefusedBatches:
         for _, header in iter_headers(records):
             expected = _expected_sequence(header, known)
             if expected is not None and _is_later(header.base_sequence, expected):
+                sometimes(True, "a batch waited for one before it that may be on its way to the former leader")
                 raise _expected_first(header, f"{expected} may be on its way to the former leader")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
@@ -60,6 +61,7 @@ class DelayedOperations:
         leader = replica.partition.leader
         error_code = 0
         if leader is not None and len(leader.isr_state.maximal_isr) < leader.effective_min_isr:
+            sometimes(True, "records were committed by fewer replicas than min.insync.replicas")
             error_code = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.purgatory.on_high_watermark(
             replica.topic_partition, replica.high_watermark, *replica.committed_bytes(), error_code

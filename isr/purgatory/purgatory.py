@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...runtime.incremental_work import ITEMS_PER_STEP, PLAIN_STEP, Work
+from ...runtime.invariants import sometimes
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
@@ -240,6 +241,7 @@ class Purgatory:
     def on_role_lost(self, key: TopicPartition, error_code: int, leader: LeaderIdAndEpoch | None) -> None:
         """The replica does not lead any more, is gone or offline: answer all that wait for it."""
         for append, operation in self._produces.pop(key, ()):
+            sometimes(not operation.is_done, "a leader lost its role while a produce request waited for its replicas")
             if not operation.is_done:
                 append.response.current_leader = leader
                 operation.settle(append, error_code)
@@ -318,6 +320,7 @@ class Purgatory:
         return self._follower_fetches if operation.replica_id >= 0 else self._consumer_fetches
 
     def _expire_produce(self, operation: DelayedProduce, appends: Sequence[UncommittedAppend]) -> None:
+        sometimes(not operation.is_done, "a produce request timed out while it waited for its replicas")
         operation.finish()
         for append in appends:
             queue = self._produces.get(append.topic_partition)

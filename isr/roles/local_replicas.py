@@ -11,6 +11,7 @@ from ...log.config import LogConfig
 from ...log.errors import NoSpaceError
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..directories.directory_assignments import DirectoryAssignments, Place, place_of
@@ -60,6 +61,7 @@ class LocalReplicas:
         """
         replica = self._hosted.replicas.get(topic_partition)
         if replica is not None and replica.topic_id != topic_id:
+            sometimes(True, "a broker heard at once that a topic was deleted and created again")
             self.remove(topic_partition, replica.topic_id)
             replica = None
         if replica is None:
@@ -118,6 +120,7 @@ class LocalReplicas:
                 hosted.unusable[topic_partition] = None
                 return None
         except NoSpaceError as error:
+            sometimes(True, "a new replica waited for space on the disk")
             if topic_partition not in hosted.without_space:
                 _logger.error("%s waits for space on the disk: %s", topic_partition, error)
             hosted.without_space[topic_partition] = None
@@ -146,6 +149,7 @@ class LocalReplicas:
         """The log, opened or created; None when it is lost and the controller has to know first. `ProtocolError`."""
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
+            sometimes(True, "a log of a former topic of the same name was set aside")
             self._logs.set_aside(topic_partition, f"has topic id {log.topic_id}, not {topic_id}")
             log = None
         config = self.log_config(topic_partition.topic)
@@ -156,6 +160,7 @@ class LocalReplicas:
             if place is Place.OFFLINE:
                 raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
             if place is Place.NOWHERE_YET:
+                sometimes(True, "a log was missing, and was created only when the controller knew")
                 reason = (
                     "turned out to be of another topic"
                     if is_displaced

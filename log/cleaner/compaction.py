@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...runtime.incremental_work import PLAIN_STEP, FileRange, Step, Work
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk, File
 from ...wire.errors import ErrorCode
 from ...wire.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatchError, check_header, read_header, verify_crc
@@ -118,8 +119,10 @@ class _WatchedLog:
     def check(self, *segments: Segment) -> None:
         log = self.log
         if log.is_closed or log.is_failed or log.history != self._history:
+            sometimes(True, "compaction gave up a log that had been cut or closed")
             raise CleanAbortedError(f"{log.directory} has changed")
         if any(segment not in log.segments for segment in segments):
+            sometimes(True, "compaction gave up segments that retention had deleted")
             raise CleanAbortedError(f"segments of {log.directory} are gone")
 
     def batches(self, segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview] | Step]:
@@ -166,6 +169,7 @@ def _build_map(watch: _WatchedLog, plan: CleanPlan, offsets: OffsetMap) -> Work[
             elif not transactions.on_data(header) and header.record_count:
                 is_full = yield from _note_keys(header, batch, start, offsets)
                 if is_full:
+                    sometimes(True, "compaction went only as far as the keys had room in memory")
                     return
             offsets.latest_offset = header.last_offset
             yield Step(header.size_bytes)
@@ -209,6 +213,7 @@ class _GroupCopy:
             cleaned.finish()
             yield Step(0, (cleaned.file, *cleaned.unsynced_index_files()))
             while log.is_changing_names:
+                sometimes(True, "compaction waited for file names that were being changed")
                 yield PLAIN_STEP
             self._watch.check(*group)
             cleaned.indexes_synced()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ...runtime.incremental_work import Step, run_in_steps
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Runtime
 from ...wire.records import CorruptBatchError
@@ -199,6 +200,7 @@ class LogCleaner:
         except StorageError as error:
             _logger.error("%s: %s", tp, error)
         except (OSError, CorruptBatchError, NoRoomError) as error:
+            sometimes(isinstance(error, CorruptBatchError), "compaction met a damaged batch")
             _logger.error("%s cannot be compacted: %s", tp, error)
         else:
             self._host.note_clean(tp, result.clean_offset)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once
-from ...runtime.invariants import InvariantViolation
+from ...runtime.invariants import InvariantViolation, sometimes
 from ...runtime.ports import Disk, Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
@@ -108,6 +108,7 @@ class FutureLogs:
         target = self._dir_of(tp)
         if target is None:
             return
+        sometimes(True, "a copy in another log directory was thrown away before it took the log's place")
         log = target.future_logs.pop(tp)
         log.close(clean=False)
         try:
@@ -203,6 +204,7 @@ def finish_swaps(disk: Disk, roots: Iterable[str]) -> None:
 
 def _finish_swap(disk: Disk, roots: list[str], path: str, tp: TopicPartition) -> None:
     home = path.rpartition("/")[0]
+    sometimes(True, "a crash interrupted a log that took another one's place, which was completed")
     is_promoted = not disk.is_dir(path)
     for root in roots:
         if disk.is_dir(f"{root}/{tp}") and not (is_promoted and root == home):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ...runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, parse_dir_name, parse_future_name
@@ -116,6 +117,7 @@ class LogLoader:
         progress.done()
 
     def _cannot_load(self, log_dir: LogDirectory, error: OSError) -> None:
+        sometimes(True, "a log directory could not be loaded")
         self.previous_broker_epoch = -1  # a directory that has failed was probably not shut down cleanly
         if self._directories.is_indispensable(log_dir.path):
             raise LogDirError(f"Log directory {log_dir.path} cannot be read: {error}.") from error
@@ -163,6 +165,7 @@ class LogLoader:
         if tp is None or any(tp in other.future_logs for other in self._directories):
             self._deletion.add([path], 0)
             return
+        sometimes(True, "a move between log directories went on after a restart")
         log_dir.future_logs[tp] = run_at_once(
             log_dir.opening(
                 self._runtime,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ...runtime.incremental_work import FileRange, Step, Work, run_in_steps
+from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Runtime
 from ...wire.records import BATCH_HEADER_SIZE, read_header
@@ -206,6 +207,7 @@ class LogScrubber:
 
     def _note_sound(self, tp: TopicPartition) -> None:
         if self.damaged.pop(tp, None) is not None:
+            sometimes(True, "a damaged log was sound again")
             _logger.warning("%s is sound again", tp)
         self._host.note_damage(tp, None)
 
@@ -214,6 +216,7 @@ class LogScrubber:
         former = self.damaged.pop(tp, None)
         self.damaged[tp] = found
         if former != found:
+            sometimes(True, "a damaged batch was found in a log")
             _logger.error("%s is damaged from offset %d on: %s", tp, found.offset, found.what)
         self._host.note_damage(tp, found.offset)
         self._on_damaged(tp, found)

@@ -185,6 +185,7 @@ def _load_producers_of(
                     producers.update(header)
         if position < size:  # after a clean shutdown, which does not check the batches
             offsets = range(segment.base_offset, segment.next_offset)
+            sometimes(True, "a log was damaged where its producers were read from it")
             _logger.error("%s is damaged at position %d; who wrote there is not known", file.path, position)
             found = yield from find_sound_batch(file, position, size, offsets)
             position = size if found is None else found[0]
@@ -282,6 +283,7 @@ def _sort_out(disk: Disk, directory: str) -> _Files:
     for name in disk.listdir(directory):
         stem, dot, suffix = name.partition(".")
         if name.endswith(_LEFTOVERS):
+            sometimes(CLEANED_SUFFIX in name, "an unfinished compaction was removed after a crash")
             disk.remove(f"{directory}/{name}")
             has_removed = True
         elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:
@@ -307,6 +309,7 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
     try:
         entries = read_epochs(disk, directory)
     except CorruptFileError as error:
+        sometimes(True, "damaged leader epochs of a log were made again from its batches")
         _logger.warning("%s It is made again from the batches.", error)
         entries = []
     if entries:
@@ -347,6 +350,7 @@ def _recover(
     """
     known = [entry for entry in epochs if entry.start_offset < trusted]
     if resume(segments[first], trusted, known[-1].epoch if known else -1):
+        sometimes(True, "recovery began at a producer snapshot within a segment")
         epochs = known
     else:
         start_over(segments[first])
@@ -365,6 +369,7 @@ def _recover(
             epoch = header.partition_leader_epoch
             epochs.append(EpochEntry(epoch, header.base_offset))
         if damage:
+            sometimes(True, "recovery cut a damaged end off a log")
             _logger.warning(
                 "%s: %s; cut from %d to %d bytes, the log ends at offset %d",
                 *(segment.file.path, damage, before, segment.size_bytes, segment.next_offset),
@@ -382,6 +387,7 @@ def _recover(
 
 def _drop(segments: list[Segment], first: int) -> None:
     for segment in segments[first:]:
+        sometimes(True, "recovery removed a segment after a damaged one")
         _logger.warning("%s does not continue what is left before it and is removed", segment.file.path)
         segment.remove()
     del segments[first:]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...runtime.incremental_work import Work
+from ...runtime.invariants import sometimes
 from ...wire.records import BATCH_HEADER_SIZE, read_header
 from ..segment.batch_scan import Damage, complaint_about, find_sound_batch
 from ..segment.segment import Segment
@@ -108,6 +109,7 @@ class LogReplay:
             if header is None or what is not None:
                 if at == 0:
                     where = f"{segment.file.path}: {what} at position {self._position}"
+                    sometimes(True, "a replay met a damaged batch")
                     self.damage = Damage(segment.base_offset, max(self.offset, self._next_offset), where)
                 break
             if header.base_offset >= self._end_offset:

@@ -8,6 +8,7 @@ in it is never given up before the whole replacement is durable.
 from __future__ import annotations
 
 from ...runtime.incremental_work import PLAIN_STEP, Step, Work
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk
 from ...wire.errors import ErrorCode
 from ...wire.records import BatchHeader, CorruptBatchError, iter_headers, verify_crc
@@ -85,6 +86,7 @@ class SegmentMending:
         while log.is_changing_names:
             yield PLAIN_STEP
         if log.is_closed or log.is_failed or log.history != self._history or self._damaged not in log.segments:
+            sometimes(True, "a log changed while a segment of it was mended")
             raise MendingGivenUpError(f"{log.directory} has changed")
         new.indexes_synced()
         self._is_placed = True

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ...runtime.invariants import invariant
+from ...runtime.invariants import invariant, sometimes
 from ...runtime.ports import Disk, OrderedRenames
 from ..availability import LogAvailability
 from ..durability import Durability, LogFiles
@@ -61,6 +61,7 @@ class StagedRenames:
         """Make the change, blocking the loop. `StorageError`."""
         try:
             if self._under_way is not None:
+                sometimes(True, "a log could not wait, and a change of its file names was finished at once")
                 self._under_way.finish()
                 self._stage_done()
             while not self.is_over:

@@ -6,6 +6,7 @@ import logging
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk, File
 from ..segment.segment import SNAPSHOT_SUFFIX, segment_path
 from .producer_state import CorruptSnapshotError, ProducerStateManager
@@ -83,6 +84,7 @@ class ProducerSnapshots:
                 producers.load_snapshot(self._disk.read_bytes(self._path(offset)))
                 return offset
             except CorruptSnapshotError as error:
+                sometimes(True, "a damaged producer snapshot was removed")
                 _logger.warning("%s is removed: %s", self._path(offset), error)
                 self._remove(offset)
             except FileNotFoundError:  # it was written again while a file of that name was being removed

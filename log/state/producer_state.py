@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import (
@@ -260,12 +261,14 @@ class ProducerStateManager:
             known_epoch, known_coordinator = entry.epoch, entry.coordinator_epoch
             is_open = entry.transaction_first_offset >= 0
         if epoch < known_epoch or (epoch == known_epoch and transaction_version >= 2 and is_open):
+            sometimes(True, "a partition refused a marker of a former producer epoch")
             raise ProtocolError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {header.producer_id} is {known_epoch}, the marker has {epoch} "
                 f"(transaction.version {transaction_version})",
             )
         if marker.coordinator_epoch < known_coordinator:
+            sometimes(True, "a partition refused a marker of a former transaction coordinator")
             raise ProtocolError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"The marker for producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
@@ -387,6 +390,7 @@ class ProducerStateManager:
             if entry.transaction_first_offset < 0 and now_ms - entry.silent_since_ms >= expiration_ms:
                 expired.append(producer_id)
         for producer_id in expired:
+            sometimes(True, "a partition forgot a producer that had been silent for long")
             del self._entries[producer_id]
         return len(expired)
 
@@ -447,6 +451,7 @@ class ProducerStateManager:
 
 def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: int) -> None:
     if header.producer_epoch < known_epoch:
+        sometimes(True, "a partition refused a batch of a fenced producer")
         raise ProtocolError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"Epoch of producer {header.producer_id} is {known_epoch}, the batch has {header.producer_epoch}",
@@ -455,6 +460,7 @@ def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: 
         return
     expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & SEQUENCE_MASK
     if header.base_sequence != expected:
+        sometimes(True, "a partition refused a batch because one before it was missing")
         raise ProtocolError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}, "

@@ -11,6 +11,7 @@ of a former transaction, and a client has to abort that did nothing wrong.
 
 from __future__ import annotations
 
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader
 
@@ -76,6 +77,7 @@ class PendingVerifications:
             return
         pending = self._pending.get(header.producer_id)
         if pending is None or guard is not pending.guard:
+            sometimes(True, "a partition refused a batch whose transaction it had not verified")
             raise ProtocolError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Record of producer {header.producer_id} was not part of an ongoing transaction",
@@ -93,6 +95,7 @@ class PendingVerifications:
         if pending.supports_epoch_bump and not has_batches:
             expected = 0
         if header.base_sequence > expected:
+            sometimes(True, "a partition refused a batch that had overtaken the first one of its transaction")
             raise ProtocolError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}, "

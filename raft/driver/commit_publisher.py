@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...runtime.invariants import sometimes
 from ...wire.types import SnapshotId
 from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
@@ -55,6 +56,7 @@ class CommitPublisher:
     def _publish_snapshot(self, snapshot_id: SnapshotId) -> None:
         """Hand over the next part of a snapshot; begin again when a later snapshot has replaced it."""
         if self._loading is None or self._loading[0] != snapshot_id:
+            sometimes(self._loading is not None, "a later metadata snapshot replaced the one that was being loaded")
             self._loading = snapshot_id, self._log.snapshots.batches(snapshot_id)
         batch = next(self._loading[1], None)
         if batch is None:

@@ -15,6 +15,7 @@ import logging
 from dataclasses import dataclass
 
 from ...log.errors import StorageError
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk
 
 LOG_END_FILE = "metadata-log-end-checkpoint"
@@ -105,6 +106,7 @@ class LogEndCheckpoint:
             return LogEnd()
 
     def _refuse(self, what: str) -> None:
+        sometimes(True, "a voter did not start because its metadata log had lost its end")
         raise StorageError(
             f"{self._directory} has lost what this voter must know: {what}. Restore the directory, or, while a majority"
             f" of the other controllers runs, empty {self._log_dir} and format it again: the node then fetches all"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ...log.config import MAX_INT32, MAX_INT64, LogConfig
 from ...log.errors import NoSpaceError, StorageError
 from ...log.partition_log import PartitionLog
-from ...runtime.invariants import InvariantViolation
+from ...runtime.invariants import InvariantViolation, sometimes
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
 from ...runtime.loop import TaskSet
@@ -197,6 +197,9 @@ class RaftDriver:
         _logger.critical("node %d leaves the metadata quorum: %r", self.config.node_id, reason)
         self._is_running = False
         self.failure.set_result(reason)
+        sometimes(
+            isinstance(reason, (OSError, StorageError)), "a node left the metadata quorum because its disk failed"
+        )
         self._tell_of_resignation()
         self._leave()
         self._loop.call_soon(self._publisher.publish_no_leader)
@@ -312,6 +315,7 @@ class RaftDriver:
         Returns False while another one is written. A snapshot that cannot be written is logged, and changes nothing.
         """
         if self._is_snapshotting or not self._is_running:
+            sometimes(self._is_snapshotting, "a metadata snapshot was due while another one was being written")
             return False
         self._is_snapshotting = True
         contents = replace(contents, controls=tuple(self._log.voters.snapshot_records(contents.id.end_offset)))
@@ -327,6 +331,7 @@ class RaftDriver:
         except StorageError as error:
             self._fail(error)
         except OSError as error:
+            sometimes(True, "a metadata snapshot could not be written")
             _logger.error("the metadata snapshot at offset %d was not written: %s", contents.id.end_offset, error)
         finally:
             self._is_snapshotting = False
@@ -503,6 +508,7 @@ class RaftDriver:
         if not self._is_running:
             return
         if isinstance(error, NoSpaceError) and self._spare.release():
+            sometimes(True, "a sync of the metadata log was tried again with the spare space")
             self._log.flush_if_behind(self._on_flushed)
             return
         if error is not None:

@@ -63,6 +63,7 @@ def receiver_error(config: RaftConfig, cluster_id: str | None, receiver: Replica
     """
     error = cluster_error(config, cluster_id)
     is_mistaken = receiver.id >= 0 and not receiver.matches(config.own_key)
+    sometimes(is_mistaken, "a request reached a voter that had come back with another directory")
     return ErrorCode.INVALID_VOTER_KEY if error is ErrorCode.NONE and is_mistaken else error
 
 
@@ -208,6 +209,8 @@ class Quorum:
         error = cluster_error(self.state.config, cluster_id)
         if error is not ErrorCode.NONE or epoch == self.state.epoch:
             return error
+        sometimes(epoch < self.state.epoch, "a replica fetched metadata in a former quorum epoch")
+        sometimes(epoch > self.state.epoch, "a replica knew of a later quorum epoch than the node that it fetched from")
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.state.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     # ---- what became of this node's requests -------------------------------------------------------------------------

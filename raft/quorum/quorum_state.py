@@ -325,6 +325,10 @@ class QuorumState:
             "a node that asked for pre-votes went back to its leader",
         )
         sometimes(role.epoch > before.epoch + 1, "a node's quorum epoch jumped over another")
+        sometimes(
+            role.kind is RoleKind.PROSPECTIVE and before.leader_id is None and before.voted not in (None, self.own_key),
+            "a node whose vote had brought no leader asked for pre-votes itself",
+        )
         self.role = role
         self._persist()
         before.on_left()

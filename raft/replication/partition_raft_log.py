@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ...log.errors import StorageError
 from ...log.partition_log import PartitionLog
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer, File, Runtime
 from ...wire.errors import ProtocolError
 from ...wire.records import NewRecord, encode_batch, iter_headers, iter_records
@@ -176,6 +177,7 @@ class PartitionRaftLog:
                 )
             return LOG_BEGIN
         if not self._reaches(latest):
+            sometimes(True, "a metadata log began anew at its snapshot when it was opened")
             log.truncate_fully_and_start_at(latest.end_offset)
             base = latest.end_offset
         store.delete_before(base)
@@ -197,6 +199,7 @@ class PartitionRaftLog:
                 if not self._reaches(latest):
                     raise
             _logger.error("%s is damaged and is removed; the log has what was in it", store.path(latest))
+            sometimes(True, "a damaged metadata snapshot was removed, as the log had what was in it")
             store.remove(latest)
 
     def _read_voters(self) -> None:
@@ -224,6 +227,7 @@ class PartitionRaftLog:
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
         """Write a part of the leader's snapshot; position 0 begins it anew."""
         if position == 0 or self._partial_file is None:
+            sometimes(self._partial_file is not None, "a follower began to fetch a metadata snapshot anew")
             self._drop_partial_file()
             self._partial_file = self._retried(lambda: self.snapshots.begin(snapshot_id))
         self._partial_file.append([data])
@@ -237,6 +241,7 @@ class PartitionRaftLog:
             snapshot_batches(file.pread(0, file.size()))
             file.fsync()
         except ProtocolError:
+            sometimes(True, "a metadata snapshot that was fetched turned out to be damaged")
             self.snapshots.discard(snapshot_id)
             return False
         finally:
@@ -254,6 +259,7 @@ class PartitionRaftLog:
         """Publish this node's own snapshot, which is written and synced. Raises `StorageError` and `OSError`."""
         latest = self.snapshots.latest
         if latest is not None and latest.end_offset >= snapshot_id.end_offset:
+            sometimes(True, "a node's own metadata snapshot was older than one that it had fetched meanwhile")
             self.snapshots.discard(snapshot_id)
             return
         self.snapshots.publish(snapshot_id)
@@ -272,6 +278,7 @@ class PartitionRaftLog:
             expires_ms = retention.expiry_ms(self.snapshots.timestamp_ms(ids[0]))
             if not retention.exceeds_size(kept_bytes) and (expires_ms is None or now_ms < expires_ms):
                 return expires_ms
+            sometimes(True, "old metadata was deleted, and its log began with a later snapshot")
             oldest = ids.pop(0)
             self._log.advance_start(ids[0].end_offset)
             self._start = ids[0]
@@ -301,6 +308,7 @@ class PartitionRaftLog:
             if flushed.cancelled():
                 return
             error = flushed.exception()
+            sometimes(began_at != self._truncations, "a metadata log was cut while it was being synced")
             if error is None and began_at == self._truncations:
                 self._durable_offset = max(self._durable_offset, min(flushed.result(), self.end_offset))
             on_flushed(error)

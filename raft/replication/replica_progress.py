@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...log.log_divergence import caught_up_ms
+from ...runtime.invariants import sometimes
 from ..types import ReplicaKey
 from ..voters.voter_set import NO_VOTERS, VoterSet
 
@@ -63,6 +64,7 @@ class ProgressTracker:
                 continue
             known = former.pop(key.id, None)
             if known is None or not voters.is_voter(known.key):
+                sometimes(key in self.observers, "an observer's progress counted on when it became a voter")
                 known = self.observers.pop(key, None) or ReplicaProgress(key)
             self.peers[key.id] = known
         for progress in former.values():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...log.errors import NoSpaceError, is_no_space
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk
 
 SPARE_FILE = "metadata-spare-space"
@@ -61,6 +62,7 @@ class SpareSpace:
         if not self.is_held:
             return False
         self.is_held = False
+        sometimes(True, "the metadata log used its spare space on a full disk")
         try:
             self._disk.remove(self._path)
         except OSError as error:

@@ -96,6 +96,9 @@ class Follower(Role):
     def on_timer(self, now_ms: int) -> None:
         """Give up a leader that was not heard from, or fetch."""
         if self.deadline_ms <= now_ms:
+            sometimes(
+                not self.suspected, "a follower gave up a controller that it had not heard for its fetch time-out"
+            )
             if self.quorum.may_stand:
                 self.quorum.transition_to_prospective(now_ms)
             else:
@@ -168,15 +171,20 @@ class Follower(Role):
             self._on_leader_heard(now_ms)
             self._take_snapshot_part(request, reply, now_ms)
         else:
+            sometimes(True, "a follower was refused a part of a metadata snapshot")
             self.download = None
             self._on_fetch_refused(reply, now_ms)
 
     def _takes_reply(self, sent: Outgoing, reply: FetchReply | SnapshotReply, now_ms: int) -> bool:
         """Whether the reply is to the fetch in flight, and this node still follows the same leader after it."""
         if self.fetch_id != sent.id:
+            sometimes(True, "the answer to a former metadata fetch came late")
             return False
         self.fetch_id = None
         self.quorum.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
+        sometimes(
+            self.quorum.role is not self, "a follower learned of a later quorum epoch from the answer to its fetch"
+        )
         return self.quorum.role is self
 
     def _take_records(self, reply: FetchReply, now_ms: int) -> None:
@@ -235,6 +243,7 @@ class Follower(Role):
     def on_fetch_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:
         """Fetch again; where the connection broke, at once, which shows whether anything still listens there."""
         if self.fetch_id != sent.id:
+            sometimes(True, "a metadata fetch failed after its follower had given it up")
             return
         self.fetch_id = None
         sometimes(kind is FailureKind.REFUSED, "a follower suspected a controller whose host refused it")

@@ -128,6 +128,9 @@ class Leader(Role):
     def on_left(self) -> None:
         """Refuse the requests that still wait for an answer."""
         is_newer = self.quorum.epoch > self.epoch
+        sometimes(
+            is_newer and self.delayed_fetches, "a later epoch ended a controller's leadership while fetches waited"
+        )
         error = ErrorCode.FENCED_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER
         for delayed in self.delayed_fetches:
             self.quorum.refuse_fetch(delayed.token, error)
@@ -163,6 +166,7 @@ class Leader(Role):
             self.resign(now_ms)
             return
         for voter in sorted(v for v, at_ms in self.begin_epoch_due_ms.items() if at_ms <= now_ms):
+            sometimes(True, "a controller announced its epoch again to a voter that had not fetched")
             self._begin_epoch(voter, now_ms)
         self.voter_changes.on_timer(now_ms)
         self.complete_delayed_fetches(now_ms)

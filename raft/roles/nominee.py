@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from ...runtime.invariants import sometimes
 from ..messages import requests
 from ..messages.messages import Outgoing, Vote, VoteReply
 from .epoch_election import EpochElection
@@ -36,6 +37,8 @@ class Nominee(Role):
     def on_timer(self, now_ms: int) -> None:
         """Give the round up, or ask the voters again that a request did not reach."""
         if self.deadline_ms <= now_ms:
+            sometimes(self.is_pre_vote, "a node got no majority of pre-votes in time")
+            sometimes(not self.is_pre_vote, "a candidate got no majority of votes in time")
             self._lose(now_ms)
         else:
             self._ask(self.election.take_due(now_ms))
@@ -43,11 +46,14 @@ class Nominee(Role):
     def on_vote_reply(self, sent: Outgoing, request: Vote, reply: VoteReply, now_ms: int) -> None:
         """Count a voter's answer to a request of this round."""
         if not self._is_of_this_round(request):
+            sometimes(True, "a voter answered a former round of an election late")
             return
         self.election.record(sent.to, reply.granted)
         if self.election.is_won:
             self.on_won(now_ms)
         elif self.election.is_lost:
+            sometimes(self.is_pre_vote, "too many voters refused a pre-vote")
+            sometimes(not self.is_pre_vote, "too many voters refused a candidate")
             self._lose(now_ms)
 
     def on_vote_failure(self, sent: Outgoing, request: Vote, now_ms: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from ...runtime.invariants import sometimes
 from ..messages import requests
 from ..messages.messages import Outgoing, Vote
 from ..types import ReplicaKey, RoleKind
@@ -54,6 +55,7 @@ class Resigned(Role):
     def on_timer(self, now_ms: int) -> None:
         """No leader turned up: become an ordinary voter again."""
         if self.deadline_ms <= now_ms:
+            sometimes(True, "a controller resigned, and no other one was elected in time")
             self.quorum.transition_to_unattached(self.epoch, now_ms)
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:

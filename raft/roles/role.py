@@ -121,6 +121,10 @@ class Role(ABC):
             "a pre-vote was refused because the leader seemed to be alive",
         )
         sometimes(not granted and log_is_up_to_date and not vote.pre_vote, "a vote was refused because it was given")
+        sometimes(
+            granted and not vote.pre_vote and self.voted is not None,
+            "a voter gave its vote to the same candidate again",
+        )
         if granted and vote.pre_vote:
             self.on_pre_vote_granted(now_ms)
         elif granted and self.voted is None:
@@ -138,6 +142,7 @@ class Role(ABC):
 
     def on_fetch(self, token: int, fetch: Fetch, now_ms: int) -> None:
         """A replica fetches in this epoch; the answer goes to the effects, now or later, under `token`."""
+        sometimes(True, "a replica fetched metadata from a node that does not lead the quorum")
         self.quorum.refuse_fetch(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: int) -> SnapshotReply:
@@ -181,6 +186,7 @@ class Role(ABC):
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:
         """Append one batch as the leader of `epoch`; returns its last offset. Raises `NotLeaderError`."""
+        sometimes(True, "metadata records were refused because the node led the quorum no more")
         raise NotLeaderError(epoch, self.quorum.leader_and_epoch)
 
     def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..messages.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from ..quorum.config import RaftConfig
@@ -32,10 +33,13 @@ def check_ready(standing: LeaderStanding) -> None:
     """Raise `ProtocolError` (REQUEST_TIMED_OUT) unless a change may begin now."""
     high_watermark = standing.high_watermark
     if standing.has_pending_change:
+        sometimes(True, "a change of the voters was refused because another one was under way")
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
     if high_watermark is None or high_watermark <= standing.epoch_start_offset:
+        sometimes(True, "a change of the voters was refused before the controller had committed its epoch")
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet")
     if standing.history.last_offset >= high_watermark:
+        sometimes(True, "a change of the voters was refused because the last one was not committed")
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the last change of the voters is not committed yet")
 
 
@@ -72,6 +76,8 @@ def check_probed(
     caught_up_ms = progress.last_caught_up_ms if progress is not None else None
     is_here = progress is not None and not replicas.is_replaced(progress)
     if not is_here or caught_up_ms is None or caught_up_ms < now_ms - lag_max_ms:
+        sometimes(is_here, "a voter was not added because it had not caught up")
+        sometimes(not is_here, "a voter was not added because its directory was not the one that fetches")
         fetches = "has not caught up with the log" if is_here else "does not fetch with this directory id"
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"Node {voter.id} {fetches}, so it cannot vote yet.")
 
@@ -80,6 +86,7 @@ def remaining_voters(request: RemoveVoter, voters: VoterSet) -> VoterSet:
     """The voters after the removal. Raises `ProtocolError` when it is not possible."""
     present = voters.get(request.voter.id)
     if present is None or present.key != request.voter:
+        sometimes(True, "a voter was to be removed that was none any more")
         message = f"Cannot remove voter {request.voter.id} with this directory id: the voters are {voters}."
         raise ProtocolError(ErrorCode.VOTER_NOT_FOUND, message)
     rest = voters.without_voter(request.voter.id)

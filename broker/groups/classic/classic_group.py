@@ -413,6 +413,7 @@ class ClassicGroup:
         if self.state is not ClassicGroupState.COMPLETING_REBALANCE or tag.generation != self.generation:
             return
         if error:
+            sometimes(True, "the assignments of a classic group could not be written")
             self._answer_all_syncs(error, now_ms)
             self._prepare_rebalance(now_ms, wall_ms)
             return

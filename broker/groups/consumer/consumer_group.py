@@ -246,7 +246,9 @@ class ConsumerGroup:
             return None
         resent = request.member_epoch == member.previous_epoch and owns_only_assigned(request.owned, member.assigned)
         if request.member_epoch < member.epoch and resent:
+            sometimes(True, "a member that had not got its new epoch was let in with the former one")
             return None  # the response with the new epoch was lost
+        sometimes(True, "a member was fenced by its epoch")
         return refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
@@ -296,6 +298,7 @@ class ConsumerGroup:
         self._check_epoch(must_grow=before is None or has_different_subscription(before.subscription, subscription))
         self._check_target()
         after = reconcile(member, self.target_epoch, self.target.get(member_id, ()), owned, self._is_free_for(member))
+        sometimes(after.state is MemberState.UNRELEASED, "a member waited for partitions that others had not given up")
         self._put(after)
         if before is None or member_id != before.member_id or after.current() != before.current():
             self._write(current_record(self.group_id, member_id, after.current()))
@@ -430,6 +433,8 @@ class ConsumerGroup:
             if session is not None and not session.has_expired(now_ms):
                 self.set_timer("session", member.member_id, session.deadline_ms)
                 return
+        sometimes(name.kind == "session", "a member's session expired")
+        sometimes(name.kind == "rebalance", "a member was removed because it did not give up its partitions in time")
         self.remove(member)
         self.after_removal(None, None, now_ms, wall_ms)
 
@@ -472,8 +477,10 @@ class ConsumerGroup:
         if names_no_member or (epoch < 0 and not self.members):
             return ErrorCode.NONE
         error = self.check_fetch(member_id, epoch)
+        is_stale = error == ErrorCode.STALE_MEMBER_EPOCH
+        sometimes(is_stale, "a transaction committed offsets in a former epoch of its member")
         # Clients of this API know no STALE_MEMBER_EPOCH.
-        return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
+        return ErrorCode.ILLEGAL_GENERATION if is_stale else error
 
     def uses_consumer_protocol(self, member_id: str) -> bool:
         """Whether the member exists and uses the consumer protocol."""
@@ -498,6 +505,7 @@ class ConsumerGroup:
         if error:
             is_join = isinstance(tag.result, JoinResult)
             self.reply(tag.token, JoinResult(error, tag.result.member_id) if is_join else HeartbeatResult(error))
+            sometimes(True, "a change of a consumer group could not be written")
             self.effects.append(Reload())
         else:
             self.reply(tag.token, tag.result)
