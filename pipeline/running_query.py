@@ -193,15 +193,18 @@ class RunningQuery:
         if self.maintenance is not None and batches and not ended:
             self.maintenance(batches)
         if not ended and self._has_reached_end():
-            self.stop()
+            self._stop("read to the end")
             return True
         return ended
 
     def stop(self) -> None:
         """Stop the query. An unfinished batch is repeated at the next start."""
+        self._stop("stopped")
+
+    def _stop(self, why: str) -> None:
         self.query.stop()
         self._report()
-        self.log(f"{self.job}: stopped after {counted(self.rows, 'row')}")
+        self.log(f"{self.job}: {why} after {counted(self.rows, 'row')}")
 
     def _wait(self, wait_s: float) -> bool:
         try:

@@ -82,6 +82,6 @@ def settings_of(packages: Sequence[JarPackage]) -> dict[str, str]:
 
 def _no_jars(name: str, spark_version: str, known: Sequence[str] | Mapping[str, str]) -> PipelineError:
     return PipelineError(
-        f"{name} has jars for Spark {' and '.join(known)}, and this is Spark {spark_version}: install one of those, "
-        "or choose --format parquet."
+        f"{name} has jars for Spark {' and '.join(known)}, and this is Spark {spark_version}: install one of those "
+        f"(pip install 'pyspark=={max(known)}.*'); only the job lake needs none, with --format parquet."
     )

@@ -181,7 +181,12 @@ _OTHER_TOOLS = {
 
 @groups.command(hints=_OTHER_TOOLS)
 @group_argument()
-@click.option("-t", "--topic", metavar="TOPIC", help="The topic whose offsets are set.")
+@click.option(
+    "-t",
+    "--topic",
+    metavar="TOPIC[:PARTITION,...]",
+    help="The topic whose offsets are set, or some partitions of it.",
+)
 @click.option(
     "--to", cls=Option, aliases=["--to-offset"], metavar="WHERE", help="Go to earliest, latest, or an offset."
 )
@@ -206,7 +211,7 @@ _OTHER_TOOLS = {
     "file",
     cls=Option,
     aliases=["--from-file"],
-    type=click.File(),
+    type=click.File("rb"),
     help='A file of JSON with the offsets: {"topic": {"0": 17, "1": 4}}.',
 )
 @click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
@@ -230,6 +235,7 @@ def reset(
       raftwerk groups reset reports --topic flights --to earliest              shows what would be done
       raftwerk groups reset reports --topic flights --to earliest --execute
       raftwerk groups reset reports --topic flights --time 2h --execute        two hours ago
+      raftwerk groups reset reports --topic flights:0,2 --to latest            partitions 0 and 2
     """
     if sum(choice is not None for choice in (to, shift, at_time, file)) != 1:
         raise click.UsageError("give one of --to, --shift, --time and --file")
@@ -313,10 +319,27 @@ class _Wanted:
         time_ms: int | None,
         listed: dict[TopicPartition, int] | None,
     ) -> None:
-        self.topic, self.to, self.shift, self.time_ms, self.listed = topic, to, shift, time_ms, listed
+        self.topic, colon, partitions = topic.partition(":")
+        if colon and not all(one.strip().isdecimal() for one in partitions.split(",")):
+            raise click.BadParameter(f"{topic!r} is not TOPIC or TOPIC:PARTITION,PARTITION", param_hint="--topic")
+        self.partitions = {int(one) for one in partitions.split(",")} if colon else None
+        self.to, self.shift, self.time_ms, self.listed = to, shift, time_ms, listed
 
     async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The new offsets. They may be outside the log."""
+        from ...cluster.client.client_errors import ClientError
+
+        found = await self._of_topic(client, before)
+        if self.partitions is None:
+            return found
+        chosen = {key: offset for key, offset in found.items() if key.partition in self.partitions}
+        missing = sorted(self.partitions - {key.partition for key in chosen})
+        if missing:
+            what = "the group has no offset there" if self.shift is not None else "there is no such partition"
+            raise ClientError(f"{self.topic}-{missing[0]}: {what}")
+        return chosen
+
+    async def _of_topic(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         from ...cluster.client.client_errors import ClientError
 
         if self.listed is not None:

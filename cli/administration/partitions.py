@@ -40,7 +40,7 @@ def partitions() -> None:
     "--file",
     cls=Option,
     aliases=["--reassignment-json-file"],
-    type=click.File(),
+    type=click.File("rb"),
     help="A plan in the form of kafka-reassign-partitions.",
 )
 @click.option("--wait", is_flag=True, help="Show the progress; return when all partitions have moved.")
@@ -53,7 +53,7 @@ def partitions() -> None:
 @bootstrap_option
 def reassign(
     moves: tuple[str, ...],
-    file: IO[str] | None,
+    file: IO[bytes] | None,
     wait: bool,
     throttle: int | None,
     timeout_s: float,
@@ -300,7 +300,7 @@ def _parse_move(text: str) -> Move:
     return Move(*_parse_partition(name), tuple(int(one) for one in ids))
 
 
-def _parse_plan(text: str) -> list[Move]:
+def _parse_plan(text: bytes) -> list[Move]:
     try:
         rows = json.loads(text)["partitions"]
         return [

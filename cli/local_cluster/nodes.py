@@ -194,6 +194,8 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
     try:
         for node_id in down:
             supervisor.start_node(node_id)
+        if hindrance := missing_majority(plan):
+            click.echo(f"Note: {hindrance.removeprefix('; ')}.", err=True)
         supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
         has_died = not all(child.alive for child in supervisor.children.values())

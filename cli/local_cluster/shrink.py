@@ -38,8 +38,6 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     from ...cluster.local.supervisor import LocalNodeError
 
     plan = find_plan(directory)
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("standard input is not a terminal: --yes takes nodes out without asking")
     is_named = any(ctx.params[name] is not None for name in ("directory", "cluster_name"))
     use_own_login(plan.directory, is_named=is_named)
     try:
@@ -51,6 +49,8 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     if not planned.leaving and not planned.remains:
         click.echo(f"The cluster has {counted(nodes, 'broker')} already.")
         return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("standard input is not a terminal: --yes takes nodes out without asking")
     leaving = [str(node.node_id) for node in (*planned.leaving, *planned.remains)]
     who = f"node{'s' * (len(leaving) > 1)} {', '.join(leaving)}"
     moves = counted(len(planned.moves), "partition")

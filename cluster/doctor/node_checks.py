@@ -31,13 +31,13 @@ from ...runtime.os_errors import os_words
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted, size_text
-from ..local.free_ports import why_not_free
+from ..local.free_ports import WRONG_HOST, why_not_free
 from ..local.layout import load_plan
 from ..local.voters_on_disk import lost_majority
 from ..settings.format_advice import format_advice
 from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
-from ..settings.node_config import ConfigError, NodeConfig, load_config
+from ..settings.node_config import ConfigError, NodeConfig, config_text, load_config
 from .disk_checks import RESERVE, space_problem
 from .findings import FAILURE, OK, WARNING, Finding, exposed, some
 
@@ -47,8 +47,7 @@ _FEW_DESCRIPTORS = 4096
 def examine_config(path: str) -> list[Finding]:
     """Find what would keep a node with this server.properties from starting or running."""
     try:
-        with open(path, encoding="utf-8") as file:
-            config = replace(load_config(file.read()), file=path)
+        config = replace(load_config(config_text(path)), file=path)
     except OSError as error:
         return [Finding(FAILURE, f"cannot read {path}: {os_words(error)}", "name an existing server.properties")]
     except ConfigError as error:
@@ -94,6 +93,8 @@ def _port(what: str, host: str, port: int) -> Finding:
     reason = why_not_free(host, port)
     if reason is None:
         return Finding(OK, f"{what} is free")
+    if reason in WRONG_HOST:
+        return Finding(FAILURE, f"{what} cannot be listened on: {reason}", "name an address of this machine")
     way_out = f"if it is not this node itself, find out who uses it (ss -ltnp 'sport = :{port}')"
     return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
 
@@ -184,8 +185,7 @@ def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]
     directories: dict[int, tuple[str, ...]] = {}
     for node in load_plan(directory).nodes:
         try:
-            with open(node.properties_file, encoding="utf-8") as file:
-                config = load_config(file.read())
+            config = load_config(config_text(node.properties_file))
         except (OSError, ConfigError) as error:
             reason = os_words(error) if isinstance(error, OSError) else error
             found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))

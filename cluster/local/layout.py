@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
-from ..settings.properties import format_properties, parse_properties
+from ..settings.properties import format_properties, properties_in
 from .free_ports import WRONG_HOST, why_not_free
 from .secured import LISTENER, is_secured, new_password, password_of_nodes, secured_properties
 
@@ -36,6 +36,7 @@ PLAINTEXT = "PLAINTEXT"
 NODES_MAX = 100
 """The most brokers that a local cluster may have."""
 FIRST_SEPARATE_CONTROLLER = 101
+META_FILE = "meta.properties"
 INITIAL_CONTROLLERS = "initial-controllers"
 STATIC_VOTERS_KEY = "controller.quorum.voters"
 _BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
@@ -376,6 +377,9 @@ def load_plan(directory: str) -> ClusterPlan:
     nodes = list(_nodes_in(directory, ".properties"))
     cluster_id = existing_cluster_id(node.data_dir for node in nodes)
     if cluster_id is None:
+        damaged = [one for one in (os.path.join(node.data_dir, META_FILE) for node in nodes) if os.path.exists(one)]
+        if damaged:
+            raise ValueError(f"{damaged[0]} has no cluster.id: restore it, or remove {directory}")
         raise FileNotFoundError(directory)
     plan = ClusterPlan(cluster_id, directory, tuple(nodes))
     try:
@@ -397,8 +401,7 @@ def _nodes_in(directory: str, ending: str) -> Iterator[NodePlan]:
     ]
     for node_id in sorted(int(name) for name in names if name.isdigit()):
         path = os.path.join(directory, f"s{node_id}{ending}")
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
+        properties = properties_in(path)
         try:
             ports = {
                 name: int(at.rpartition(":")[2])
@@ -414,8 +417,7 @@ def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
     """The cluster id in the first formatted directory; None when none is formatted."""
     for directory in data_dirs:
         try:
-            with open(os.path.join(directory, "meta.properties"), encoding="utf-8") as file:
-                found = parse_properties(file.read()).get("cluster.id")
+            found = properties_in(os.path.join(directory, META_FILE)).get("cluster.id")
         except OSError:
             continue
         if found:

@@ -29,7 +29,7 @@ from ...security.jaas import parse_jaas
 from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
 from ..command_line.cluster_address import options_of
 from ..command_line.extras import missing_packages, not_installed
-from ..settings.properties import format_properties, parse_properties
+from ..settings.properties import format_properties, properties_in
 from .client_files import (
     ADMIN,
     ADMIN_PROPERTIES,
@@ -196,7 +196,7 @@ def remove_certificate(node: NodePlan) -> None:
 
 def password_in(properties_file: str) -> str:
     """The password in a file of client properties."""
-    properties = parse_properties(_bytes_of(properties_file).decode())
+    properties = properties_in(properties_file)
     return parse_jaas(properties["sasl.jaas.config"]).options["password"]
 
 

@@ -69,9 +69,12 @@ class Shrink:
 
 
 async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
-    """Find out what has to be moved so that the first `brokers` brokers stay. Raises `CannotShrinkError`."""
+    """Find out what has to be moved so that the first `brokers` brokers stay.
+
+    Raises `CannotShrinkError`, and ValueError where there are not so many.
+    """
     if not 1 <= brokers <= len(former.brokers):
-        raise CannotShrinkError(f"the cluster has {counted(len(former.brokers), 'broker')}: -n is less, and at least 1")
+        raise ValueError(f"the cluster has {counted(len(former.brokers), 'broker')}: -n is less, and at least 1")
     if STATIC_VOTERS_KEY in former.nodes[0].properties:
         raise CannotShrinkError(f"its voters are static ({STATIC_VOTERS_KEY}): they cannot be removed")
     smaller = plan_cluster(former.directory, replace(shape_of(former), brokers=brokers), may_shrink=True)

@@ -333,11 +333,10 @@ def full_disk(plan: NodePlan) -> str:
     """
     from ..doctor.disk_checks import RESERVE, RESERVE_DEFAULT_BYTES, space_problem
     from ..doctor.findings import FAILURE
-    from ..settings.properties import parse_properties
+    from ..settings.properties import properties_in
 
     try:
-        with open(plan.properties_file, encoding="utf-8") as file:
-            reserve_bytes = int(parse_properties(file.read()).get(RESERVE, RESERVE_DEFAULT_BYTES))
+        reserve_bytes = int(properties_in(plan.properties_file).get(RESERVE, RESERVE_DEFAULT_BYTES))
         found = space_problem(plan.data_dir, shutil.disk_usage(plan.data_dir).free, reserve_bytes)
     except (OSError, ValueError):
         return ""

@@ -25,7 +25,7 @@ from ...runtime.ports import Disk, Runtime
 from ...runtime.process.garbage_collection import ServerCollections, tune_gc_for_start
 from ...runtime.process.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
-from ..settings.node_config import ConfigError, NodeConfig, load_config
+from ..settings.node_config import ConfigError, NodeConfig, config_text, load_config
 
 if TYPE_CHECKING:
     from ...controller.metadata.metadata_records import UserScramCredentialRecord
@@ -335,10 +335,7 @@ async def _first(*waits: object) -> None:
 
 
 def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConfig:
-    text = None
-    if file is not None:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read()
+    text = None if file is None else config_text(file)
     config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
     return replace(config.with_default_host(socket.gethostname()), file=file)
 

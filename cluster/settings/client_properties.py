@@ -28,7 +28,7 @@ from .listener_security import (
     uses_tls,
 )
 from .node_config import ConfigError
-from .properties import parse_properties
+from .properties import decode_properties, parse_properties
 
 
 class ClientPropertiesError(Exception):
@@ -72,7 +72,7 @@ def load_properties(path: str, runtime: Runtime) -> ClientProperties:
 def read_properties(path: str, runtime: Runtime) -> dict[str, str]:
     """The properties in the file, with what its config providers know. Raises `ClientPropertiesError`."""
     try:
-        properties = parse_properties(runtime.disk.read_bytes(path).decode())
+        properties = parse_properties(decode_properties(runtime.disk.read_bytes(path)))
         if "config.providers" in properties:
             from .config_providers.resolve import resolve  # most files have none
 
@@ -80,8 +80,6 @@ def read_properties(path: str, runtime: Runtime) -> dict[str, str]:
         return dict(properties)
     except OSError as error:
         raise ClientPropertiesError(f"cannot read {path}: {os_words(error)}") from None
-    except UnicodeDecodeError:
-        raise ClientPropertiesError(f"{path} is not a text file") from None
     except ValueError as error:
         raise ClientPropertiesError(f"{path}: {error}") from None
 

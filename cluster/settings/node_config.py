@@ -16,7 +16,7 @@ from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_C
 from ...runtime.files.real_disk import RealDisk
 from ...runtime.ports import environment
 from ...wire.config_def import HIDDEN, ConfigKey, InvalidValue, SecretText, shown
-from .properties import parse_properties, properties_from_env
+from .properties import decode_properties, parse_properties, properties_from_env
 from .relations import check_values_together, relation_warnings
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
@@ -180,6 +180,16 @@ class NodeConfig:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+
+def config_text(path: str) -> str:
+    """The text of a server.properties. Raises OSError, and `ConfigError` for what is no text."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return decode_properties(data)
+    except ValueError as error:
+        raise ConfigError([Problem("server.properties", "...", str(error), "name a file of settings")]) from None
 
 
 def load_config(

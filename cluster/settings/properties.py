@@ -49,6 +49,29 @@ def parse_properties(text: str) -> dict[str, str]:
     return result
 
 
+def decode_properties(data: bytes) -> str:
+    """The text of a file of properties: UTF-8, or else Latin-1, as which Java reads them.
+
+    Raises ValueError for what is no text.
+    """
+    if b"\0" in data:
+        raise ValueError("it is not a text file")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def properties_in(path: str) -> dict[str, str]:
+    """The properties in a file. Raises OSError, and ValueError with the name of a file that has none."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return parse_properties(decode_properties(data))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def format_properties(values: Mapping[str, str]) -> str:
     """The text that `parse_properties` reads back."""
 

@@ -153,7 +153,9 @@ def _check_advertised(config: NodeConfig, refuse: Any) -> None:
 
 def _check_dirs(config: NodeConfig, refuse: Any) -> None:
     key = "log.dirs" if config["log.dirs"] else "log.dir"
-    if any(not directory for directory in config.log_dirs):
+    if config.properties.get("log.dirs", "-").strip() == "":
+        refuse("log.dirs", "no directory is named", "name one, or several joined by commas")
+    elif any(not directory for directory in config.log_dirs):
         refuse(key, "a directory's name is empty", "name one directory or several, joined by commas")
     if len(config.log_dirs) != len(dict.fromkeys(directory.rstrip("/") for directory in config.log_dirs)):
         refuse(key, "a directory is named twice", "name each once")

@@ -7,6 +7,7 @@ be healed without a start of the node may have a duration, and are healed at the
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -74,9 +75,9 @@ class LocalCluster:
         return {node_id: address for node_id, address in found.items() if address is not None}
 
     def nodes(self) -> dict[int, Row]:
-        """The state of each node's process."""
+        """The state of each node's process; nodes that `raftwerk shrink` has taken out are none any more."""
         found: dict[int, Row] = {}
-        for node in self._plan.nodes:
+        for node in self._nodes_left():
             pid = node_pid(node)
             state = DOWN if pid is None else PAUSED if is_paused(pid) else UP
             size = None if pid is None else memory_bytes(pid)
@@ -84,15 +85,17 @@ class LocalCluster:
             found[node.node_id] = {"state": state, "pid": pid, "memory_bytes": size, "faults": faults}
         return found
 
+    def _nodes_left(self) -> list[NodePlan]:
+        return [node for node in self._plan.nodes if os.path.exists(node.properties_file)]
+
     async def carry_out(self, fault: str, node_id: int, fields: Fields) -> str:
         """Do something to a node, and tell what was done; raises `RequestRefusedError` where that cannot be.
 
         `duration_s` of the fields is how long it lasts, -1 or nothing until it is healed.
         """
-        try:
-            node = self._plan.node(node_id)
-        except KeyError:
-            raise RequestRefusedError(404, f"there is no node {node_id} in this cluster") from None
+        node = next((node for node in self._nodes_left() if node.node_id == node_id), None)
+        if node is None:
+            raise RequestRefusedError(404, f"there is no node {node_id} in this cluster")
         duration_s = number(fields, "duration_s", -1, at_most=_DURATION_MAX_S)
         lasts_s = duration_s if duration_s > 0 else None
         if fault in PROCESS_FAULTS:

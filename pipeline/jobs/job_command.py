@@ -98,16 +98,17 @@ class RunSettings:
     ) -> Iterator[tuple[SparkSession, StopRequest]]:
         """The Spark session of a job that reads these topics and a table of this format, and its request to stop.
 
-        The log says that Spark starts.
+        The log says that Spark starts. Raises `PipelineError` before that where there are no jars for its version.
 
         A signal that comes while Spark starts ends the job when it has started: its JVM would stay behind otherwise.
         """
         reads_by_connector = topics is not None and topics.format == "kafka"
         jars = JarSettings(reads_by_connector, () if table_format is None else (table_format,), self.jars)
+        starting = starting_spark(self.master, jars)
         with stop_on_signal() as stopping:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Spark's context takes the signal for itself
             try:
-                log(starting_spark(self.master, jars))
+                log(starting)
                 session = spark_session(
                     f"raftwerk-{job}",
                     master=self.master,
@@ -144,8 +145,11 @@ def spark_page(session: SparkSession) -> str | None:
 
 
 def starting_spark(master: str, jars: JarSettings) -> str:
-    """What a job waits for in the seconds before its Spark session is there."""
-    wanted = [*["Spark's Kafka connector"] * jars.kafka_connector, *jars.table_formats]
+    """What a job waits for in the seconds before its Spark session is there.
+
+    Raises `PipelineError` when there is no Spark, or no jars for its version.
+    """
+    wanted = [package.name for package in jars.packages(check_spark())]
     is_fetched = bool(wanted) and not jars.paths
     fetching = f", and it fetches the jars for {', '.join(wanted)} if they are not here yet" * is_fetched
     return f"starting Spark ({master}) ... its JVM takes some seconds{fetching}"

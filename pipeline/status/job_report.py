@@ -68,7 +68,7 @@ def read_report(output: str) -> JobReport:
     except FileNotFoundError:
         there = "is no directory of this machine" if not os.path.isdir(path) else "was written by no job"
         raise PipelineError(
-            f"{output} {there}: name the --output of lake or windows, or the --state of mirror."
+            f"{output} {there}: name the --output of lake, changes or windows, or the --state of mirror."
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(f"{output} cannot be read: {error}.") from None

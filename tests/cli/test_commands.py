@@ -204,6 +204,7 @@ def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
         ("raftwerk consume t -C", "There is no option '-C': consume reads without it"),
         ("raftwerk consume t --property print.key=true", "'--property': -k TEXT prints keys"),
         ("raftwerk produce t -K:", "'-K': -k TEXT is between key and value"),
+        ("raftwerk groups reset g --topic t:a --to latest", "'t:a' is not TOPIC or TOPIC:PARTITION,PARTITION"),
         ("raftwerk groups reset g --to-earliest", "'--to-earliest': write --to earliest"),
         ("raftwerk produce t -z x", "'none', 'gzip', 'snappy', 'lz4', 'zstd'."),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +80,17 @@ def reassign(monkeypatch: pytest.MonkeyPatch, ends: Callable[[], None], *argumen
 
 def late() -> None:
     raise ClientError("still moving after 5 s: t-0")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
+def test_a_plan_may_be_as_powershell_writes_it(tmp_path: Path, encoding: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}', encoding)
+    command = ["partitions", "reassign", "--file", str(plan), "-b", "localhost:1"]
+    assert "no broker answered" in CliRunner().invoke(cli, command).stderr
+    plan.write_bytes(b"\xff\xfe\x00")
+    told = CliRunner().invoke(cli, command)
+    assert told.exit_code == 2 and "is not a reassignment plan" in told.stderr
 
 
 def test_a_throttle_that_stays_after_the_time_limit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

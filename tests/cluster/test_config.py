@@ -149,6 +149,7 @@ REFUSED = [
     ({"inter.broker.listener.name": "INSIDE"}, "no broker listener has this name"),
     ({"log.dirs": "/a,/a/"}, "a directory is named twice"),
     ({"log.dirs": "/a,,/b"}, "a directory's name is empty"),
+    ({"log.dirs": " "}, "no directory is named"),
     ({"broker.heartbeat.interval.ms": "5000"}, "at most half of broker.session.timeout.ms=9000; lower it to 4500"),
     ({"controller.quorum.election.timeout.ms": "3000"}, "at most the fetch timeout"),
     ({"replica.fetch.wait.max.ms": "20000"}, "at most half of replica.lag.time.max.ms=30000"),

@@ -426,6 +426,12 @@ def test_a_configuration_is_tried_on_this_machine(tmp_path: Path) -> None:
         taken.listen()
         assert any("cannot be listened on" in one.what for one in examine_config(path))
     assert examine_config(str(tmp_path / "none"))[0].level == FAILURE
+    settings = Path(path).read_text().replace("PLAINTEXT://127.0.0.1", "PLAINTEXT://203.0.113.1")
+    Path(path).write_bytes(b"# f\xfcr Tests, in Latin-1\n" + settings.encode())
+    wrong = [one for one in examine_config(path) if "203.0.113.1" in one.what and one.level == FAILURE]
+    assert [one.way_out for one in wrong] == ["name an address of this machine"]
+    Path(path).write_bytes(b"\x7fELF\0")
+    assert "it is not a text file" in examine_config(path)[0].what
 
 
 SECURED = """

@@ -91,6 +91,14 @@ def test_an_existing_cluster_keeps_its_id(tmp_path: Path) -> None:
     assert plan_cluster(str(tmp_path), ClusterShape(port=9092)).cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
 
 
+def test_a_directory_without_its_id_is_named(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    formatted(plan)
+    (tmp_path / "node-1" / "meta.properties").write_bytes(b"\xf6")
+    with pytest.raises(ValueError, match=r"node-1/meta.properties has no cluster.id: restore it, or remove"):
+        load_plan(str(tmp_path))
+
+
 def formatted(plan: ClusterPlan) -> None:
     """Write what a started cluster leaves in its directory."""
     write_properties(plan)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.jobs.job_command import RunSettings
+from raftwerk.pipeline.jobs import job_command
+from raftwerk.pipeline.jobs.job_command import RunSettings, starting_spark
 from raftwerk.pipeline.running_query import ProgressLog
 from raftwerk.pipeline.session import (
     JarSettings,
@@ -123,6 +124,17 @@ def test_jars_of_a_format_are_of_sparks_version() -> None:
             PipelineError, match=r"has jars for Spark 4\.0 and 4\.1, and this is Spark 9\.9\.9: .*parquet"
         ):
             table_format_jars(table_format, "9.9.9")
+
+
+def test_a_job_tells_what_it_fetches_or_cannot_have_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_command, "check_spark", lambda: "4.1.2")
+    assert "it fetches the jars for Iceberg if" in starting_spark("local[2]", JarSettings(False, ("iceberg",)))
+    assert "fetches" not in starting_spark("local[2]", JarSettings(False, ("parquet",)))
+    monkeypatch.setattr(job_command, "check_spark", lambda: "4.3.0")
+    with pytest.raises(PipelineError, match=r"this is Spark 4\.3\.0: .*pip install 'pyspark==4\.1\.\*'"):
+        starting_spark("local[2]", JarSettings(False, ("iceberg",)))
 
 
 def test_the_extensions_of_two_formats_are_one_setting() -> None:

@@ -90,8 +90,8 @@ class LeaderActions:
         offset = after.high_watermark
         if not now.is_leader or offset <= now.high_watermark:
             return
-        ends = {node: now.fetch_offset_of(node) for node in now.maximal_isr - {now.node}}
-        behind = {node: end for node, end in sorted(ends.items()) if end < offset}
+        ends = {node: now.fetch_offset_of(node) for node in sorted(now.maximal_isr - {now.node})}
+        behind = {node: end for node, end in ends.items() if end < offset}
         failed = violated(
             (offset <= now.end_offset, f"the leader's log ends at {now.end_offset}, before {offset}"),
             (not behind, f"of the maximal ISR {sorted(now.maximal_isr)} have fetched less than {offset}: {behind}"),

@@ -79,7 +79,7 @@ def test_the_page_shows_the_faults_that_a_failure_needs(
     assert sim("--scenario", "chase", "--seed", "0", "--shrink", "--html", str(page), *others) == 1
     history = history_of(page)
     assert 0 < len(history["faults"]) < len(Run(SCENARIOS["chase"], 0).faults)
-    assert history["facts"]["failure"]["name"] == "an ISR member cuts nothing committed"
+    assert history["facts"]["failure"]["name"] == "each step of a replica is one of its specification"
     assert history["facts"]["command"] == "raftwerk sim --scenario chase --seed 0 --shrink"
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.cluster.settings.properties import format_properties, parse_properties, properties_from_env
+from raftwerk.cluster.settings.properties import (
+    decode_properties,
+    format_properties,
+    parse_properties,
+    properties_from_env,
+    properties_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +42,16 @@ from raftwerk.cluster.settings.properties import format_properties, parse_proper
 )
 def test_syntax(text: str, expected: dict[str, str]) -> None:
     assert parse_properties(text) == expected
+
+
+def test_files_are_utf_8_or_as_java_reads_them(tmp_path: Path) -> None:
+    for encoding in ("utf-8", "latin-1"):
+        assert decode_properties("# für alle\na=ü".encode(encoding)) == "# für alle\na=ü"
+    file = tmp_path / "some.properties"
+    for content, told in ((b"a=\0", "it is not a text file"), (b"a=\\u00", "four hexadecimal digits")):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=f"^{file}: .*{told}"):
+            properties_in(str(file))
 
 
 def test_a_broken_unicode_escape_is_refused() -> None:

@@ -38,6 +38,18 @@ def test_a_cluster_that_takes_no_faults_names_the_command_that_lets_it(tmp_path:
     asyncio.run(main())
 
 
+def test_a_node_that_was_taken_out_is_none_any_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        cluster = cluster_in(tmp_path, {})
+        (tmp_path / "s2.properties").unlink()  # as raftwerk shrink does
+        assert list(cluster.nodes()) == [1]
+        with pytest.raises(RequestRefusedError, match="there is no node 2"):
+            await cluster.carry_out("start", 2, {})
+        cluster.stop()
+
+    asyncio.run(main())
+
+
 def test_a_cluster_that_takes_faults_has_nothing_to_say(tmp_path: Path) -> None:
     async def main() -> None:
         assert cluster_in(tmp_path, {"fault.injection.enable": "true"}).why_not_injected() is None

@@ -52,6 +52,11 @@ def test_list_describe_lag_reset_delete(
     assert lags(group, at) == [0] * PARTITIONS
     ok("groups", "reset", group, "--topic", filled, "--time", "2020-01-01", "--execute", *at)
     assert lags(group, at) == [100] * PARTITIONS
+    ok("groups", "reset", group, "--topic", f"{filled}:0,1", "--to", "latest", "--execute", *at)
+    assert lags(group, at)[:3] == [0, 0, 100]
+    assert f"{filled}-99: there is no such partition" in fails(
+        1, "groups", "reset", group, "--topic", f"{filled}:99", "--to", "latest", *at
+    )
     plan = tmp_path / "offsets.json"
     plan.write_text(json.dumps({filled: {"0": 7, "1": 10**9}}))
     told = ok("groups", "reset", group, "--file", str(plan), "--execute", *at)
