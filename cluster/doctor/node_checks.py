@@ -47,7 +47,8 @@ _FEW_DESCRIPTORS = 4096
 def examine_config(path: str) -> list[Finding]:
     """Find what would keep a node with this server.properties from starting or running."""
     try:
-        config = replace(load_config(config_text(path)), file=path)
+        with open(path, "rb") as file:
+            config = replace(load_config(config_text(file.read())), file=path)
     except OSError as error:
         return [Finding(FAILURE, f"cannot read {path}: {os_words(error)}", "name an existing server.properties")]
     except ConfigError as error:
@@ -185,7 +186,8 @@ def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]
     directories: dict[int, tuple[str, ...]] = {}
     for node in load_plan(directory).nodes:
         try:
-            config = load_config(config_text(node.properties_file))
+            with open(node.properties_file, "rb") as file:
+                config = load_config(config_text(file.read()))
         except (OSError, ConfigError) as error:
             reason = os_words(error) if isinstance(error, OSError) else error
             found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))

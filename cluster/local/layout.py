@@ -24,9 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
-from ..settings.properties import format_properties, properties_in
+from ..settings.properties import format_properties
 from .free_ports import WRONG_HOST, why_not_free
-from .secured import LISTENER, is_secured, new_password, password_of_nodes, secured_properties
+from .secured import LISTENER, is_secured, new_password, password_of_nodes, properties_in, secured_properties
 
 CONTROLLER_PORT_SHIFT = 1000
 METRICS_PORT_SHIFT = 500

@@ -29,7 +29,7 @@ from ...security.jaas import parse_jaas
 from ...security.sasl.scram_credential import ITERATIONS_MIN, SCRAM_SHA_512
 from ..command_line.cluster_address import options_of
 from ..command_line.extras import missing_packages, not_installed
-from ..settings.properties import format_properties, properties_in
+from ..settings.properties import decode_properties, format_properties, parse_properties
 from .client_files import (
     ADMIN,
     ADMIN_PROPERTIES,
@@ -255,6 +255,14 @@ def _hosts(node: NodePlan) -> list[str]:
     found = [entry.partition("://")[2].rpartition(":")[0].strip("[] ") for entry in listed.split(",")]
     named = [host for host in found if host not in _ANY_HOST]
     return list(dict.fromkeys(named))
+
+
+def properties_in(path: str) -> dict[str, str]:
+    """The properties in a file. Raises OSError, and ValueError with the name of a file that has none."""
+    try:
+        return parse_properties(decode_properties(_bytes_of(path)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _bytes_of(path: str) -> bytes:

@@ -333,7 +333,7 @@ def full_disk(plan: NodePlan) -> str:
     """
     from ..doctor.disk_checks import RESERVE, RESERVE_DEFAULT_BYTES, space_problem
     from ..doctor.findings import FAILURE
-    from ..settings.properties import properties_in
+    from .secured import properties_in
 
     try:
         reserve_bytes = int(properties_in(plan.properties_file).get(RESERVE, RESERVE_DEFAULT_BYTES))

@@ -335,7 +335,10 @@ async def _first(*waits: object) -> None:
 
 
 def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConfig:
-    text = None if file is None else config_text(file)
+    text = None
+    if file is not None:
+        with open(file, "rb") as opened:
+            text = config_text(opened.read())
     config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
     return replace(config.with_default_host(socket.gethostname()), file=file)
 

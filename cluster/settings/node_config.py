@@ -182,10 +182,8 @@ class NodeConfig:
         return self.values[key]
 
 
-def config_text(path: str) -> str:
-    """The text of a server.properties. Raises OSError, and `ConfigError` for what is no text."""
-    with open(path, "rb") as file:
-        data = file.read()
+def config_text(data: bytes) -> str:
+    """The text of a server.properties. Raises `ConfigError` for what is no text."""
     try:
         return decode_properties(data)
     except ValueError as error:

@@ -62,16 +62,6 @@ def decode_properties(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def properties_in(path: str) -> dict[str, str]:
-    """The properties in a file. Raises OSError, and ValueError with the name of a file that has none."""
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        return parse_properties(decode_properties(data))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
 def format_properties(values: Mapping[str, str]) -> str:
     """The text that `parse_properties` reads back."""
 

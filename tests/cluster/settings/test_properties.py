@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.cluster.local.secured import properties_in
 from raftwerk.cluster.settings.properties import (
     decode_properties,
     format_properties,
     parse_properties,
     properties_from_env,
-    properties_in,
 )
 
 
