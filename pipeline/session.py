@@ -72,9 +72,9 @@ def spark_session(
     Spark settings. Raises `PipelineError` when PySpark or Java is missing or too old, when Spark does not start, and
     when jars are requested and not available.
     """
-    pyspark_version = check_spark()
+    version = check_spark()
     jars = jars if jars is not None else JarSettings()
-    packages = jars.packages(pyspark_version)
+    packages = jars.packages(version)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _quiet_start()
     settings = session_settings(
@@ -189,7 +189,7 @@ def _java_hint() -> str:
 
 def check_spark() -> str:
     """The version of PySpark. `PipelineError` when PySpark or Java is missing or too old."""
-    version = _pyspark_version()
+    version = pyspark_version()
     check_java()
     return version
 
@@ -209,7 +209,8 @@ def check_launch(master: str, memory: str) -> None:
         raise WrongOptionError(f"the memory is {memory}, and Spark's driver needs 450m at least.")
 
 
-def _pyspark_version() -> str:
+def pyspark_version() -> str:
+    """The version of PySpark. `PipelineError` when it is missing or too old."""
     try:
         import pyspark
     except ImportError:

@@ -28,7 +28,16 @@ from ..errors import PipelineError, UnreachableClusterError, WrongOptionError, e
 from ..lakehouse.table_maintenance import MaintenanceSettings
 from ..login import is_of_security, login_in_file
 from ..running_query import Metrics, ProgressLog, RunningQuery, StopRequest, stop_on_signal
-from ..session import DEFAULT_MASTER, JarSettings, check_launch, check_spark, jvm_has_ended, spark_session, stop_session
+from ..session import (
+    DEFAULT_MASTER,
+    JarSettings,
+    check_launch,
+    check_spark,
+    jvm_has_ended,
+    pyspark_version,
+    spark_session,
+    stop_session,
+)
 from ..topics import FORMATS, Topics, parse_options
 from ..typed_values import REGISTRY
 from .intervals import parse_retention
@@ -149,7 +158,7 @@ def starting_spark(master: str, jars: JarSettings) -> str:
 
     Raises `PipelineError` when there is no Spark, or no jars for its version.
     """
-    wanted = [package.name for package in jars.packages(check_spark())]
+    wanted = [package.name for package in jars.packages(pyspark_version())]
     is_fetched = bool(wanted) and not jars.paths
     fetching = f", and it fetches the jars for {', '.join(wanted)} if they are not here yet" * is_fetched
     return f"starting Spark ({master}) ... its JVM takes some seconds{fetching}"

@@ -87,7 +87,7 @@ def test_a_plan_may_be_as_powershell_writes_it(tmp_path: Path, encoding: str) ->
     plan = tmp_path / "plan.json"
     plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}', encoding)
     command = ["partitions", "reassign", "--file", str(plan), "-b", "localhost:1"]
-    assert "no broker answered" in CliRunner().invoke(cli, command).stderr
+    assert "no broker answers" in CliRunner().invoke(cli, command).stderr
     plan.write_bytes(b"\xff\xfe\x00")
     told = CliRunner().invoke(cli, command)
     assert told.exit_code == 2 and "is not a reassignment plan" in told.stderr

@@ -70,7 +70,7 @@ def test_java_too_old_is_one_sentence(
         (
             RunSettings("spark://host:7077", "1g", None, False),
             "iceberg",
-            "the jars for Spark's Kafka connector, iceberg",
+            "the jars for Spark's Kafka connector, Iceberg",
         ),
         (RunSettings("local[2]", "1g", None, False, ("a.jar",)), "iceberg", ""),
     ],
@@ -129,10 +129,10 @@ def test_jars_of_a_format_are_of_sparks_version() -> None:
 def test_a_job_tells_what_it_fetches_or_cannot_have_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_command, "check_spark", lambda: "4.1.2")
+    monkeypatch.setattr(job_command, "pyspark_version", lambda: "4.1.2")
     assert "it fetches the jars for Iceberg if" in starting_spark("local[2]", JarSettings(False, ("iceberg",)))
     assert "fetches" not in starting_spark("local[2]", JarSettings(False, ("parquet",)))
-    monkeypatch.setattr(job_command, "check_spark", lambda: "4.3.0")
+    monkeypatch.setattr(job_command, "pyspark_version", lambda: "4.3.0")
     with pytest.raises(PipelineError, match=r"this is Spark 4\.3\.0: .*pip install 'pyspark==4\.1\.\*'"):
         starting_spark("local[2]", JarSettings(False, ("iceberg",)))
 
