@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ..cluster.command_line.plural import counted
@@ -171,6 +171,8 @@ class RunningQuery:
     maintenance: Callable[[int], None] | None = None
     last_batch_id: int = -1
     rows: int = 0
+    _reported: dict[Place, int] = field(default_factory=dict)
+    """Where the batches ended that this run has reported."""
 
     def follow(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Wait for the query's end, or for `stopping` and the end of its batch. `PipelineError` if it failed."""
@@ -216,13 +218,14 @@ class RunningQuery:
         """Whether all records before `until` are processed, in this run or an earlier one.
 
         What Spark says of itself does not tell that: it waits, too, after a batch that an earlier run had planned.
+        A batch is reported some time after it is committed. Where this run had none, Spark waits now and then.
         """
-        if self.until is None:
+        if self.until is None or not self._is_reached(self._committed()):
             return False
-        done = self._committed()
-        if any(done.get(place, 0) < offset for place, offset in self.until.items()):
-            return False
-        return bool(self.query.status["message"].startswith("Waiting"))  # the last batch is reported then
+        return self._is_reached(self._reported) or bool(self.query.status["message"].startswith("Waiting"))
+
+    def _is_reached(self, ends: Ends) -> bool:
+        return all(ends.get(place, 0) >= offset for place, offset in (self.until or {}).items())
 
     def _committed(self) -> Ends:
         """The end of the last batch that Spark has noted in the checkpoint as done; empty before the first."""
@@ -249,6 +252,8 @@ class RunningQuery:
             progress = Progress.of(report, ends)
             self.last_batch_id = progress.batch
             self.rows += progress.rows
+            for source in report.get("sources") or []:
+                self._reported |= parse_offsets(source.get("endOffset")) or {}
             self.metrics.batch(progress)
             if progress.rows:
                 self.log(f"{self.job}: {progress}")

@@ -125,7 +125,7 @@ def test_old_batches_are_forgotten_and_the_page_draws_the_others(tmp_path: Path)
 
 def test_what_no_job_has_written_is_refused(tmp_path: Path) -> None:
     code, text = told(str(tmp_path))
-    assert code == 1 and "was written by no job: name the --output of lake or windows" in text
+    assert code == 1 and "was written by no job: name the --output of lake, changes or windows" in text
     code, text = told(str(tmp_path / "nothing"))
     assert code == 1 and "is no directory of this machine" in text
     code, text = told(str(tmp_path), str(tmp_path), "--report", str(tmp_path / "page.html"))

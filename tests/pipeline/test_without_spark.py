@@ -7,7 +7,8 @@ import subprocess
 import sys
 import traceback
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +26,7 @@ from raftwerk.pipeline.jobs.windows import RecordCounts, check_readable
 from raftwerk.pipeline.jobs.windows_page import date_labels
 from raftwerk.pipeline.pages.charts import Axis, bar_chart, line_chart
 from raftwerk.pipeline.pages.report_page import Section, render_report
-from raftwerk.pipeline.running_query import Progress
+from raftwerk.pipeline.running_query import Metrics, Progress, ProgressLog, RunningQuery
 from raftwerk.pipeline.topics import Topics, parse_options
 
 
@@ -150,6 +151,36 @@ def test_plots_of_nothing_and_of_hostile_names() -> None:
     assert "Nothing" in bar_chart({}, unit="x")
     text = render_report("<t>", "n", [Section("h", bar_chart({"<script>": -1.0, "b": 2.0}, unit="m"))])
     assert "<script>" not in text
+
+
+class BusyQuery:
+    """A query of Spark with one batch, up to offset 7, that asks its source for more all the time."""
+
+    status: ClassVar[dict[str, str]] = {"message": "Getting offsets from raftwerk"}
+
+    def __init__(self) -> None:
+        offsets = Mock()
+        offsets.hasNext.return_value = True
+        offsets.next.return_value.json.return_value = '{"t": {"0": 7}}'
+        self._jsq = Mock()
+        self._jsq.streamingQuery().committedOffsets().values().iterator.return_value = offsets
+        self.recentProgress: list[dict[str, Any]] = []
+        self.is_stopped = False
+
+    def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802
+        return False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def test_a_query_ends_when_its_last_batch_is_reported_though_spark_never_waits() -> None:
+    query: Any = BusyQuery()
+    running = RunningQuery("lake", query, ProgressLog(quiet=True), Metrics("lake", None), until={("t", "0"): 7})
+    assert not running.poll(0) and not query.is_stopped, "the batch is committed, and not reported yet"
+    query.recentProgress.append({"batchId": 0, "numInputRows": 7, "sources": [{"endOffset": {"t": {"0": 7}}}]})
+    assert running.poll(0) and query.is_stopped
+    assert running.rows == 7
 
 
 def test_options_are_pairs() -> None:
