@@ -23,6 +23,7 @@ from typing import Any
 from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import Supervisor
 from ..runtime.files.page_cache import is_cached
+from .common.page_cache import drop_from_page_cache
 from .common.raw_client import RawClient, batches
 
 _OLD, _NEW = "old", "new"
@@ -72,14 +73,11 @@ class Bench:
         """Drop the old records from the page cache; they are on the disk by then."""
         cached = total = 0
         for path in sorted(self._files.glob("*.log")):
-            fd = os.open(path, os.O_RDWR)
-            os.fsync(fd)
-            size = path.stat().st_size
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            for at in range(0, size, 1 << 20):
-                cached += is_cached(fd, at, 4096)
-                total += 1
-            os.close(fd)
+            drop_from_page_cache(path)
+            with path.open("rb") as file:
+                for at in range(0, path.stat().st_size, 1 << 20):
+                    cached += is_cached(file.fileno(), at, 4096)
+                    total += 1
         self.cached_share = cached / max(total, 1)
 
     def turn(self, kind: str, acks: str) -> None:

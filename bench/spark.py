@@ -32,7 +32,7 @@ from .common import client_workloads
 from .common.systems import System
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("kafka", "raftwerk")
 SIZES = ((100, 1_000_000), (1024, 300_000))
@@ -98,25 +98,26 @@ def _reader(spark: SparkSession, form: str, bootstrap: str, topic: str) -> Any:
     return spark.read.format(form).options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).load()
 
 
-def _to_parquet(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> None:
+def _to_parquet(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> DataFrame:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     place = ("topic", "partition", "offset", "timestamp", "to_date(timestamp) as date", "key", "value")
     rows = spark.readStream.format("kafka").options(**options).load().selectExpr(*place)
     query = rows.writeStream.format("parquet").partitionBy("topic", "date").trigger(availableNow=True)
     query.option("checkpointLocation", f"{directory}/checkpoint").start(f"{directory}/table").awaitTermination()
+    return spark.read.parquet(f"{directory}/table")
 
 
-def _to_lake(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> None:
+def _to_lake(spark: SparkSession, bootstrap: str, topic: str, directory: str) -> DataFrame:
     lake = Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(f"{directory}/lake"))
     lake.start(ReadSettings(once=True), ProgressLog(quiet=True), Metrics("lake", None)).follow()
+    return read_table(spark, f"{directory}/lake")
 
 
 def _carry_out(spark: SparkSession, form: str, bootstrap: str, topic: str, workload: Workload) -> None:
     if workload.job == "lake":
+        copy = _to_parquet if form == "kafka" else _to_lake
         with tempfile.TemporaryDirectory(prefix="raftwerk-lake-") as directory:
-            (_to_parquet if form == "kafka" else _to_lake)(spark, bootstrap, topic, directory)
-            table = f"{directory}/table" if form == "kafka" else f"{directory}/lake"
-            found = (spark.read.parquet(table) if form == "kafka" else read_table(spark, table)).count()
+            found = copy(spark, bootstrap, topic, directory).count()
         if found != workload.rows:
             raise PipelineError(f"{form} has {found} rows in its table, and {workload.rows} records were sent.")
         return

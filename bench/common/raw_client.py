@@ -17,6 +17,8 @@ from ...wire.records import encode_batch, read_header
 
 _FETCH_VERSION, _PRODUCE_VERSION = 12, 9
 _AHEAD = 32
+API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 1, -1)
+"""A whole request, with its size: ApiVersions of version 0, from a client without a name."""
 _RESPONSE_BYTES_MAX = 80 * 1024 * 1024
 
 

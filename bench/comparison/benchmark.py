@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,13 +26,22 @@ from ..common.client_workloads import Figure
 from ..common.results import Results, number
 from ..common.systems import ApacheKafka, System
 from . import connections, latency, throughput
-from .peer import Peer
+from .peer import UNREPLICATED, Peer, Replication
 from .picture import picture
 
 PARTS = ("start", "idle", "throughput", "latency", "beside", "connections", "partitions")
 _STARTS = 3
-_IDLE_PARTITIONS, _IDLE_PARTITION_REPLICAS = 2_000, 1
+_IDLE_PARTITIONS = 2_000
 _SYSTEMS: dict[str, Callable[[Path, int], System]] = {"raftwerk": System, "kafka": ApacheKafka}
+_Choose = Callable[[Peer], Replication]
+
+
+def _unreplicated(_peer: Peer) -> Replication:
+    return UNREPLICATED
+
+
+def _replicated(peer: Peer) -> Replication:
+    return peer.replicated
 
 
 @dataclass
@@ -44,8 +53,6 @@ class Comparison:
     scale: float
     seconds: float
     results: Results
-    maxima: dict[tuple[str, int], float] = field(default_factory=dict)
-    """One-record requests a second of a cluster with so many replicas, as measured last."""
 
     def run(self, turns: int) -> None:
         """Measure all rows so many times."""
@@ -75,31 +82,31 @@ class Comparison:
         parts = self.parts
         if "idle" in parts:
             yield partial(throughput.idle, seconds=self.seconds, what="without partitions to speak of")
-        if "throughput" in parts:
-            yield partial(throughput.batches, replicas=1, acks=1, scale=self.scale)
-            yield lambda peer: throughput.batches(peer, peer.replicas, -1, self.scale)
-        if "throughput" in parts or "latency" in parts:
-            yield partial(self._one_record_requests, is_replicated=False)
-            yield partial(self._one_record_requests, is_replicated=True)
-        if "latency" in parts:
-            yield lambda peer: latency.at_rates(peer, 1, 1, self.seconds, self.maxima[peer.name, 1])
-            yield lambda peer: latency.at_rates(
-                peer, peer.replicas, -1, self.seconds, self.maxima[peer.name, peer.replicas]
-            )
+        for choose in (_unreplicated, _replicated):
+            if "throughput" in parts:
+                yield partial(self._batches, choose=choose)
+            if "throughput" in parts or "latency" in parts:
+                yield partial(self._one_record_requests, choose=choose)
+            if "latency" in parts:
+                yield partial(self._at_rates, choose=choose)
         if "beside" in parts:
             yield partial(latency.beside_other_work, seconds=self.seconds)
         if "connections" in parts:
             yield partial(connections.many, seconds=self.seconds)
 
-    def _one_record_requests(self, peer: Peer, *, is_replicated: bool) -> Iterator[Figure]:
-        replicas, acks = (peer.replicas, -1) if is_replicated else (1, 1)
-        for figure in throughput.one_record_requests(peer, replicas, acks, self.scale):
-            if figure.bigger_is_better:
-                self.maxima[peer.name, replicas] = figure.value
-            yield figure
+    def _batches(self, peer: Peer, choose: _Choose) -> Iterator[Figure]:
+        return throughput.batches(peer, choose(peer), self.scale)
+
+    def _one_record_requests(self, peer: Peer, choose: _Choose) -> Iterator[Figure]:
+        return throughput.one_record_requests(peer, choose(peer), self.scale)
+
+    def _at_rates(self, peer: Peer, choose: _Choose) -> Iterator[Figure]:
+        replication = choose(peer)
+        maximum = self.results.rows[throughput.one_record_row(replication)].figures[peer.name][-1].value
+        return latency.at_rates(peer, replication, self.seconds, maximum)
 
     def _idle_with_partitions(self, peer: Peer) -> Iterator[Figure]:
-        with throughput.topic(peer, "many", _IDLE_PARTITION_REPLICAS, _IDLE_PARTITIONS):
+        with throughput.topic(peer, "many", UNREPLICATED, _IDLE_PARTITIONS):
             time.sleep(self.seconds)  # what follows from the creation is over
             yield from throughput.idle(peer, 2 * self.seconds, f"with {_IDLE_PARTITIONS:,} partitions")
 
@@ -179,8 +186,8 @@ def main(arguments: list[str]) -> int:
         return 1
     with ExitStack() as stack:
         results = Results([*started, *(peer.name for peer in options.peer)], _about(options.nodes, options.turns))
-        comparison = Comparison([], parts, options.scale, options.seconds, results)
-        peers = []
+        peers: list[Peer] = []
+        comparison = Comparison(peers, parts, options.scale, options.seconds, results)
         for name in started:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raftwerk-bench-")))
             system = _SYSTEMS[name](directory, options.nodes)
@@ -188,7 +195,7 @@ def main(arguments: list[str]) -> int:
             if "start" in parts:
                 comparison.start_figures(system, directory)
             peers.append(Peer.of(system))
-        comparison.peers = [*peers, *options.peer]
+        peers += options.peer
         comparison.run(options.turns)
     print(results.markdown())
     if options.results:

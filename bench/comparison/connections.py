@@ -17,14 +17,14 @@ from ...wire.frames import RequestHeader, parse_response_header
 from ...wire.frames import encode_request as encode_frame
 from ...wire.records import encode_batch
 from ..common.client_workloads import Figure
-from .peer import Peer
+from ..common.raw_client import API_VERSIONS_REQUEST
+from .peer import UNREPLICATED, Peer
 from .throughput import topic
 
 IDLE, ACTIVE = 5_000, 1_000
 _CONNECTING_AT_ONCE = 50
 _PRODUCE_VERSION = 9
 _SETTLE_S = 0.5
-_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -40,7 +40,7 @@ async def _connect(host: str, port: int, count: int) -> list[_Stream]:
     async def one() -> _Stream:
         async with free:
             reader, writer = await asyncio.open_connection(host, port, limit=4096)
-            writer.write(_API_VERSIONS)
+            writer.write(API_VERSIONS_REQUEST)
             await _answer(reader)
             return reader, writer
 
@@ -119,5 +119,5 @@ async def _measure(peer: Peer, name: str, seconds: float) -> list[Figure]:
 
 def many(peer: Peer, seconds: float) -> Iterator[Figure]:
     """5,000 connections to one broker, of which 1,000 then send a record a second each."""
-    with topic(peer, "connections", 1) as name:
+    with topic(peer, "connections", UNREPLICATED) as name:
         yield from asyncio.run(_measure(peer, name, seconds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,9 @@ from typing import Any
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.reassignment import Move, reassign, wait_for_moves
 from ..common.client_workloads import new_producer, produce
-from .peer import Peer
+from ..common.page_cache import drop_from_page_cache
+from ..common.raw_client import API_VERSIONS_REQUEST
+from .peer import UNREPLICATED, Peer
 from .throughput import topic
 
 IDLE_CONNECTIONS = 2_000
@@ -33,7 +34,6 @@ _OLD_RECORDS = 250_000
 _MOVED_RECORDS = 250_000
 _READY_TIMEOUT_S = 60.0
 _MOVE_TIMEOUT_S = 120.0
-_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def compaction(peer: Peer) -> Iterator[None]:
         AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 4}),
         f"bench-compacted-{time.time_ns()}",
     )
-    admin.create_topics([NewTopic(name, 3, peer.replicas, config=_COMPACTED)])[name].result()
+    admin.create_topics([NewTopic(name, 3, peer.replicated.replicas, config=_COMPACTED)])[name].result()
     with _beside(_write_keys, peer.bootstrap, name):
         yield
     admin.delete_topics([name])[name].result()
@@ -103,23 +103,13 @@ def _read_again_and_again(bootstrap: str, name: str, begun: Event, is_over: Even
 @contextmanager
 def cold_reader(peer: Peer) -> Iterator[None]:
     """A consumer that reads a quarter of a gigabyte from its beginning; from the disk, where we know the files."""
-    with topic(peer, "old", peer.replicas) as name:
+    with topic(peer, "old", peer.replicated) as name:
         produce(peer.bootstrap, name, _OLD_RECORDS, 1024, -1)
         if peer.directory is not None:
             for path in peer.directory.glob(f"**/{name}-*/*.log"):
-                drop_from_page_cache(str(path))
+                drop_from_page_cache(path)
         with _beside(_read_again_and_again, peer.bootstrap, name):
             yield
-
-
-def drop_from_page_cache(path: str) -> None:
-    """Let the next read of the file come from the disk."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
 
 
 def _connect_and_wait(bootstrap: str, begun: Event, is_over: Event) -> None:
@@ -128,7 +118,7 @@ def _connect_and_wait(bootstrap: str, begun: Event, is_over: Event) -> None:
         for number in range(IDLE_CONNECTIONS):
             host, _, port = addresses[number % len(addresses)]
             connection = stack.enter_context(socket.create_connection((host, int(port)), 20))
-            connection.sendall(_API_VERSIONS)
+            connection.sendall(API_VERSIONS_REQUEST)
             connection.recv(65_536)
         begun.set()
         is_over.wait()
@@ -147,7 +137,7 @@ def joining_replica(peer: Peer) -> Iterator[None]:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 4})
-    with topic(peer, "moved", 1) as name:
+    with topic(peer, "moved", UNREPLICATED) as name:
         produce(peer.bootstrap, name, _MOVED_RECORDS, 1024, 1)
         view = admin.list_topics(timeout=10)
         moves = []

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..common.systems import System, cpu_seconds, memory_mb
+
+
+class Replication(NamedTuple):
+    """How many replicas the partitions of a topic have, and the `acks` that producers ask for."""
+
+    replicas: int
+    acks: int
+
+    def __str__(self) -> str:
+        return f"RF{self.replicas} acks={'all' if self.acks < 0 else self.acks}"
+
+
+UNREPLICATED = Replication(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +49,9 @@ class Peer:
         return Peer(name, bootstrap, tuple(int(pid) for pid in pids.split(",") if pid))
 
     @property
-    def replicas(self) -> int:
-        """How many replicas a replicated topic has."""
-        return min(self.brokers, 3)
+    def replicated(self) -> Replication:
+        """Three replicas, or as many as there are brokers, all of which acknowledge."""
+        return Replication(min(self.brokers, 3), -1)
 
     def cpu_seconds(self) -> float | None:
         """The processor time of all nodes so far; None where it is not known."""

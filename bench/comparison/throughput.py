@@ -11,7 +11,7 @@ from functools import partial
 
 from ..common import client_workloads
 from ..common.client_workloads import PARTITIONS, Figure
-from .peer import Peer
+from .peer import UNREPLICATED, Peer, Replication
 
 SIZES = ((1024, 300_000), (100, 800_000))
 """Bytes of a record, and how many of them."""
@@ -22,12 +22,12 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def topic(peer: Peer, kind: str, replicas: int, partitions: int = PARTITIONS) -> Iterator[str]:
+def topic(peer: Peer, kind: str, replication: Replication, partitions: int = PARTITIONS) -> Iterator[str]:
     """A new topic, which is deleted afterwards."""
     from confluent_kafka.admin import AdminClient
 
     name = f"bench-{int(time.time())}-{kind}-{next(_numbers)}"
-    client_workloads.create_topic(peer.bootstrap, name, replicas, partitions)
+    client_workloads.create_topic(peer.bootstrap, name, replication.replicas, partitions)
     try:
         yield name
     finally:
@@ -58,19 +58,19 @@ def _consume_at_once(peer: Peer, name: str, count: int, size: int, consumers: in
     return Figure("", consumers * count * size / seconds / 1e6, "MB/s", sum(one.bad for one in figures))
 
 
-def batches(peer: Peer, replicas: int, acks: int, scale: float) -> Iterator[Figure]:
+def batches(peer: Peer, replication: Replication, scale: float) -> Iterator[Figure]:
     """Large batches: one producer, then one consumer and several of the same data."""
     for size, full in SIZES:
         count = int(full * scale)
         gigabytes = count * size / 1e9
-        with topic(peer, f"{size}", replicas) as name:
-            label = f"RF{replicas} acks={'all' if acks < 0 else acks}, {size:,} B"
+        with topic(peer, f"{size}", replication) as name:
+            label = f"{replication}, {size:,} B"
             yield from _costed(
                 peer,
                 f"produce {label}",
                 "s/GB",
                 gigabytes,
-                partial(client_workloads.produce, peer.bootstrap, name, count, size, acks),
+                partial(client_workloads.produce, peer.bootstrap, name, count, size, replication.acks),
             )
             yield from _costed(
                 peer,
@@ -79,28 +79,33 @@ def batches(peer: Peer, replicas: int, acks: int, scale: float) -> Iterator[Figu
                 gigabytes,
                 partial(client_workloads.consume, peer.bootstrap, name, count, size),
             )
-            if replicas == 1 or size < 1024:
+            if replication.replicas == 1 or size < 1024:
                 continue
             for consumers in CONSUMERS:
                 yield from _costed(
                     peer,
-                    f"{consumers} consumers at once RF{replicas}, {size:,} B",
+                    f"{consumers} consumers at once RF{replication.replicas}, {size:,} B",
                     "s/GB",
                     gigabytes * consumers,
                     partial(_consume_at_once, peer, name, count, size, consumers),
                 )
 
 
-def one_record_requests(peer: Peer, replicas: int, acks: int, scale: float) -> Iterator[Figure]:
+def one_record_row(replication: Replication) -> str:
+    """The name of the row with the one-record requests a second."""
+    return f"one-record requests {replication}"
+
+
+def one_record_requests(peer: Peer, replication: Replication, scale: float) -> Iterator[Figure]:
     """Requests of one record each, as many as go at once."""
     count = int(ONE_RECORD_REQUESTS * scale)
-    with topic(peer, "single", replicas) as name:
+    with topic(peer, "single", replication) as name:
         yield from _costed(
             peer,
-            f"one-record requests RF{replicas} acks={'all' if acks < 0 else acks}",
+            one_record_row(replication),
             "s/million",
             count / 1e6,
-            partial(client_workloads.produce_single, peer.bootstrap, name, count, acks),
+            partial(client_workloads.produce_single, peer.bootstrap, name, count, replication.acks),
         )
 
 
@@ -116,9 +121,9 @@ def idle(peer: Peer, seconds: float, what: str) -> Iterator[Figure]:
 
 def warm_up(peer: Peer, scale: float) -> None:
     """Let a JVM compile what will be measured."""
-    for replicas, acks in ((1, 1), (peer.replicas, -1)):
-        with topic(peer, "warm", replicas) as name:
+    for replication in (UNREPLICATED, peer.replicated):
+        with topic(peer, "warm", replication) as name:
             count = int(200_000 * scale)
-            client_workloads.produce(peer.bootstrap, name, count, 1024, acks)
+            client_workloads.produce(peer.bootstrap, name, count, 1024, replication.acks)
             client_workloads.consume(peer.bootstrap, name, count, 1024)
-            client_workloads.produce_single(peer.bootstrap, name, int(20_000 * scale), acks)
+            client_workloads.produce_single(peer.bootstrap, name, int(20_000 * scale), replication.acks)

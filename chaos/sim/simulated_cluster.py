@@ -88,10 +88,10 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self.replica_steps = ReplicaStepChecker()
+        self.partitions = PartitionChecker(world.trace.note)
+        self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
-        self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
         self._with_new_disk: dict[int, None] = {}
@@ -272,15 +272,11 @@ class SimulatedCluster:
 
     def on_bit_rot(self, name: str) -> None:
         """See `TargetCluster`."""
-        for checker in (self.replica_steps, self.partitions):
-            checker.on_bit_rot(self._node_of[name])
+        self.partitions.on_bit_rot(self._node_of[name])
 
     def is_mended(self, name: str) -> bool:
         """See `TargetCluster`."""
-        is_mended = self.partitions.is_mended(self._node_of[name])
-        if is_mended:
-            self.replica_steps.on_mended(self._node_of[name])
-        return is_mended
+        return self.partitions.is_mended(self._node_of[name])
 
     # -- state
 

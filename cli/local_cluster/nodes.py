@@ -194,8 +194,8 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
     try:
         for node_id in down:
             supervisor.start_node(node_id)
-        if hindrance := missing_majority(plan):
-            click.echo(f"Note: {hindrance.removeprefix('; ')}.", err=True)
+        if without := missing_majority(plan):
+            click.echo(f"Note: {_nodes(down)} cannot serve yet{without}.", err=True)
         supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
         has_died = not all(child.alive for child in supervisor.children.values())
@@ -236,7 +236,10 @@ def _nodes(node_ids: Sequence[int]) -> str:
 
 
 def missing_majority(plan: ClusterPlan) -> str:
-    """What to do when so many controllers are down or paused that there is no majority; otherwise empty."""
+    """What to do when so many controllers are down or paused that there is no majority, to follow another sentence.
+
+    It is empty where there is one.
+    """
     from ...cluster.local.supervisor import node_pid, paused_nodes
 
     controllers = [node for node in plan.nodes if node.controller_port is not None]

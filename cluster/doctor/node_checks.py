@@ -37,7 +37,7 @@ from ..local.voters_on_disk import lost_majority
 from ..settings.format_advice import format_advice
 from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
-from ..settings.node_config import ConfigError, NodeConfig, config_text, load_config
+from ..settings.node_config import ConfigError, NodeConfig, load_config
 from .disk_checks import RESERVE, space_problem
 from .findings import FAILURE, OK, WARNING, Finding, exposed, some
 
@@ -48,7 +48,7 @@ def examine_config(path: str) -> list[Finding]:
     """Find what would keep a node with this server.properties from starting or running."""
     try:
         with open(path, "rb") as file:
-            config = replace(load_config(config_text(file.read())), file=path)
+            config = replace(load_config(file.read()), file=path)
     except OSError as error:
         return [Finding(FAILURE, f"cannot read {path}: {os_words(error)}", "name an existing server.properties")]
     except ConfigError as error:
@@ -187,7 +187,7 @@ def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]
     for node in load_plan(directory).nodes:
         try:
             with open(node.properties_file, "rb") as file:
-                config = load_config(config_text(file.read()))
+                config = load_config(file.read())
         except (OSError, ConfigError) as error:
             reason = os_words(error) if isinstance(error, OSError) else error
             found.append(Finding(FAILURE, f"{node.properties_file} cannot be read: {reason}", "restore it"))

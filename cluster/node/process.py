@@ -25,7 +25,7 @@ from ...runtime.ports import Disk, Runtime
 from ...runtime.process.garbage_collection import ServerCollections, tune_gc_for_start
 from ...runtime.process.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
-from ..settings.node_config import ConfigError, NodeConfig, config_text, load_config
+from ..settings.node_config import ConfigError, NodeConfig, load_config
 
 if TYPE_CHECKING:
     from ...controller.metadata.metadata_records import UserScramCredentialRecord
@@ -335,11 +335,11 @@ async def _first(*waits: object) -> None:
 
 
 def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConfig:
-    text = None
+    content = None
     if file is not None:
         with open(file, "rb") as opened:
-            text = config_text(opened.read())
-    config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
+            content = opened.read()
+    config = load_config(content, environ=os.environ if use_env else None, overrides=overrides)
     return replace(config.with_default_host(socket.gethostname()), file=file)
 
 

@@ -182,23 +182,23 @@ class NodeConfig:
         return self.values[key]
 
 
-def config_text(data: bytes) -> str:
-    """The text of a server.properties. Raises `ConfigError` for what is no text."""
+def _text_of(content: bytes) -> str:
     try:
-        return decode_properties(data)
+        return decode_properties(content)
     except ValueError as error:
         raise ConfigError([Problem("server.properties", "...", str(error), "name a file of settings")]) from None
 
 
 def load_config(
-    text: str | None, *, environ: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
+    content: str | bytes | None, *, environ: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
 ) -> NodeConfig:
-    """The text of server.properties, then `KAFKA_*` variables, then `key=value` overrides; later values count.
+    """The content of server.properties, then `KAFKA_*` variables, then `key=value` overrides; later values count.
 
     Raises `ConfigError`; an override whose name is not known is an error, too, since it is probably misspelt.
     """
     properties: dict[str, str] = {}
-    if text is not None:
+    if content is not None:
+        text = _text_of(content) if isinstance(content, bytes) else content
         try:
             properties.update(parse_properties(text))
         except ValueError as error:

@@ -137,6 +137,10 @@ class PartitionChecker:
         """Batches of this node may fail their checksums from now on."""
         self._with_bit_rot[node_id] = None
 
+    def has_bit_rot(self, node_id: int) -> bool:
+        """Whether the node's disk may hold damaged batches."""
+        return node_id in self._with_bit_rot
+
     def is_mended(self, node_id: int) -> bool:
         """Whether a running node with bit rot holds what is committed again; from then on its batches must be right."""
         node = self._nodes.get(node_id)

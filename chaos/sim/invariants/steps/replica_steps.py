@@ -8,7 +8,7 @@ its replicas are not judged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -113,12 +113,12 @@ class _Node:
 
 
 class ReplicaStepChecker:
-    """Observes the replicas of all brokers."""
+    """Observes the replicas of all brokers. `has_bit_rot` says whether a node's disk may hold damaged batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_bit_rot: Callable[[int], bool]) -> None:
+        self._has_bit_rot = has_bit_rot
         self._partitions: dict[_PartitionKey, _Partition] = {}
         self._nodes: dict[int, _Node] = {}
-        self._with_bit_rot: dict[int, None] = {}
 
     def on_partition_change(self, topic_id: UUID, index: int, partition_epoch: int, state: PartitionState) -> None:
         """The controller has committed this state of a partition."""
@@ -132,27 +132,20 @@ class ReplicaStepChecker:
     def forget(self, node_id: int, *, power_loss: bool) -> None:
         """The broker's process has ended. If its disk has refused operations, it may lose what was not synced, too."""
         node = self._nodes.pop(node_id, None)
-        for seen in () if node is None else node.seen:
+        if node is None:
+            return
+        keeps_all = not power_loss and not node.disk.failed_operations
+        for seen in node.seen:
             specification, log = seen.partition.specification, seen.replica.log
-            if node is not None and (node.disk.failed_dirs or seen.replica.offline):
+            if node.disk.failed_dirs or seen.replica.offline:
                 specification.on_log_lost(node_id)
             else:
-                keeps_all = node is not None and not power_loss and not node.disk.failed_operations
                 specification.on_end(node_id, log.log_end_offset if keeps_all else log.recovery_point)
 
     def on_disk_replaced(self, node_id: int) -> None:
         """The node, which does not run, has an empty disk, or an old one."""
-        self._with_bit_rot.pop(node_id, None)
         for partition in self._partitions.values():
             partition.specification.on_log_lost(node_id)
-
-    def on_bit_rot(self, node_id: int) -> None:
-        """The node's disk holds damaged batches from now on."""
-        self._with_bit_rot[node_id] = None
-
-    def on_mended(self, node_id: int) -> None:
-        """The node's disk holds no damaged batches any more."""
-        self._with_bit_rot.pop(node_id, None)
 
     def after_event(self, node_id: int) -> None:
         """Check the node whose event has just run. Raises `InvariantBroken`."""
@@ -186,7 +179,7 @@ class ReplicaStepChecker:
         specification = seen.partition.specification
         state = _state_of(node_id, seen, _log_of(seen, specification.states[node_id]))
         seen.log, seen.history = seen.replica.log, seen.replica.log.history
-        if node_id in self._with_bit_rot:
+        if self._has_bit_rot(node_id):
             specification.adopt(state)
             return
         deviation = specification.observe(state)
