@@ -59,9 +59,7 @@ class OutputDirectory:
         return max(map(int, names), default=-1)
 
     def offsets_of(self, batch: int) -> dict[str, dict[str, int]]:
-        """The end offsets of a batch, by topic and partition; none for batch -1."""
-        if batch < 0:
-            return {}
+        """The end offsets of a batch, by topic and partition."""
         lines = self.files.read_text(f"{CHECKPOINT}/offsets/{batch}").splitlines()
         whole: dict[str, dict[str, int]] = json.loads(lines[2])
         return whole

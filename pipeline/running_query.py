@@ -222,7 +222,8 @@ class RunningQuery:
         """
         if self.until is None or not self._is_reached(self._committed()):
             return False
-        return self._is_reached(self._reported) or bool(self.query.status["message"].startswith("Waiting"))
+        has_reported = bool(self._reported) and self._is_reached(self._reported)
+        return has_reported or bool(self.query.status["message"].startswith("Waiting"))
 
     def _is_reached(self, ends: Ends) -> bool:
         return all(ends.get(place, 0) >= offset for place, offset in (self.until or {}).items())

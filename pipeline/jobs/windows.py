@@ -145,8 +145,11 @@ class Windows:
         """Count the records that the job has read. Late are those that are in the topic and in no window."""
         from pyspark.sql import functions as f
 
+        records = self._read()
+        if records is None:
+            return RecordCounts(0, 0, 0, 0)
         read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
-        total, unreadable = self._read().agg(*read).collect()[0]
+        total, unreadable = records.agg(*read).collect()[0]
         counted = int(self.latest().agg({"flights": "sum"}).collect()[0][0] or 0)
         return RecordCounts(total, counted, total - unreadable - counted, unreadable)
 
@@ -154,13 +157,15 @@ class Windows:
         """The results: one row for each window, carrier and airport."""
         return self.table.read()
 
-    def _read(self) -> DataFrame:
-        """The records that the stream has processed, by the offsets in its checkpoint."""
+    def _read(self) -> DataFrame | None:
+        """The records that the stream has processed, by the offsets in its checkpoint; None before a first batch."""
         from pyspark.sql import functions as f
 
         # A batch that is in the table may not be noted as done in the checkpoint yet.
         in_table = self.latest().agg(f.max("batch")).collect()[0][0]
         batch = max(self.output.last_batch(), -1 if in_table is None else in_table)
+        if batch < 0:
+            return None
         records = self.topics.read(self.spark, up_to=self.output.offsets_of(batch))
         return parse(records, self.options.registry_url)
 

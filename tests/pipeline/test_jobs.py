@@ -377,8 +377,11 @@ def test_windows_without_a_flight_give_their_account(
 ) -> None:
     make(bootstrap, topic)
     windows = Windows(spark, Topics(bootstrap, (topic,), "raftwerk"), WindowsOptions(str(tmp_path / "windows")))
-    run(windows)
     page = tmp_path / "windows.html"
+    windows.start(ReadSettings(), ProgressLog(quiet=True), Metrics("windows", None)).stop()  # before its first batch
+    finish(windows, str(page), as_json=False)
+    assert "0 flights counted, 0 late, 0 unreadable" in capsys.readouterr().out
+    run(windows)
     finish(windows, str(page), as_json=False)
     assert "0 flights counted, 0 late, 0 unreadable" in capsys.readouterr().out
     send(bootstrap, topic, [Sent(0, b"k", b"no flight %d" % number) for number in range(4)])

@@ -183,6 +183,15 @@ def test_a_query_ends_when_its_last_batch_is_reported_though_spark_never_waits()
     assert running.rows == 7
 
 
+def test_a_query_of_an_empty_topic_ends_after_its_first_batch() -> None:
+    query: Any = BusyQuery()
+    query._jsq.streamingQuery().committedOffsets().values().iterator.return_value.hasNext.return_value = False
+    running = RunningQuery("lake", query, ProgressLog(quiet=True), Metrics("lake", None), until={("t", "0"): 0})
+    assert not running.poll(0), "Spark has planned no batch, so the checkpoint knows of no offsets"
+    query.status = {"message": "Waiting for data to arrive"}
+    assert running.poll(0)
+
+
 def test_options_are_pairs() -> None:
     assert parse_options(["a=b", "kafka.x=1=2"]) == {"a": "b", "kafka.x": "1=2"}
     with pytest.raises(PipelineError, match="name=value"):

@@ -226,7 +226,7 @@ def test_consumer_groups(proxy: Proxy, cluster: TestCluster) -> None:
         assert summary["partitions_without_commit"] == 1
     finally:
         consumer.close()
-    assert proxy.v3("GET", f"/consumer-groups/{group}")[1]["state"] == "EMPTY"
+    until(lambda: proxy.v3("GET", f"/consumer-groups/{group}")[1]["state"] == "EMPTY")
     assert proxy.v3("GET", f"/consumer-groups/{group}/consumers")[1]["data"] == []
 
 
