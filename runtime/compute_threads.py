@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 from .work_queue import TurnQueue
@@ -15,30 +20,108 @@ T = TypeVar("T")
 
 THREADS = 2
 """Work in progress has this bound, and so has the memory that it takes; what waits holds what it was given only."""
+LONG_WORK_CPU_S = 0.03
+"""Clients that behave send work of some milliseconds; what inflates to a hundred megabytes takes hundreds of them."""
+LONG_WORK_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a thread does since its clock of processor time showed `began_s`."""
+
+    clock: int
+    began_s: float
+
+    def cpu_seconds(self) -> float:
+        return time.clock_gettime(self.clock) - self.began_s
 
 
 class RealComputeThreads:
-    """Threads of the operating system, started when there is work for them."""
+    """Threads of the operating system, started when there is work for them. The process ends after their present work.
+
+    On Linux, work that takes long goes on at a lower priority, so that the event loop keeps its processor. No thread
+    gets its priority back without a privilege, so it ends after that work, and another one takes its place.
+    """
 
     def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
         self._waiting: TurnQueue[Callable[[], None]] = TurnQueue()
-        self._lock = Lock()
+        self._changed = threading.Condition()
+        """Its lock guards all fields. Who may go on is notified."""
+        self._waiting_count = 0
+        self._working_count = 0
+        self._threads = 0
+        """Those of ordinary priority."""
+        self._work: dict[int, _Work] = {}
+        """What the threads of ordinary priority do now, by the thread's native id."""
+        self._is_watched = False
+        self._is_ending = False
+        atexit.register(self._end)
 
     def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
         """Do `work` in a thread when it is the turn of `owner`, and of this work among those of `owner`."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compute")
         future: Future[T] = Future()
-        with self._lock:
+        with self._changed:
             self._waiting.add(owner, partial(_complete_with, future, work))
-        self._executor.submit(self._run_next)
+            self._waiting_count += 1
+            self._start_threads()
+            self._changed.notify()
+            self._watch(asyncio.get_running_loop())
         return asyncio.wrap_future(future)
 
-    def _run_next(self) -> None:
-        with self._lock:
-            run = self._waiting.take()
-        run()
+    def _start_threads(self) -> None:
+        """Called on the loop only, as a thread has the priority of the one that starts it."""
+        while self._threads < THREADS:
+            self._threads += 1
+            threading.Thread(target=self._run, name="compute", daemon=True).start()
+
+    def _run(self) -> None:
+        thread, clock, is_slow = threading.get_native_id(), _own_clock(), False
+        while not is_slow:
+            with self._changed:
+                self._changed.wait_for(self._can_begin)
+                self._waiting_count -= 1
+                self._working_count += 1
+                run = self._waiting.take()
+                self._work[thread] = _Work(clock, time.clock_gettime(clock))
+            run()
+            del run  # it holds what it was given
+            with self._changed:
+                self._working_count -= 1
+                is_slow = self._work.pop(thread, None) is None
+                if is_slow or self._is_ending:
+                    self._changed.notify_all()
+
+    def _can_begin(self) -> bool:
+        return self._waiting_count > 0 and self._working_count < THREADS and not self._is_ending
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if sys.platform == "linux" and not self._is_watched:  # elsewhere a thread has no priority of its own
+            self._is_watched = True
+            loop.call_later(LONG_WORK_CPU_S, self._slow_down_long_work, loop)
+
+    def _slow_down_long_work(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._changed:
+            self._is_watched = False
+            for thread in [thread for thread, work in self._work.items() if work.cpu_seconds() > LONG_WORK_CPU_S]:
+                del self._work[thread]
+                os.setpriority(os.PRIO_PROCESS, thread, LONG_WORK_NICENESS)
+                self._threads -= 1
+            self._start_threads()
+            if self._work or self._waiting_count:
+                self._watch(loop)
+
+    def _end(self) -> None:
+        """Wait for work in progress: a thread that ends within a library's code may abort the process."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.wait_for(lambda: not self._working_count)
+
+
+def _own_clock() -> int:
+    """The clock of this thread's processor time, where there is one."""
+    if sys.platform == "linux":
+        return time.pthread_getcpuclockid(threading.get_ident())
+    return time.CLOCK_MONOTONIC
 
 
 def _complete_with(future: Future[T], work: Callable[[], T]) -> None:

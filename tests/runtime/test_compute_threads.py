@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.runtime.compute_threads import THREADS, RealComputeThreads
+from raftwerk.runtime.compute_threads import LONG_WORK_NICENESS, THREADS, RealComputeThreads
 from raftwerk.runtime.work_queue import TurnQueue
 
 
@@ -64,3 +68,62 @@ def test_an_error_reaches_who_waits_and_the_next_work_is_done() -> None:
         return await threads.run_soon(lambda: 7)
 
     assert asyncio.run(asyncio.wait_for(main(), 20)) == 7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_long_work_goes_on_at_a_lower_priority_and_the_next_work_at_the_ordinary_one() -> None:
+    ordinary = os.getpriority(os.PRIO_PROCESS, 0)
+    lower = LONG_WORK_NICENESS
+    in_progress = most_in_progress = 0
+    lock = threading.Lock()
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def work(until: int) -> int:
+        """Work until the thread has that priority. Returns the priority then."""
+        nonlocal in_progress, most_in_progress
+        with lock:
+            in_progress += 1
+            most_in_progress = max(most_in_progress, in_progress)
+        deadline = time.monotonic() + 20
+        while priority() != until and time.monotonic() < deadline:
+            pass
+        with lock:
+            in_progress -= 1
+        return priority()
+
+    async def main() -> list[int]:
+        threads = RealComputeThreads()
+        kinds = [lower, ordinary, lower, lower, lower, ordinary, ordinary]
+        found = [await threads.run_soon(partial(work, kind)) for kind in kinds]
+        assert found == kinds, "one at a time"
+        found = await asyncio.gather(*(threads.run_soon(partial(work, kind)) for kind in kinds))
+        assert found == kinds, "all at once"
+        return found
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert most_in_progress == THREADS
+
+
+def test_a_process_ends_after_work_in_progress_and_leaves_what_waits() -> None:
+    program = """
+import asyncio, sys, threading, time
+from raftwerk.runtime.compute_threads import THREADS, RealComputeThreads
+
+async def main():
+    threads, begun = RealComputeThreads(), threading.Semaphore(0)
+    def work():
+        begun.release()
+        time.sleep(0.2)
+        sys.stdout.write("done\\n")
+    for _ in range(THREADS + 5):
+        threads.run_soon(work)
+    for _ in range(THREADS):
+        begun.acquire()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "done\n" * THREADS
