@@ -84,7 +84,7 @@ class ClassicProtocolAdapter:
             assignor=None if before is None else before.subscription.assignor,
             classic=ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
         )
-        after = group.update_member(before, member_id, subscription, by_id(wanted.owned, group.topics))
+        after = group.update_member(before, member_id, subscription, by_id(wanted.owned, group.topics), now_ms)
         result = JoinResult(
             ErrorCode.NONE, after.member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
         )

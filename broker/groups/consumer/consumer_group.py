@@ -14,9 +14,8 @@ Members may use the classic protocol while a group changes its protocol: see `cl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from ....runtime.invariants import sometimes
@@ -35,9 +34,10 @@ from ..records.consumer_group_records import (
     RecordType,
     current_record,
     epoch_record,
+    group_tombstones,
     member_metadata_record,
+    member_tombstones,
     target_record,
-    tombstone,
 )
 from ..records.offset_and_classic_records import classic_group_record
 from .assignors import ASSIGNORS, PartitionId, PartitionIds
@@ -55,20 +55,14 @@ from .consumer_group_member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
+    ConsumerGroupState,
     MemberState,
     reconcile,
+    rejoined,
 )
-from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members
+from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members, upgraded_records
 from .topics import Topics, matching
-
-
-class ConsumerGroupState(StrEnum):
-    """Named as Kafka's admin APIs name them."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
+from .waiting_heartbeats import Waiting, WaitingHeartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +103,7 @@ class ConsumerGroup:
         """By member, which topics its regular expression may match; all for those that have not been heard yet."""
         self._owners: dict[PartitionId, str] = {}
         self._sessions: dict[str, MemberSession] = {}
+        self._waiting = WaitingHeartbeats()
         self._records: list[CoordinatorRecord] = []
         """Records to write before the next answer."""
 
@@ -129,7 +124,7 @@ class ConsumerGroup:
         new.members = {member.member_id: member for member in members}
         new.target = {member.member_id: member.assigned for member in members}
         new.metadata_hash = new._hash_topics()
-        new._records += new._all_records()
+        new._records += upgraded_records(new.group_id, new.epoch, new.metadata_hash, members)
         return new
 
     def restore(self, now_ms: int) -> None:
@@ -144,8 +139,8 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no members."""
-        return not self.members
+        """Whether there are no members, and nobody waits to become one."""
+        return not self.members and not self._waiting
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -177,30 +172,7 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """The records that remove the group from the log, in Kafka's order."""
-        kinds = (
-            RecordType.CURRENT_MEMBER,
-            RecordType.TARGET_MEMBER,
-            RecordType.TARGET,
-            RecordType.MEMBER,
-        )
-        rows = []
-        for kind in kinds:
-            names = [""] if kind is RecordType.TARGET else list(self.members)
-            rows += [tombstone(ConsumerGroupKey(kind, self.group_id, member_id)) for member_id in names]
-        return rows + [
-            tombstone(ConsumerGroupKey(kind, self.group_id)) for kind in (RecordType.PARTITIONS, RecordType.GROUP)
-        ]
-
-    def _all_records(self) -> list[CoordinatorRecord]:
-        """The records of the whole group, in Kafka's order."""
-        members = self.members.values()
-        return [
-            *(member_metadata_record(self.group_id, one.member_id, one.subscription) for one in members),
-            epoch_record(ConsumerGroupKey(RecordType.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
-            *(target_record(self.group_id, one.member_id, self.target[one.member_id]) for one in members),
-            epoch_record(ConsumerGroupKey(RecordType.TARGET, self.group_id), EpochValue(self.target_epoch)),
-            *(current_record(self.group_id, one.member_id, one.current()) for one in members),
-        ]
+        return group_tombstones(self.group_id, self.members)
 
     def drain(self) -> list[Effect]:
         """Take the effects; the list is empty afterwards."""
@@ -211,14 +183,32 @@ class ConsumerGroup:
 
     def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         """Join, stay or leave. Answered at once where nothing changes, else when the change is committed."""
+        leaves = request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)
+        if leaves and self._waiting.has(request.member_id):
+            self._stay(self._waiting.take(), now_ms)
         refusal = self.refusal(request)
         member = self.known(request.member_id, request.instance_id)
         if refusal is not None:
             self.reply(token, refusal)
-        elif request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+        elif leaves:
             self._leave(member, request, token, now_ms, wall_ms)
+        elif not self._needs_target(member, request):
+            self._stay([(request, token)], now_ms)
+        elif self._waiting.must_wait(now_ms):
+            self._wait(request, token)
         else:
-            self._stay(member, request, token, now_ms)
+            self._stay([*self._waiting.take(), (request, token)], now_ms)
+
+    def _needs_target(self, before: ConsumerGroupMember | None, request: HeartbeatRequest) -> bool:
+        """Whether the heartbeat may be answered only after a new target assignment."""
+        if self.epoch > self.target_epoch or self.are_topics_stale:
+            return True
+        return has_different_subscription(before, updated_metadata(before, request))
+
+    def _wait(self, request: HeartbeatRequest, token: Any) -> None:
+        if not self._waiting:
+            self.set_timer("assignment", "", self._waiting.next_assignment_ms)
+        self._waiting.add(request, token)
 
     def known(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember | None:
         """The member with that id, or the one that holds the instance."""
@@ -254,19 +244,35 @@ class ConsumerGroup:
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
         )
 
-    def _stay(self, before: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
-        subscription = updated_metadata(None if before is None else before.subscription, request)
-        self._note_rights(request, subscription)
-        owned = () if request.member_epoch == JOIN_EPOCH else request.owned
-        after = self.update_member(before, request.member_id, subscription, owned)
-        self.start_session(after, now_ms)
-        self._watch_revocation(before, after, now_ms)
-        if before is not None and before.subscription.classic is not None:
-            for kind in ("join", "sync"):
-                self.cancel_timer(kind, after.member_id)
-        is_news = request.is_full or before is None or after.assigned != before.assigned
-        assignment = after.assigned if is_news else None
-        self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
+    def _stay(self, heartbeats: Iterable[Waiting], now_ms: int) -> None:
+        """Take the members of these heartbeats into the group, as one change, and answer them."""
+        entered: dict[str, tuple[ConsumerGroupMember | None, ConsumerGroupMember, HeartbeatRequest, Any]] = {}
+        must_grow = False
+        for request, token in heartbeats:
+            refusal = self.refusal(request)
+            before = self.known(request.member_id, request.instance_id)
+            if refusal is not None:
+                self.reply(token, refusal)
+            elif before is not None and before.member_id in entered:
+                self._wait(request, token)
+            else:
+                subscription = updated_metadata(before, request)
+                self._note_rights(request, subscription)
+                member = self._enter(before, request.member_id, subscription)
+                must_grow |= has_different_subscription(before, subscription)
+                entered[member.member_id] = before, member, request, token
+        self._check_target(now_ms, must_grow=must_grow)
+        for before, member, request, token in entered.values():
+            owned = () if request.member_epoch == JOIN_EPOCH else request.owned
+            after = self._advance(before, member, owned)
+            self.start_session(after, now_ms)
+            self._watch_revocation(before, after, now_ms)
+            if before is not None and before.subscription.classic is not None:
+                for kind in ("join", "sync"):
+                    self.cancel_timer(kind, after.member_id)
+            is_news = request.is_full or before is None or after.assigned != before.assigned
+            assignment = after.assigned if is_news else None
+            self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
 
     def _note_rights(self, request: HeartbeatRequest, subscription: MemberMetadataValue) -> None:
         """The member of the request gets no topics by its regular expression that it may not see."""
@@ -280,28 +286,42 @@ class ConsumerGroup:
         member_id: str,
         subscription: MemberMetadataValue,
         owned: PartitionIds | None,
+        now_ms: int,
     ) -> ConsumerGroupMember:
         """Update a member from a request, and move it a step towards its target assignment.
 
         `before` is the member that holds its place now: itself, the static member that it replaces, or None. `owned`
         are the partitions that it says it reads; None where it does not say.
         """
+        member = self._enter(before, member_id, subscription)
+        self._check_target(now_ms, must_grow=has_different_subscription(before, subscription))
+        return self._advance(before, member, owned)
+
+    def _enter(
+        self, before: ConsumerGroupMember | None, member_id: str, subscription: MemberMetadataValue
+    ) -> ConsumerGroupMember:
+        """Put a member with the subscription in its place."""
         member = ConsumerGroupMember(member_id, subscription) if before is None else before
         if member.member_id != member_id:
             member = self._take_over(member, member_id)
         elif member.has_left:
-            member = _rejoined(member)
+            member = rejoined(member)
         if before is None or member.member_id != before.member_id or subscription != before.subscription:
             member = replace(member, subscription=subscription)
             self._write(member_metadata_record(self.group_id, member_id, subscription))
         self._put(member)
-        self._check_epoch(must_grow=before is None or has_different_subscription(before.subscription, subscription))
-        self._check_target()
-        after = reconcile(member, self.target_epoch, self.target.get(member_id, ()), owned, self._is_free_for(member))
+        return member
+
+    def _advance(
+        self, before: ConsumerGroupMember | None, member: ConsumerGroupMember, owned: PartitionIds | None
+    ) -> ConsumerGroupMember:
+        """Move the member a step towards its target assignment."""
+        target = self.target.get(member.member_id, ())
+        after = reconcile(member, self.target_epoch, target, owned, self._is_free_for(member))
         sometimes(after.state is MemberState.UNRELEASED, "a member waited for partitions that others had not given up")
         self._put(after)
-        if before is None or member_id != before.member_id or after.current() != before.current():
-            self._write(current_record(self.group_id, member_id, after.current()))
+        if before is None or member.member_id != before.member_id or after.current() != before.current():
+            self._write(current_record(self.group_id, member.member_id, after.current()))
         return after
 
     def _is_free_for(self, member: ConsumerGroupMember) -> Callable[[PartitionId], bool]:
@@ -318,7 +338,7 @@ class ConsumerGroup:
         self.remove(member)
         self.target[member_id] = target
         self._write(target_record(self.group_id, member_id, target))
-        return _rejoined(replace(member, member_id=member_id))
+        return rejoined(replace(member, member_id=member_id))
 
     def _leave(
         self, member: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
@@ -388,11 +408,11 @@ class ConsumerGroup:
         if must_grow or found != self.metadata_hash:
             self.epoch += 1
             self.metadata_hash = found
-            key = ConsumerGroupKey(RecordType.GROUP, self.group_id)
-            self._write(epoch_record(key, EpochValue(self.epoch, self.metadata_hash)))
+            self._write(epoch_record(ConsumerGroupKey(RecordType.GROUP, self.group_id), EpochValue(self.epoch, found)))
 
-    def _check_target(self) -> None:
-        """Compute a target assignment for a new group epoch."""
+    def _check_target(self, now_ms: int, *, must_grow: bool) -> None:
+        """Compute a target assignment if there is a new group epoch."""
+        self._check_epoch(must_grow=must_grow)
         if self.epoch <= self.target_epoch:
             return
         counts: dict[Any, int] = {}
@@ -407,6 +427,7 @@ class ConsumerGroup:
                 self._write(target_record(self.group_id, member_id, parts))
         self.target = target
         self.target_epoch = self.epoch
+        self._waiting.assigned(now_ms, len(self.members))
         self._write(epoch_record(ConsumerGroupKey(RecordType.TARGET, self.group_id), EpochValue(self.target_epoch)))
 
     def _topics_of(self, member: ConsumerGroupMember) -> list[str]:
@@ -424,7 +445,10 @@ class ConsumerGroup:
     # ---------------------------------------------------------------- sessions and time-outs
 
     def on_timer(self, name: TimerName, now_ms: int, wall_ms: int) -> None:
-        """Remove a member whose session has expired, or that did not revoke partitions or join again in time."""
+        """Answer those who wait, or remove a member whose session has expired or that did not do its step in time."""
+        if name.kind == "assignment":
+            self._stay(self._waiting.take(), now_ms)
+            return
         member = self.members.get(name.member_id)
         if member is None:
             return
@@ -513,6 +537,9 @@ class ConsumerGroup:
     def close(self, error: ErrorCode) -> None:
         """The group moves to another broker or changes its protocol: cancel all timers."""
         self.is_closed = True
+        self.cancel_timer("assignment", "")
+        for _, token in self._waiting.take():
+            self.reply(token, HeartbeatResult(ErrorCode.NOT_COORDINATOR))
         for member_id in self.members:
             self._cancel_timers(member_id)
 
@@ -534,8 +561,7 @@ class ConsumerGroup:
 
     def remove(self, member: ConsumerGroupMember) -> None:
         """Remove the member. The caller then updates epoch and target."""
-        kinds = (RecordType.CURRENT_MEMBER, RecordType.TARGET_MEMBER, RecordType.MEMBER)
-        self._records += [tombstone(ConsumerGroupKey(kind, self.group_id, member.member_id)) for kind in kinds]
+        self._records += member_tombstones(self.group_id, member.member_id)
         self._release(member.member_id)
         del self.members[member.member_id]
         self._may_see.pop(member.member_id, None)
@@ -571,8 +597,3 @@ class ConsumerGroup:
     def _cancel_timers(self, member_id: str) -> None:
         for kind in _TIMERS:
             self.cancel_timer(kind, member_id)
-
-
-def _rejoined(member: ConsumerGroupMember) -> ConsumerGroupMember:
-    """The member after it came back: it reads nothing, and its partitions are still assigned to it."""
-    return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())

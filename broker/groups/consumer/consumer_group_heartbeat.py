@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....wire.errors import ErrorCode
 from ..records.consumer_group_records import MemberMetadataValue
 from .assignors import PartitionIds
-from .consumer_group_member import JOIN_EPOCH
+from .consumer_group_member import JOIN_EPOCH, ConsumerGroupMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,12 @@ def refused(error: ErrorCode, message: str) -> HeartbeatResult:
     return HeartbeatResult(error, message)
 
 
-def has_different_subscription(one: MemberMetadataValue, other: MemberMetadataValue) -> bool:
-    """Whether the change of subscription needs a new target assignment."""
-    return (one.topic_names, one.topic_regex, one.assignor) != (other.topic_names, other.topic_regex, other.assignor)
+def has_different_subscription(before: ConsumerGroupMember | None, new: MemberMetadataValue) -> bool:
+    """Whether the change of the member's subscription needs a new target assignment; a new member always does."""
+    if before is None:
+        return True
+    old = before.subscription
+    return (old.topic_names, old.topic_regex, old.assignor) != (new.topic_names, new.topic_regex, new.assignor)
 
 
 def owns_only_assigned(owned: PartitionIds | None, assigned: PartitionIds) -> bool:
@@ -65,8 +68,9 @@ def owns_only_assigned(owned: PartitionIds | None, assigned: PartitionIds) -> bo
     return owned is not None and all(part in assigned for part in owned)
 
 
-def updated_metadata(known: MemberMetadataValue | None, request: HeartbeatRequest) -> MemberMetadataValue:
+def updated_metadata(before: ConsumerGroupMember | None, request: HeartbeatRequest) -> MemberMetadataValue:
     """A member's metadata after the request. A member that joins sends everything; missing fields count as empty."""
+    known = None if before is None else before.subscription
     if known is None or request.member_epoch == JOIN_EPOCH:
         known = MemberMetadataValue(None, None, "", "", (), None, -1, None)
     regex = request.topic_regex if request.topic_regex is not None else known.topic_regex

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from ..records.consumer_group_records import CurrentAssignmentValue, MemberMetadataValue
 from .assignors import PartitionId, PartitionIds
@@ -17,6 +17,15 @@ from .assignors import PartitionId, PartitionIds
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
+
+
+class ConsumerGroupState(StrEnum):
+    """The state of a group, named as Kafka's admin APIs name them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
 
 
 class MemberState(IntEnum):
@@ -80,6 +89,11 @@ def reconcile(
         assigned=tuple(sorted([*kept, *free])),
         revoking=(),
     )
+
+
+def rejoined(member: ConsumerGroupMember) -> ConsumerGroupMember:
+    """The member after it came back: it reads nothing, and its partitions are still assigned to it."""
+    return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())
 
 
 def _still_reads(owned: PartitionIds | None, parts: PartitionIds) -> bool:

@@ -9,11 +9,11 @@ are told to join again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....wire.errors import ErrorCode, ProtocolError
-from ...coordinators.record_fields import BadRecord
+from ...coordinators.record_fields import BadRecord, CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupMember, ClassicGroupState
 from ..classic.consumer_protocol import (
@@ -25,7 +25,17 @@ from ..classic.consumer_protocol import (
     write_assignment,
 )
 from ..group_config import ClassicConfig, ConsumerConfig
-from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
+from ..records.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupKey,
+    EpochValue,
+    MemberMetadataValue,
+    RecordType,
+    current_record,
+    epoch_record,
+    member_metadata_record,
+    target_record,
+)
 from .assignors import PartitionId, PartitionIds
 from .consumer_group_member import ConsumerGroupMember
 from .topics import Topics
@@ -63,6 +73,19 @@ def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerGroupM
         return [_upgraded(group, member, topics) for member in group.members.members.values()]
     except BadRecord as error:
         raise _cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}.") from error
+
+
+def upgraded_records(
+    group_id: str, epoch: int, metadata_hash: int, members: Sequence[ConsumerGroupMember]
+) -> list[CoordinatorRecord]:
+    """The records of a group that was upgraded, in Kafka's order: its members have their target assignments."""
+    return [
+        *(member_metadata_record(group_id, one.member_id, one.subscription) for one in members),
+        epoch_record(ConsumerGroupKey(RecordType.GROUP, group_id), EpochValue(epoch, metadata_hash)),
+        *(target_record(group_id, one.member_id, one.assigned) for one in members),
+        epoch_record(ConsumerGroupKey(RecordType.TARGET, group_id), EpochValue(epoch)),
+        *(current_record(group_id, one.member_id, one.current()) for one in members),
+    ]
 
 
 def _cannot_upgrade(group: ClassicGroup, reason: str) -> ProtocolError:

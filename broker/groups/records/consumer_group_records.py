@@ -5,6 +5,7 @@ Source: ConsumerGroup*Key/Value of Apache Kafka's group coordinator; all values 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -28,6 +29,17 @@ class RecordType(IntEnum):
     TARGET = 6
     TARGET_MEMBER = 7
     CURRENT_MEMBER = 8
+
+
+_KINDS = (
+    RecordType.CURRENT_MEMBER,
+    RecordType.TARGET_MEMBER,
+    RecordType.TARGET,
+    RecordType.MEMBER,
+    RecordType.PARTITIONS,
+    RecordType.GROUP,
+)
+_OF_MEMBERS = (RecordType.CURRENT_MEMBER, RecordType.TARGET_MEMBER, RecordType.MEMBER)
 
 
 class ConsumerGroupKey(NamedTuple):
@@ -93,6 +105,20 @@ def decode_consumer_key(data: bytes) -> ConsumerGroupKey | None:
 def tombstone(key: ConsumerGroupKey) -> CoordinatorRecord:
     """The tombstone for a key."""
     return CoordinatorRecord(_encode_key(key), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """The tombstones of a member, in Kafka's order."""
+    return [tombstone(ConsumerGroupKey(kind, group_id, member_id)) for kind in _OF_MEMBERS]
+
+
+def group_tombstones(group_id: str, member_ids: Collection[str]) -> list[CoordinatorRecord]:
+    """The tombstones of a group and its members, in Kafka's order."""
+    return [
+        tombstone(ConsumerGroupKey(kind, group_id, member_id))
+        for kind in _KINDS
+        for member_id in (member_ids if kind in _OF_MEMBERS else ("",))
+    ]
 
 
 def epoch_record(key: ConsumerGroupKey, value: EpochValue) -> CoordinatorRecord:

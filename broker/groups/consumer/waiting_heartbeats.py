@@ -1,0 +1,53 @@
+"""Heartbeats that wait for the next target assignment, so that one assignment serves a wave of members.
+
+The time of an assignment grows with the group, and so does the shortest time between two of them. Apache Kafka has
+such a time from 4.3 on (KIP-1263), and lets members go on meanwhile with what they have; here their heartbeats wait, so
+that nobody gets its partitions later than without a pause by more than the pause.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from .consumer_group_heartbeat import HeartbeatRequest
+
+MEMBERS_PER_MS = 10
+"""An assignment of so many members takes about 0.1 ms. So groups spend a tenth of the time on it at most."""
+WAITING_MAX = 500
+"""The records of so many members fit into one batch of the log."""
+
+Waiting: TypeAlias = tuple[HeartbeatRequest, Any]
+"""A heartbeat, and the token under which its sender waits."""
+
+
+class WaitingHeartbeats:
+    """Says when the group may compute its next target assignment, and keeps the heartbeats until then."""
+
+    def __init__(self) -> None:
+        self.next_assignment_ms = 0
+        """The earliest time of the next assignment."""
+        self._waiting: list[Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def assigned(self, now_ms: int, members: int) -> None:
+        """A target assignment for so many members was computed."""
+        self.next_assignment_ms = now_ms + members // MEMBERS_PER_MS
+
+    def must_wait(self, now_ms: int) -> bool:
+        """Whether a heartbeat that needs a new target assignment has to wait for it."""
+        return len(self._waiting) < WAITING_MAX and (bool(self._waiting) or now_ms < self.next_assignment_ms)
+
+    def add(self, request: HeartbeatRequest, token: Any) -> None:
+        """Let the heartbeat wait."""
+        self._waiting.append((request, token))
+
+    def take(self) -> list[Waiting]:
+        """Take all that wait."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def has(self, member_id: str) -> bool:
+        """Whether a heartbeat of the member waits."""
+        return any(request.member_id == member_id for request, _ in self._waiting)

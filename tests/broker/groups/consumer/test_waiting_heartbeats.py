@@ -1,0 +1,186 @@
+"""A wave of members joins a large group: their heartbeats wait for one assignment, and none of them is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+import pytest
+
+from raftwerk.broker.coordinators.effects import Persist, Reply
+from raftwerk.broker.groups.consumer.assignors import ASSIGNORS, PartitionCounts, PartitionIds, Subscriptions
+from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
+from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
+from raftwerk.broker.groups.consumer.waiting_heartbeats import MEMBERS_PER_MS, WAITING_MAX
+from raftwerk.broker.groups.effects import CancelTimer, SetTimer, TimerName
+from raftwerk.broker.groups.group_config import GroupConfig
+from raftwerk.wire.errors import ErrorCode
+
+TOPIC = UUID(int=1)
+MEMBERS = 10 * MEMBERS_PER_MS
+ASSIGNMENT = TimerName("assignment")
+
+
+class OneTopic:
+    """A topic with twice as many partitions as there are members at first."""
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        return (TOPIC, 2 * MEMBERS) if name == "topic" else None
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        return "topic" if topic_id == TOPIC else None
+
+    def names(self) -> list[str]:
+        return ["topic"]
+
+
+class Wave:
+    """A group of members that joined one after another, and what it has answered since."""
+
+    def __init__(self) -> None:
+        self.group = ConsumerGroup("g", GroupConfig(), OneTopic())
+        self.answers: dict[str, HeartbeatResult] = {}
+        self.timers: dict[TimerName, int] = {}
+        self.now_ms = 0
+        for number in range(MEMBERS):
+            self.now_ms += 100
+            self.join(f"old-{number:04}")
+        assert len(self.answers) == len(self.group.members) == MEMBERS
+        self.answers.clear()
+        self.now_ms += 1000
+
+    def join(self, member_id: str, instance_id: str | None = None) -> None:
+        request = HeartbeatRequest(
+            member_id, 0, rebalance_timeout_ms=1000, topic_names=("topic",), owned=(), instance_id=instance_id
+        )
+        self.send(request, member_id)
+
+    def send(self, request: HeartbeatRequest, token: str) -> None:
+        self.group.heartbeat(request, token, self.now_ms, self.now_ms)
+        self.carry_out()
+
+    def beat(self, member_id: str) -> None:
+        self.send(HeartbeatRequest(member_id, self.group.members[member_id].epoch), member_id)
+
+    def leave(self, member_id: str) -> None:
+        self.send(HeartbeatRequest(member_id, -1), f"{member_id} leaves")
+
+    def fire(self) -> None:
+        """The timer of the next assignment."""
+        self.now_ms = max(self.now_ms, self.timers.pop(ASSIGNMENT))
+        self.group.on_timer(ASSIGNMENT, self.now_ms, self.now_ms)
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        while effects := self.group.drain():
+            for effect in effects:
+                if isinstance(effect, Reply):
+                    self.answers[effect.token] = effect.result
+                elif isinstance(effect, Persist):
+                    self.group.on_persisted(effect.tag, ErrorCode.NONE, self.now_ms, self.now_ms)
+                elif isinstance(effect, SetTimer):
+                    self.timers[effect.name] = effect.deadline_ms
+                elif isinstance(effect, CancelTimer):
+                    self.timers.pop(effect.name, None)
+
+
+@pytest.fixture
+def wave() -> Wave:
+    return Wave()
+
+
+@pytest.fixture
+def assignments(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many members each target assignment from now on was computed for."""
+    made: list[int] = []
+    uniform = ASSIGNORS["uniform"]
+
+    def counted(
+        subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
+    ) -> dict[str, PartitionIds]:
+        made.append(len(subscriptions))
+        return uniform(subscriptions, counts, previous)
+
+    monkeypatch.setitem(ASSIGNORS, "uniform", counted)
+    yield made
+
+
+def test_one_assignment_serves_a_wave(wave: Wave, assignments: list[int]) -> None:
+    epoch = wave.group.epoch
+    wave.join("new-0")
+    assert wave.answers["new-0"].member_epoch == epoch + 1, "nobody waits after a quiet time"
+    for number in range(1, 50):
+        wave.join(f"new-{number}")
+        wave.join(f"new-{number}")  # sent again
+    assert len(wave.answers) == 1 and wave.timers[ASSIGNMENT] == wave.now_ms + (MEMBERS + 1) // MEMBERS_PER_MS
+    wave.fire()
+    assert assignments == [MEMBERS + 1, MEMBERS + 50] and wave.group.epoch == epoch + 2
+    assert {wave.answers[f"new-{number}"].member_epoch for number in range(1, 50)} == {epoch + 2}
+    wave.fire()  # those that were sent again
+    assert ASSIGNMENT not in wave.timers and assignments[2:] in ([], [MEMBERS + 50])
+    owners = [part for parts in wave.group.target.values() for part in parts]
+    assert len(owners) == len(set(owners)) == 2 * MEMBERS
+    assert not any(one.error for one in wave.answers.values())
+
+
+def test_who_needs_no_assignment_does_not_wait(wave: Wave, assignments: list[int]) -> None:
+    wave.join("new-0")
+    wave.join("new-1")
+    assert wave.group.epoch == wave.group.target_epoch
+    wave.beat("old-0003")
+    assert wave.answers["old-0003"].error is ErrorCode.NONE
+    assert "new-1" not in wave.answers and assignments == [MEMBERS + 1]
+
+
+def test_after_a_departure_others_wait_for_the_next_assignment(wave: Wave, assignments: list[int]) -> None:
+    wave.join("new-0")
+    wave.leave("old-0001")
+    for number in (2, 3, 4):
+        wave.beat(f"old-{number:04}")
+    assert "old-0002" not in wave.answers
+    wave.fire()
+    assert assignments == [MEMBERS + 1, MEMBERS]
+    assert all(wave.answers[f"old-{number:04}"].member_epoch == wave.group.target_epoch for number in (2, 3, 4))
+
+
+def test_a_member_that_leaves_while_it_waits_is_gone(wave: Wave) -> None:
+    wave.join("new-0")
+    wave.join("new-1")
+    wave.leave("new-1")
+    assert wave.answers["new-1"].error is ErrorCode.NONE and wave.answers["new-1 leaves"].member_epoch == -1
+    assert "new-1" not in wave.group.members
+
+
+def test_of_two_with_one_instance_the_second_is_refused(wave: Wave) -> None:
+    wave.join("new-0")
+    wave.join("static-a", "instance")
+    wave.join("static-b", "instance")
+    wave.fire()
+    assert wave.answers["static-a"].error is ErrorCode.NONE
+    if ASSIGNMENT in wave.timers:
+        wave.fire()
+    assert wave.answers["static-b"].error is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_not_more_wait_than_one_batch_holds(wave: Wave, assignments: list[int]) -> None:
+    for number in range(WAITING_MAX + 2):
+        wave.join(f"new-{number:03}")
+    assert assignments == [MEMBERS + 1, MEMBERS + 2 + WAITING_MAX] and len(wave.answers) == WAITING_MAX + 2
+
+
+def test_who_waits_is_told_that_the_group_has_moved(wave: Wave) -> None:
+    wave.join("new-0")
+    wave.join("new-1")
+    wave.group.close(ErrorCode.NOT_COORDINATOR)
+    wave.carry_out()
+    assert wave.answers["new-1"].error is ErrorCode.NOT_COORDINATOR and ASSIGNMENT not in wave.timers
+
+
+def test_a_group_for_which_someone_waits_is_not_empty(wave: Wave) -> None:
+    wave.join("new-0")
+    wave.join("new-1")
+    for member_id in list(wave.group.members):
+        wave.group.remove(wave.group.members[member_id])
+    assert not wave.group.is_empty
+    wave.fire()
+    assert set(wave.group.members) == {"new-1"}
