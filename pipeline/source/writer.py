@@ -189,6 +189,14 @@ class BatchWriter(DataSourceArrowWriter):
             sender.send(batch)
         return sender.finish()
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing but prepare the process in which Spark ends each write: all records are acknowledged already."""
+        prepare_worker()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """As `commit`: acknowledged records stay, and Spark says that the write has failed."""
+        prepare_worker()
+
 
 class StreamWriter(BatchWriter, DataSourceStreamWriter):
     """The writer of `df.writeStream.format("raftwerk")`. Spark passes Arrow batches, since it is an Arrow writer."""
