@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster.command_line.extras import how_to_install, not_installed
 from .errors import PipelineError, WrongOptionError
-from .spark_jars import JarPackage, kafka_connector, settings_of, table_format_jars
+from .spark_jars import JarPackage, kafka_connector, may_hold_python, settings_of, table_format_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +82,7 @@ def spark_session(
     )
     session = _start(settings | dict(config or {}))
     session.sparkContext.setLogLevel(log_level)
+    _take_jars_off_python_path(session)
     for package in packages:
         if not has_class(session, package.class_name):
             raise PipelineError(_not_on_class_path(package, jars.paths))
@@ -289,6 +290,23 @@ def jvm_has_ended(session: SparkSession) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _take_jars_off_python_path(session: SparkSession) -> None:
+    """Jars without Python code stay with the JVM.
+
+    PySpark puts all that Maven coordinates have brought in front of the path of each Python process, where a process
+    reads their directories before its first import: two seconds of processor time with Iceberg and the connector.
+    """
+    from pyspark import SparkFiles
+
+    included: list[str] = getattr(session.sparkContext, "_python_includes", None) or []
+    directory = SparkFiles.getRootDirectory()
+    for name in [one for one in included if one.endswith(".jar")]:
+        path = os.path.join(directory, name)
+        if not may_hold_python(path):
+            included.remove(name)
+            sys.path[:] = [entry for entry in sys.path if entry != path]
 
 
 def _start(settings: Mapping[str, str]) -> SparkSession:

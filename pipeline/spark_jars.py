@@ -6,6 +6,7 @@ directory. `spark.jars.repositories` and `spark.jars.ivySettings` name other rep
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_SPARKS = ("4.0", "4.1")
 _DELTA_BY_SPARK = {"4.0": "io.delta:delta-spark_2.13:4.0.0", "4.1": "io.delta:delta-spark_4.1_2.13:4.1.0"}
 _EXTENSIONS = "spark.sql.extensions"
+_DIRECTORY_END = b"PK\x05\x06"
+_DIRECTORY_END_BYTES_MAX = 22 + 0xFFFF
+"""The last entry of an archive, with the longest comment."""
+_ZIP64 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,26 @@ def settings_of(packages: Sequence[JarPackage]) -> dict[str, str]:
         for name, value in package.settings.items():
             merged[name] = f"{merged[name]},{value}" if name == _EXTENSIONS and name in merged else value
     return merged
+
+
+def may_hold_python(archive: str) -> bool:
+    """Whether the directory of an archive names a Python module, or cannot be read.
+
+    It is searched as bytes, which takes milliseconds; its entries as objects would take a second for a large jar.
+    """
+    try:
+        with open(archive, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _DIRECTORY_END_BYTES_MAX))
+            tail = file.read()
+            end = tail.rindex(_DIRECTORY_END)
+            directory_size, directory_at = struct.unpack_from("<II", tail, end + 12)
+            if _ZIP64 in (directory_size, directory_at):
+                return True
+            file.seek(size - len(tail) + end - directory_size)
+            return b".py" in file.read(directory_size)
+    except (OSError, ValueError, struct.error):
+        return True
 
 
 def _no_jars(name: str, spark_version: str, known: Sequence[str] | Mapping[str, str]) -> PipelineError:

@@ -4,9 +4,14 @@ from raftwerk.pipeline.source import RaftwerkDataSource
 
 spark.dataSource.register(RaftwerkDataSource)
 spark.read.format("raftwerk").option("kafka.bootstrap.servers", ...).option("subscribe", "flights").load()
+
+Spark makes a data source in processes that plan, carry out and end a query, each of which imports this module anew. So
+it imports what reads and what writes when it is asked for it.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
@@ -21,11 +26,13 @@ from pyspark.sql.types import (
 )
 
 from ..errors import PipelineError
-from .exactly_once.transactional_writer import TransactionalStreamWriter
 from .options import parse_read, parse_write
 from .python_worker import end_quietly_with_query, ends_batches, plans_query, prepare_worker
-from .reader import BatchReader, StreamReader
-from .writer import BatchWriter, StreamWriter, check_columns
+
+if TYPE_CHECKING:
+    from .exactly_once.transactional_writer import TransactionalStreamWriter
+    from .reader import BatchReader, StreamReader
+    from .writer import BatchWriter, StreamWriter
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _COLUMNS = StructType(
@@ -59,11 +66,15 @@ class RaftwerkDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader of `spark.read`."""
+        from .reader import BatchReader
+
         prepare_worker()
         return BatchReader(parse_read(self.options, streaming=False), _columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """The reader of `spark.readStream`."""
+        from .reader import StreamReader
+
         prepare_worker()
         if plans_query():
             end_quietly_with_query()
@@ -71,6 +82,8 @@ class RaftwerkDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """The writer of `df.write`."""
+        from .writer import BatchWriter, check_columns
+
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say mode append.")
@@ -82,6 +95,8 @@ class RaftwerkDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> StreamWriter | TransactionalStreamWriter:
         """The writer of `df.writeStream`, of which Spark makes one before each batch, and another to end it."""
+        from .writer import StreamWriter, check_columns
+
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")
@@ -89,6 +104,8 @@ class RaftwerkDataSource(DataSource):
         check_columns(schema, options)
         if options.transactional_id is None:
             return StreamWriter(options)
+        from .exactly_once.transactional_writer import TransactionalStreamWriter
+
         writer = TransactionalStreamWriter(options, options.transactional_id)
         if not ends_batches():
             writer.begin_batch()

@@ -1,10 +1,11 @@
 """Makes Spark's Python workers fast for short tasks.
 
-Spark puts its own zip files and all jars of the session on a worker's `sys.path`. Each task begins with
-`importlib.invalidate_caches()`, after which Python reads the directory of each archive again, and ends with
-`gc.collect()`. Together they take nearly all the CPU time of a short task. These archives do not change while a worker
-runs, so their importers keep the directory that they have read. Archives of Python code that a user adds are not
-touched. Modules that a worker has imported by its first task are excluded from garbage collection (`gc.freeze`).
+Spark puts its own zip files and the jars on a worker's `sys.path`; `spark_session` leaves only those with
+Python code. Each task begins with `importlib.invalidate_caches()`, after which Python reads the directory of each
+archive again, and ends with `gc.collect()`. Together they take nearly all the CPU time of a short task. These archives
+do not change while a worker runs, so their importers keep the directory that they have read. Archives of Python code
+that a user adds are not touched. Modules that a worker has imported by its first task are excluded from garbage
+collection (`gc.freeze`).
 
 The process that plans a streaming query ends when Spark closes its socket, after which PySpark tries to write to it.
 That is no error, so its pages are not printed.

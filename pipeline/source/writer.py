@@ -9,7 +9,7 @@ written exactly once (`exactly_once`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,9 @@ _DEFAULTS = {
 }
 _FLUSH_TIMEOUT_S = 300.0
 _FLUSH_SLICE_S = 1.0
-_NO_HEADERS: dict[str, Any] = {}
+_QUEUE_WAIT_S = 0.1
+_ANY_PARTITION = -1
+"""The partition of a record that the partitioner places."""
 _TEXT = (StringType, BinaryType)
 _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": (_TEXT, "string or binary"),
@@ -114,29 +116,42 @@ class TaskProducer:
 
     def send(self, rows: pa.RecordBatch) -> None:
         """Produce rows. The call blocks while librdkafka's queue is full."""
-        count = rows.num_rows
-        topics = _values(rows, "topic") if self._topic is None else [self._topic] * count
-        if None in topics:
-            raise PipelineError("a row has a null topic: set the option topic, or fill the column.")
-        partitions = _values(rows, "partition")
-        headers = _values(rows, "headers")
-        for topic, key, value, partition, pairs in zip(
-            topics, _values(rows, "key"), _values(rows, "value"), partitions, headers
-        ):
-            more = [] if partition is None else [partition]
-            named = {"headers": [(one["key"], one["value"]) for one in pairs]} if pairs else _NO_HEADERS
-            while True:
-                try:
-                    self._produce(topic, value, key, *more, **named)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-                except self._refusal as refusal:  # librdkafka knows already that there is no such partition
-                    self._refuse(topic, refusal.args[0])
-                    self._check()
-        self._sent += count
+        produce = self._produce_with_headers if "headers" in rows.schema.names else self._produce
+        for arguments in zip(*self._arguments(rows)):
+            try:
+                produce(*arguments)
+            except (BufferError, self._refusal) as error:
+                self._produce_again(produce, arguments, error)
+        self._sent += rows.num_rows
         self._producer.poll(0)
         self._check()
+
+    def _arguments(self, rows: pa.RecordBatch) -> list[Iterable[Any]]:
+        """The columns that the rows have, in the order of `produce`: an argument costs time for each record."""
+        topics = _values(rows, "topic") if self._topic is None else [self._topic] * rows.num_rows
+        if None in topics:
+            raise PipelineError("a row has a null topic: set the option topic, or fill the column.")
+        columns: list[Iterable[Any]] = [topics, _values(rows, "value"), _values(rows, "key")]
+        if "partition" in rows.schema.names or "headers" in rows.schema.names:
+            columns.append(_ANY_PARTITION if one is None else one for one in _values(rows, "partition"))
+        if "headers" in rows.schema.names:
+            columns.append(_values(rows, "headers"))
+        return columns
+
+    def _produce_with_headers(self, topic: str, value: Any, key: Any, partition: int, pairs: Any) -> None:
+        self._produce(topic, value, key, partition, headers=[(one["key"], one["value"]) for one in pairs or ()])
+
+    def _produce_again(self, produce: Callable[..., None], arguments: tuple[Any, ...], error: Exception) -> None:
+        """Produce a record that was refused, as soon as the queue has space. Any other refusal is raised."""
+        while isinstance(error, BufferError):
+            self._producer.poll(_QUEUE_WAIT_S)
+            self._check()
+            try:
+                return produce(*arguments)
+            except (BufferError, self._refusal) as again:
+                error = again
+        self._refuse(arguments[0], error.args[0])  # librdkafka knows already that there is no such partition
+        return self._check()
 
     def finish(self) -> TaskResult:
         """Wait for all acknowledgements."""
@@ -188,6 +203,14 @@ class BatchWriter(DataSourceArrowWriter):
         for batch in iterator:
             sender.send(batch)
         return sender.finish()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing but prepare the process in which Spark ends each write: all records are acknowledged already."""
+        prepare_worker()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """As `commit`: acknowledged records stay, and Spark says that the write has failed."""
+        prepare_worker()
 
 
 class StreamWriter(BatchWriter, DataSourceStreamWriter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,13 @@ from raftwerk.pipeline.session import (
     session_settings,
     spark_session,
 )
-from raftwerk.pipeline.spark_jars import connector_coordinates, kafka_connector, settings_of, table_format_jars
+from raftwerk.pipeline.spark_jars import (
+    connector_coordinates,
+    kafka_connector,
+    may_hold_python,
+    settings_of,
+    table_format_jars,
+)
 from raftwerk.pipeline.topics import Topics
 
 JAVA_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment'
@@ -36,6 +43,33 @@ def fake_java(directory: Path, says: str, code: int = 0) -> Path:
     java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {code}\n")
     java.chmod(0o755)
     return directory
+
+
+@pytest.mark.parametrize(
+    ("names", "comment", "is_python"),
+    [
+        (["org/Flight.class"], b"", False),
+        ([], b"", False),
+        (["org/Flight.class"], b"x.py PK" * 9_000, False),
+        (["org/Flight.class", "flights/__init__.py"], b"", True),
+        (["flights/board.pyc"], b"a comment", True),
+    ],
+)
+def test_which_jars_may_hold_python(tmp_path: Path, names: list[str], comment: bytes, is_python: bool) -> None:
+    path = tmp_path / "some.jar"
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.comment = comment
+        for name in names:
+            jar.writestr(name, "import a.py")
+    assert may_hold_python(str(path)) == is_python
+
+
+def test_what_is_no_archive_stays_on_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "some.jar"
+    assert may_hold_python(str(path))
+    for content in (b"", b"no archive", b"PK\x05\x06", b"PK\x05\x06" + bytes(8) + b"\xff" * 8 + bytes(2)):
+        path.write_bytes(content)
+        assert may_hold_python(str(path))
 
 
 @pytest.mark.parametrize(("text", "major"), [(JAVA_17, 17), (JAVA_8, 8), (JAVA_21, 21), ("Killed", None)])
@@ -167,3 +201,11 @@ def test_a_session_counts(spark: Any) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark_session("again", jars=JarSettings(True, ("iceberg", "delta"))) is not None
     assert has_class(spark, kafka_connector("4.0.0").class_name) and not has_class(spark, "no.such.Class")
+
+
+def test_of_the_fetched_jars_only_those_with_python_code_are_on_the_path(spark: Any) -> None:
+    """Delta's jar has its Python package, and others would only be searched through in each process."""
+    paths = spark.sparkContext.parallelize([0], 1).flatMap(lambda _: __import__("sys").path).collect()
+    for found in (paths, sys.path):
+        fetched = [Path(path).name for path in found if "userFiles" in path and path.endswith(".jar")]
+        assert [name.partition("-4")[0] for name in fetched] == ["io.delta_delta-spark_2.13"]

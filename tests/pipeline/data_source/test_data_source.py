@@ -14,6 +14,7 @@ from support.pipeline.queries import load, output, per, rows_written, stream, to
 from support.pipeline.topics import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 
 from raftwerk.pipeline.errors import PipelineError, explain, sentence_of
+from raftwerk.pipeline.source.arrow_columns import HEADERS_TYPE
 from raftwerk.pipeline.source.options import ClientOptions, WriteOptions
 from raftwerk.pipeline.source.writer import TaskProducer
 from raftwerk.wire.records import compute_crc, read_header
@@ -170,6 +171,31 @@ def test_a_partition_that_the_client_knows_is_not_there(cluster: Any, bootstrap:
     sender.finish()
     with pytest.raises(PipelineError, match="does not take a record"):
         sender.send(second)
+
+
+def test_rows_wait_for_space_in_the_queue(cluster: Any, bootstrap: str, topic: str) -> None:
+    """Columns that some rows leave null are among them, and each row is there once."""
+    cluster.create_topic(topic, partitions=2)
+    sender = TaskProducer(WriteOptions(ClientOptions(bootstrap), topic, {"queue.buffering.max.messages": "7"}))
+    header = [{"key": "h", "value": b"x"}]
+    rows = [
+        {"value": b"%d" % n, "partition": None if n % 3 else 1, "headers": header if n % 2 else None}
+        for n in range(100)
+    ]
+    types = {"value": pa.binary(), "partition": pa.int32(), "headers": HEADERS_TYPE}
+    sender.send(pa.RecordBatch.from_pylist(rows, schema=pa.schema(types)))
+    assert sender.finish().records == 100
+    found = {int(one.value()): (one.partition(), one.headers()) for one in read_back(bootstrap, topic, 2)}
+    assert sorted(found) == [*range(100)]
+    assert all(found[n][0] == 1 for n in range(0, 100, 3))
+    assert all(found[n][1] == ([("h", b"x")] if n % 2 else None) for n in range(100))
+
+
+def test_a_full_queue_ends_with_the_first_failure() -> None:
+    settings = {"queue.buffering.max.messages": "3", "message.timeout.ms": "50"}
+    sender = TaskProducer(WriteOptions(ClientOptions("127.0.0.1:1"), "flights", settings))
+    with pytest.raises(PipelineError, match=r"topic flights of 127\.0\.0\.1:1 does not take a record"):
+        sender.send(pa.RecordBatch.from_pylist([{"value": b"%d" % number} for number in range(10_000)]))
 
 
 def test_a_topic_is_not_overwritten(spark: Any, bootstrap: str, topic: str) -> None:

@@ -37,6 +37,29 @@ def test_sparks_archives_are_read_once_and_a_users_again(tmp_path: Path, monkeyp
         sys.path_importer_cache.pop(path)
 
 
+def test_a_process_of_a_write_imports_little_and_is_prepared(tmp_path: Path) -> None:
+    """Spark plans a write in one process, and ends it in another, for which it calls nothing but `commit`."""
+    pytest.importorskip("pyspark")
+    jar = archive(tmp_path / "connector.jar", "of_a_jar")
+    script = f"""
+import sys
+sys.path.append({jar!r})
+import of_a_jar
+from pyspark.sql.types import StringType, StructField, StructType
+from raftwerk.pipeline.source import RaftwerkDataSource
+source = RaftwerkDataSource({{"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "flights"}})
+from raftwerk.pipeline.source.options import parse_write
+from raftwerk.pipeline.source.writer import BatchWriter
+BatchWriter(parse_write(source.options, streaming=False)).commit([])
+print(type(sys.path_importer_cache[{jar!r}]).__name__)
+source.writer(StructType([StructField("value", StringType())]), overwrite=False)
+slow = ("asyncio", "raftwerk.cluster.settings", "raftwerk.cluster.client", "raftwerk.controller")
+print(sorted(name for name in sys.modules if name.startswith(slow)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["_CachedArchive", "[]"]
+
+
 @pytest.mark.parametrize(
     ("error", "is_told"), [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)]
 )
