@@ -11,8 +11,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ..runtime.os_errors import os_words
 from .errors import PipelineError, WrongOptionError
 from .hadoop_files import HadoopFiles
 
@@ -96,8 +97,7 @@ def locked(root: str, master: str) -> Iterator[None]:
     if path is None:
         yield
         return
-    os.makedirs(os.path.join(path, META), exist_ok=True)
-    with open(os.path.join(path, LOCK), "ab") as file:
+    with _lock_file(root, path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -105,7 +105,41 @@ def locked(root: str, master: str) -> Iterator[None]:
                 f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
                 "output for this one."
             ) from None
+        except OSError as error:
+            raise _unwritable(root, error) from None
         yield
+
+
+def make_local_output(root: str, master: str) -> None:
+    """Make the directory on this machine's disk, before Spark starts. `PipelineError` where that cannot be."""
+    path = local_path(root, master)
+    if path is not None:
+        _lock_file(root, path).close()
+
+
+def _lock_file(root: str, path: str) -> BinaryIO:
+    """The open file that is locked, which is made with its directory if it is not there."""
+    try:
+        os.makedirs(os.path.join(path, META), exist_ok=True)
+        return open(os.path.join(path, LOCK), "ab")
+    except OSError as error:
+        raise _unwritable(root, error) from None
+
+
+def _unwritable(root: str, error: OSError) -> PipelineError:
+    return PipelineError(f"cannot write in {root} ({os_words(error)}): name another directory, or mend its rights.")
+
+
+def check_local_table(root: str, master: str) -> None:
+    """`PipelineError` where a table to read is to be in a directory of this machine, and there is none."""
+    path = local_path(root, master)
+    if path is not None and not os.path.isdir(path):
+        raise PipelineError(f"{no_directory(root, path)}: name the --output of lake, changes or windows.")
+
+
+def no_directory(root: str, path: str) -> str:
+    """What to say of a path of this machine that is no directory."""
+    return f"{root} is a file" if os.path.exists(path) else f"there is no directory {root} on this machine"
 
 
 def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master: str) -> None:
