@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..runtime.os_errors import os_words
@@ -110,13 +110,6 @@ def locked(root: str, master: str) -> Iterator[None]:
         yield
 
 
-def make_local_output(root: str, master: str) -> None:
-    """Make the directory on this machine's disk, before Spark starts. `PipelineError` where that cannot be."""
-    path = local_path(root, master)
-    if path is not None:
-        _lock_file(root, path).close()
-
-
 def _lock_file(root: str, path: str) -> BinaryIO:
     """The open file that is locked, which is made with its directory if it is not there."""
     try:
@@ -160,6 +153,7 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
         raise PipelineError(f"{where}, and the output is a directory: name another.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PipelineError(f"{root} cannot be written: the directory {above} takes no files of this user.")
+    _check_can_be_made(root, path)
     try:
         with open(os.path.join(path, *IDENTITY.split("/")), encoding="utf-8") as file:
             there = json.load(file)
@@ -170,6 +164,24 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
         _check_foreign(root, sorted(os.listdir(path)) if os.path.isdir(path) else [])
     except (OSError, ValueError):
         return  # Spark tells what it finds there
+
+
+def _check_can_be_made(root: str, path: str) -> None:
+    """Make the directory and remove it again, since a job that ends before Spark has started leaves nothing."""
+    missing = []
+    directory = os.path.join(os.path.abspath(path), META)
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    try:
+        for one in reversed(missing):
+            os.makedirs(one, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(root, error) from None
+    finally:
+        for one in missing:
+            with suppress(OSError):  # it is not there, or another job writes there by now
+                os.rmdir(one)
 
 
 def local_path(root: str, master: str) -> str | None:

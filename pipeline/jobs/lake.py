@@ -26,7 +26,7 @@ from ..lakehouse.open_table import TABLE_FORMATS, maintained, open_table
 from ..lakehouse.partition_fields import PartitionField, check_fields, parse_fields, plain_columns
 from ..lakehouse.table import fitted
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
-from ..output_directory import OutputDirectory, check_local_output, locked, make_local_output
+from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
@@ -276,7 +276,6 @@ def command(**given: Any) -> None:
     log, metrics = prepare_job(JOB, run_settings)
     check_local_output(options.out, JOB, identity_of(topics, options), run_settings.master)
     topics.check()
-    make_local_output(options.out, run_settings.master)
     with (
         run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
         locked(options.out, run_settings.master),

@@ -19,7 +19,7 @@ from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
 from ..errors import PipelineError, UnreachableClusterError, WrongOptionError
 from ..login import login_in_file, producer_login
-from ..output_directory import OutputDirectory, check_local_output, locked, make_local_output
+from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
@@ -285,7 +285,6 @@ def command(**given: Any) -> None:
     check_local_output(options.state, JOB, identity_of(topics, options), run_settings.master)
     topics.check()
     check_target(topics, options)
-    make_local_output(options.state, run_settings.master)
     with (
         run_settings.session(JOB, log, topics=topics) as (spark, stopping),
         locked(options.state, run_settings.master),

@@ -22,7 +22,7 @@ from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, open_maintained, read_
 from ..lakehouse.partition_fields import PartitionField
 from ..lakehouse.table import MaintainedTable, StreamBatch
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
-from ..output_directory import OutputDirectory, check_local_output, locked, make_local_output
+from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
@@ -323,7 +323,6 @@ def command(**given: Any) -> None:
 
         check_report(given["report"])
     topics.check()
-    make_local_output(options.out, run_settings.master)
     with (
         run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
         locked(options.out, run_settings.master),

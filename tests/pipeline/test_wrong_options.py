@@ -16,7 +16,6 @@ from raftwerk.pipeline.jobs import job_command
 from raftwerk.pipeline.jobs.ddl import field_names
 from raftwerk.pipeline.jobs.intervals import interval_microseconds
 from raftwerk.pipeline.output_directory import check_local_output, locked
-from raftwerk.pipeline.topics import Topics
 
 PARQUET = ["--format", "parquet"]
 LAKE = ["run", "lake", "-t", "t", "--output", "nowhere"]
@@ -172,11 +171,7 @@ def test_a_lock_that_cannot_be_made_is_told_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("job", [LAKE, WINDOWS, CHANGES, MIRROR])
-def test_a_directory_that_cannot_be_made_is_told_before_spark_starts(
-    job: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Topics, "check", lambda _: None)
-    monkeypatch.setattr(Topics, "cluster_id", lambda topics: topics.bootstrap_servers)
+def test_a_directory_that_cannot_be_made_is_told_before_spark_starts(job: list[str]) -> None:
     answer = CliRunner().invoke(pipeline, [*job[:-1], "/proc/nope", "-b", "127.0.0.1:1"])
     assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
     assert "cannot write in /proc/nope" in answer.output
@@ -196,6 +191,7 @@ def test_directories_that_spark_may_write_are_left_to_it(tmp_path: Path) -> None
     (begun / "part").touch()
     for root in (str(old), str(begun), str(tmp_path / "new" / "one"), f"file://{old}", "s3a://b/c", "hdfs:c"):
         check_local_output(root, "lake", {}, "local[2]")
+    assert not (tmp_path / "new").exists()
     check_local_output(__file__, "lake", {}, "spark://host:7077")  # a path of its default file system
 
 
