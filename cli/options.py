@@ -268,6 +268,11 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def each_once(_ctx: click.Context, _param: click.Parameter, values: tuple[T, ...]) -> tuple[T, ...]:
+    """The callback of an argument that may be repeated: what was given twice counts once."""
+    return tuple(dict.fromkeys(values))
+
+
 def tell_none(sentence: str) -> None:
     """Say that a list is empty, on standard error, so that a pipe gets the rows and nothing else; exit code 0."""
     click.echo(sentence, err=True)

@@ -10,9 +10,10 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ..runtime.os_errors import os_words
 from .errors import PipelineError, WrongOptionError
 from .hadoop_files import HadoopFiles
 
@@ -96,8 +97,7 @@ def locked(root: str, master: str) -> Iterator[None]:
     if path is None:
         yield
         return
-    os.makedirs(os.path.join(path, META), exist_ok=True)
-    with open(os.path.join(path, LOCK), "ab") as file:
+    with _lock_file(root, path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -105,7 +105,34 @@ def locked(root: str, master: str) -> Iterator[None]:
                 f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
                 "output for this one."
             ) from None
+        except OSError as error:
+            raise _unwritable(root, error) from None
         yield
+
+
+def _lock_file(root: str, path: str) -> BinaryIO:
+    """The open file that is locked, which is made with its directory if it is not there."""
+    try:
+        os.makedirs(os.path.join(path, META), exist_ok=True)
+        return open(os.path.join(path, LOCK), "ab")
+    except OSError as error:
+        raise _unwritable(root, error) from None
+
+
+def _unwritable(root: str, error: OSError) -> PipelineError:
+    return PipelineError(f"cannot write in {root} ({os_words(error)}): name another directory, or mend its rights.")
+
+
+def check_local_table(root: str, master: str) -> None:
+    """`PipelineError` where a table to read is to be in a directory of this machine, and there is none."""
+    path = local_path(root, master)
+    if path is not None and not os.path.isdir(path):
+        raise PipelineError(f"{no_directory(root, path)}: name the --output of lake, changes or windows.")
+
+
+def no_directory(root: str, path: str) -> str:
+    """What to say of a path of this machine that is no directory."""
+    return f"{root} is a file" if os.path.exists(path) else f"there is no directory {root} on this machine"
 
 
 def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master: str) -> None:
@@ -126,6 +153,7 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
         raise PipelineError(f"{where}, and the output is a directory: name another.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PipelineError(f"{root} cannot be written: the directory {above} takes no files of this user.")
+    _check_can_be_made(root, path)
     try:
         with open(os.path.join(path, *IDENTITY.split("/")), encoding="utf-8") as file:
             there = json.load(file)
@@ -136,6 +164,24 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
         _check_foreign(root, sorted(os.listdir(path)) if os.path.isdir(path) else [])
     except (OSError, ValueError):
         return  # Spark tells what it finds there
+
+
+def _check_can_be_made(root: str, path: str) -> None:
+    """Make the directory and remove it again, since a job that ends before Spark has started leaves nothing."""
+    missing = []
+    directory = os.path.join(os.path.abspath(path), META)
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    try:
+        for one in reversed(missing):
+            os.makedirs(one, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(root, error) from None
+    finally:
+        for one in missing:
+            with suppress(OSError):  # it is not there, or another job writes there by now
+                os.rmdir(one)
 
 
 def local_path(root: str, master: str) -> str | None:

@@ -22,6 +22,8 @@ from ...runtime.os_errors import os_words
 VERSION = 1
 SUFFIXES = (".jsonl", ".jsonl.gz")
 _FLUSH_BYTES = 1 << 16
+_SHOWN_MAX = 200
+"""So many characters of a line that is not in the format are shown."""
 
 Line = dict[str, Any]
 ReadRecord = tuple[int, int, int, int]
@@ -30,6 +32,19 @@ ReadRecord = tuple[int, int, int, int]
 
 class HistoryError(Exception):
     """A history that is not in the format; the message names the file, the line and the error."""
+
+
+class WrongLineError(HistoryError):
+    """A line that is not in the format; the message says why, and who knows the place of the line adds it."""
+
+    @classmethod
+    def of(cls, line: Line, error: Exception) -> WrongLineError:
+        """The error for a line whose fields could not be read."""
+        why = str(error)
+        if isinstance(error, KeyError):  # of the line's fields, or of the values that one of them may have
+            (name,) = error.args
+            why = f"{name!r} is not known" if name in line.values() else f"the field {name!r} is missing"
+        return cls(f"{why} (docs/chaos-history.md has the format): {json.dumps(line)[:_SHOWN_MAX]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ def history_files(paths: Iterable[str]) -> list[str]:
 def read_lines(path: str) -> Iterator[Line]:
     """The lines of a file, in order, without an incomplete last line.
 
-    `HistoryError` for a line that is no object, and for a file that cannot be read.
+    `HistoryError` for a line that is no object or has no `f`, and for a file that cannot be read.
     """
     try:
         with _open(path) as file:
@@ -169,6 +184,8 @@ def _object(text: str, where: str) -> Line | None:
             return None
         raise HistoryError(f"{where}: {error}") from None
     found: Line = line
+    if "f" not in found:
+        raise HistoryError(f"{where}: {WrongLineError.of(found, KeyError('f'))}")
     return found
 
 

@@ -100,8 +100,12 @@ class RunOptions:
             raise ValueError(
                 "--secure is for a cluster that the run starts itself: --command-config says how to log in"
             )
-        if self.bootstrap and any(FAULTS[name].setups for name in self.faults):
-            raise ValueError("faults of networks and disks need a cluster that the run starts itself")
+        in_own = [name for name in self.faults if FAULTS[name].setups]
+        if self.bootstrap and in_own:
+            raise ValueError(
+                f"{', '.join(in_own)}: such faults work only in a cluster that the run starts itself; these work in a "
+                f"running one: {', '.join(name for name, fault in FAULTS.items() if not fault.setups)}"
+            )
         if self.bootstrap and self.faults and not self.pid_files and not self.cluster_directory:
             raise ValueError(
                 "faults to a running cluster need --name or --dir for a local one, or --pid-files, for example "

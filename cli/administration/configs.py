@@ -11,6 +11,7 @@ from ..options import (
     Group,
     bootstrap_option,
     counted,
+    each_once,
     end_incomplete,
     json_option,
     parse_pairs,
@@ -216,7 +217,7 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
 
 
 @brokers.command("log-dirs")
-@click.argument("wanted", nargs=-1, type=click.IntRange(0), metavar="[BROKER]...")
+@click.argument("wanted", nargs=-1, type=click.IntRange(0), metavar="[BROKER]...", callback=each_once)
 @bootstrap_option
 @json_option
 def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:

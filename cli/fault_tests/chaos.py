@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -77,18 +78,25 @@ def faults(as_json: bool) -> None:
             click.echo(f"{fault.name:16} {fault.what}{why_not}")
 
 
-def _fault_rows() -> list[tuple[str, str]]:
+def _fault_rows(*, needs_own_cluster: bool) -> list[tuple[str, str]]:
     from ...chaos.live.nemesis.faults import FAULTS
     from ...chaos.live.nemesis.machine_capabilities import missing_tools
 
     rows = []
     for fault in FAULTS.values():
+        if bool(fault.setups) != needs_own_cluster:
+            continue
         reasons = missing_tools(fault.needs)
         rows.append((fault.name, f"{fault.what}  [not here: {'; '.join(reasons)}]" if reasons else fault.what))
     return rows
 
 
-@chaos.command(tables={"Faults": _fault_rows})
+@chaos.command(
+    tables={
+        "Faults": partial(_fault_rows, needs_own_cluster=False),
+        "Faults only in clusters that the run starts itself": partial(_fault_rows, needs_own_cluster=True),
+    }
+)
 @click.option(
     "--minutes", type=click.FloatRange(0.05, 10_000), default=3.0, show_default=True, help="How long to inject faults."
 )
@@ -97,7 +105,7 @@ def _fault_rows() -> list[tuple[str, str]]:
     metavar="NAME,...",
     default="kill,pause",
     show_default=True,
-    help="Faults from the list below, `all`, or `none`.",
+    help="Faults from the lists below, `all`, or `none`.",
 )
 @click.option(
     "-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="Nodes of the cluster to start."
@@ -160,8 +168,8 @@ def run(
 ) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
-    Faults that this machine cannot inject are left out; raftwerk chaos faults says why. The faults of networks and
-    disks work only in clusters that the run starts itself.
+    Faults that this machine cannot inject are left out; raftwerk chaos faults says why. Those of the second list below
+    work only in clusters that the run starts itself.
 
     Beside plain producers and consumers there are transactional ones (docs/transactions.md): writers of several
     partitions that abort, crash and come back as zombies, processors that read and write exactly once, and readers at

@@ -36,11 +36,10 @@ def delete(ctx: click.Context, yes: bool, directory: str) -> None:
     console_pid = running_up(plan.directory, CONSOLE_PID)
     if console_pid is not None and not running:
         told = f"its console runs (process {console_pid}); raftwerk down{options_of(plan.directory)} stops it"
-        raise click.ClickException(told)
+        raise click.ClickException(f"nothing was deleted: {told}")
     if running:
-        raise click.ClickException(
-            f"running nodes: {', '.join(running)}; raftwerk down{options_of(plan.directory)} stops them"
-        )
+        told = f"running nodes: {', '.join(running)}; raftwerk down{options_of(plan.directory)} stops them"
+        raise click.ClickException(f"nothing was deleted: {told}")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: --yes deletes the cluster without asking")
     count, size = len(plan.nodes), size_text(size_bytes(plan.directory))

@@ -13,14 +13,14 @@ import click
 
 from ...cluster.local.layout import ClusterPlan, NodePlan
 from ..options import Command, directory_option
-from .nodes import find_node, find_plan
+from .nodes import find_node, find_plan, nodes_argument
 
 _POLL_S = 0.1
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 @click.command(cls=Command)
-@click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
+@nodes_argument(required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, help="Last lines of each node.")
 @directory_option

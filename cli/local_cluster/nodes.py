@@ -16,6 +16,7 @@ from ..options import (
     WrongConfiguration,
     counted,
     directory_option,
+    each_once,
     json_option,
     log_options,
     print_json,
@@ -46,6 +47,18 @@ no_progress_option = _timeout_option("How long a node may make no progress in st
 """`--timeout` of commands that stop nodes."""
 
 
+def nodes_argument(*, required: bool) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """The argument with the ids of nodes."""
+    return click.argument(
+        "node_ids",
+        type=int,
+        nargs=-1,
+        required=required,
+        metavar="NODE..." if required else "[NODE]...",
+        callback=each_once,
+    )
+
+
 class _Signal(click.ParamType[str]):
     """A signal as KILL, SIGKILL or 9; its value is the name without SIG."""
 
@@ -63,7 +76,7 @@ class _Signal(click.ParamType[str]):
 
 
 @click.command(cls=Command)
-@click.argument("node_ids", type=int, nargs=-1, required=True, metavar="NODE...")
+@nodes_argument(required=True)
 @click.option(
     "-s",
     "--signal",
@@ -91,7 +104,7 @@ def kill(node_ids: tuple[int, ...], name: str, directory: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("node_ids", type=int, nargs=-1, required=True, metavar="NODE...")
+@nodes_argument(required=True)
 @no_progress_option
 @directory_option
 def stop(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
@@ -153,7 +166,7 @@ def _sent(directory: str, node_ids: tuple[int, ...], name: str) -> Iterator[tupl
 
 
 @click.command(cls=Command)
-@click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
+@nodes_argument(required=False)
 @_timeout_option("How long to wait for nodes that make no progress; they go on starting then.")
 @directory_option
 @log_options

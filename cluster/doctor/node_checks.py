@@ -34,7 +34,7 @@ from ..command_line.plural import counted, size_text
 from ..local.free_ports import WRONG_HOST, why_not_free
 from ..local.layout import load_plan
 from ..local.voters_on_disk import lost_majority
-from ..settings.format_advice import format_advice
+from ..settings.format_advice import format_advice, format_rest_advice
 from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, NodeConfig, load_config
@@ -66,9 +66,10 @@ def examine_config(path: str) -> list[Finding]:
     problems, soon = security_problems(config, real_runtime())
     found += [Finding(FAILURE, f"{one.key}: {one.reason}", one.way_out) for one in problems]
     found += [Finding(WARNING, f"{one.key}: {one.reason}", one.way_out) for one in soon]
+    formatted = _formatted(config)
     for directory in config.all_dirs:
-        found += _directory(directory, config)
-    return [*found, *_all_directories(config)]
+        found += _directory(directory, config, formatted)
+    return [*found, *_all_directories(formatted)]
 
 
 def examine_machine() -> list[Finding]:
@@ -100,7 +101,7 @@ def _port(what: str, host: str, port: int) -> Finding:
     return Finding(WARNING, f"{what} cannot be listened on: {reason}", way_out)
 
 
-def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
+def _directory(path: str, config: NodeConfig, formatted: Mapping[str, MetaProperties]) -> Iterator[Finding]:
     existing = os.path.abspath(path)
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
@@ -122,15 +123,15 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
     if little is not None:
         yield little
     yield from _damage(path)
-    yield _owner(path, config, free)
+    yield _owner(path, config, formatted, free)
 
 
-def _owner(path: str, config: NodeConfig, free_bytes: int) -> Finding:
+def _owner(path: str, config: NodeConfig, formatted: Mapping[str, MetaProperties], free_bytes: int) -> Finding:
     """Whose directory it is."""
     try:
         found = read_meta_properties(RealDisk(), path)
         if found is None:
-            return _unformatted(path, config)
+            return _unformatted(path, config, formatted)
         check_owner(path, found, found.cluster_id, config.node_id)
     except OSError as error:
         return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
@@ -139,17 +140,22 @@ def _owner(path: str, config: NodeConfig, free_bytes: int) -> Finding:
     return Finding(OK, f"{path}: formatted for cluster {found.cluster_id}, {size_text(free_bytes)} free")
 
 
-def _all_directories(config: NodeConfig) -> Iterator[Finding]:
-    """Report directories that cannot be those of one node: of different clusters, or copies of each other."""
+def _formatted(config: NodeConfig) -> dict[str, MetaProperties]:
+    """The log directories that are formatted, as far as they can be read, by path."""
     found: dict[str, MetaProperties] = {}
     for path in config.all_dirs:
         with suppress(OSError, LogDirError):  # that is told of the directory
             meta = read_meta_properties(RealDisk(), path)
             if meta is not None:
                 found[path] = meta
+    return found
+
+
+def _all_directories(formatted: Mapping[str, MetaProperties]) -> Iterator[Finding]:
+    """Report directories that cannot be those of one node: of different clusters, or copies of each other."""
     try:
-        refuse_several_clusters(found)
-        refuse_copies({path: one.directory_id for path, one in found.items()})
+        refuse_several_clusters(formatted)
+        refuse_copies({path: one.directory_id for path, one in formatted.items()})
     except LogDirError as error:
         yield _refusal(error)
 
@@ -160,7 +166,7 @@ def _refusal(error: LogDirError) -> Finding:
     return Finding(FAILURE, what, way_out)
 
 
-def _unformatted(path: str, config: NodeConfig) -> Finding:
+def _unformatted(path: str, config: NodeConfig, formatted: Mapping[str, MetaProperties]) -> Finding:
     """A directory without `meta.properties`, which must not be formatted while it holds data."""
     try:
         refuse_data_of_unknown_owner(RealDisk(), path)
@@ -168,7 +174,9 @@ def _unformatted(path: str, config: NodeConfig) -> Finding:
         return _refusal(error)
     except OSError as error:
         return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
-    return Finding(WARNING, f"{path} is not formatted", format_advice(config))
+    clusters = {one.cluster_id for one in formatted.values()}
+    advice = format_rest_advice(config, clusters.pop()) if len(clusters) == 1 else format_advice(config)
+    return Finding(WARNING, f"{path} is not formatted", advice)
 
 
 def examine_local_voters(directory: str) -> list[Finding]:

@@ -106,7 +106,10 @@ def format_node(
         if config.metadata_log_dir in fresh or first_voters != FirstVoters():
             _check_choice(config, first_voters)
         if done and not ignore_formatted:
-            raise FormatError(f"Log directory {done[0]} is formatted already: empty it, or use --ignore-formatted.")
+            raise FormatError(
+                f"Log directory {done[0]} is formatted already: use --ignore-formatted, which leaves it as it is and "
+                "formats the others. To begin anew, empty it, which deletes its data."
+            )
         chosen = {}
         if config.metadata_log_dir in fresh:
             if config.is_controller:

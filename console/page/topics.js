@@ -29,16 +29,17 @@ export function topicsPage() {
       for (const [key, row] of state.partitions) {
         const name = topicOf(key);
         if (!name.includes(filter.value) || (name.startsWith("__") && !internal.checked)) continue;
-        const one = topics.get(name) ?? { count: 0, troubled: 0, offline: 0, end: 0, factor: 0 };
+        const one = topics.get(name) ?? { count: 0, troubled: 0, offline: 0, end: 0, few: Infinity, many: 0 };
         one.count += 1;
         one.troubled += stateOf(row) !== "in-sync";
         one.offline += row[0] < 0;
         one.end += Math.max(row[4], 0);
-        one.factor = Math.max(one.factor, row[2].length);
+        one.few = Math.min(one.few, row[2].length);
+        one.many = Math.max(one.many, row[2].length);
         topics.set(name, one);
       }
       const rows = [...topics].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, one]) => h("tr", {}, h("td", {}, topicLink(name)),
-        cellOf(number(one.count), "partitions"), cellOf(number(one.factor), "replicas each"), cellOf(number(one.end), "records written"),
+        cellOf(number(one.count), "partitions"), cellOf(one.few === one.many ? number(one.many) : `${number(one.few)} to ${number(one.many)}`, "replicas each"), cellOf(number(one.end), "records written"),
         cellOf(number(Math.round(state.rates.get(name) ?? 0)), "a second"),
         h("td", {}, h("span", { class: `state ${one.offline ? "down" : one.troubled ? "late" : ""}` },
           one.offline ? `${one.offline} without a leader` : one.troubled ? `${one.troubled} under-replicated` : "in sync"))));

@@ -164,7 +164,7 @@ def refuse_several_clusters(found: Mapping[str, MetaProperties]) -> None:
         (cluster_id, path), (other_id, other) = list(clusters.items())[:2]
         raise ForeignClusterError(
             f"Log directory {path} belongs to cluster {cluster_id}, log directory {other} to cluster {other_id}: take "
-            "the one that is not this node's out of log.dirs, or empty it and format it again."
+            "the one that is not this node's out of log.dirs, or empty it, which deletes its data, and format it again."
         )
 
 
@@ -182,7 +182,9 @@ def refuse_copies(directory_ids: Mapping[str, UUID]) -> None:
 
 def check_owner(path: str, found: MetaProperties, cluster_id: str, node_id: int) -> None:
     """Raise `ForeignClusterError` or `ForeignNodeError` unless the directory belongs to this node."""
-    way_out = "set log.dirs to this node's own directory, or empty that one and format it again"
+    way_out = (
+        "set log.dirs to this node's own directory, or empty that one, which deletes its data, and format it again"
+    )
     if found.cluster_id != cluster_id:
         raise ForeignClusterError(
             f"Log directory {path} belongs to cluster {found.cluster_id}, this node to cluster {cluster_id}: {way_out}."

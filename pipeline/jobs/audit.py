@@ -24,6 +24,7 @@ from ..audit.history import History, history_files, lake_records
 from ..errors import WrongOptionError
 from ..lakehouse.open_table import TABLE_FORMATS
 from ..login import login_in_file
+from ..output_directory import check_local_table
 from ..pages.report_page import check_report
 from ..session import check_spark
 from ..topics import FORMATS, Topics
@@ -66,6 +67,8 @@ def command(
     if topic and lake:
         raise WrongOptionError("a topic and a lake would be two final reads of the same records: name one of them.")
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
+    if lake:
+        check_local_table(lake, run_settings.master)
     check_spark()
     source.check_names()
     log, _ = prepare_job(JOB, run_settings)

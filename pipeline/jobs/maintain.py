@@ -18,7 +18,7 @@ from ...cluster.command_line.plural import counted
 from ..errors import PipelineError
 from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, format_of, open_maintained
 from ..lakehouse.table import MaintainedTable
-from ..output_directory import locked
+from ..output_directory import check_local_table, locked
 from ..session import check_spark
 from .intervals import parse_retention
 from .job_command import (
@@ -62,6 +62,7 @@ def command(table: str, table_format: str, **given: Any) -> None:
     run_settings = take_run_settings(given)
     retain = parse_retention(given["retain"])
     check_spark()
+    check_local_table(table, run_settings.master)
     log, _ = prepare_job(JOB, run_settings)
     with run_settings.session(JOB, log, table_format=table_format) as (spark, _):
         there = format_of(spark, table)

@@ -17,6 +17,7 @@ from ...cluster.client.consumer import LATEST, topic_offsets
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.commands import Command, json_option
 from ...cluster.command_line.plural import counted, size_text
+from ..errors import PipelineError
 from ..jobs.job_command import report_errors
 from ..pages.report_page import check_report
 from ..running_query import Place
@@ -57,21 +58,26 @@ def status(
         check_report(report)
     is_named = any(one is not None for one in (bootstrap_server, cluster_name, cluster_dir))
     address = choose_address(bootstrap_server, cluster_name, cluster_dir)
-    found = [read_report(output) for output in outputs]
-    rows = []
-    for one in found:
+    is_well, unknown = True, []
+    for output in outputs:
+        try:
+            one = read_report(output)
+        except PipelineError as error:
+            unknown.append(str(error))
+            continue
+        is_well = is_well and one.is_well
         of_job = None if one.status is None else one.status.bootstrap_servers
         bootstrap = address.bootstrap if is_named or of_job is None else of_job
         lag, why = _lag_of_brokers(one, bootstrap)
         if report is not None:
             write_status_page(report, one, lag)
         if as_json:
-            rows.append(_as_json(one, bootstrap, lag, why))
+            click.echo(json.dumps(_as_json(one, bootstrap, lag, why)))
         else:
             click.echo("\n".join(_lines(one, bootstrap, lag, why)))
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    if not all(one.is_well for one in found):
+    if unknown:
+        raise PipelineError(" ".join(unknown))
+    if not is_well:
         raise SystemExit(1)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import PipelineError
-from ..output_directory import CHECKPOINT, IDENTITY, LOCK
+from ..output_directory import CHECKPOINT, IDENTITY, LOCK, no_directory
 from ..running_query import Place, parse_offsets, unread
 from .status_file import STATUS, JobStatus
 
@@ -65,10 +65,10 @@ def read_report(output: str) -> JobReport:
         with open(os.path.join(path, *IDENTITY.split("/")), encoding="utf-8") as file:
             identity: dict[str, Any] = json.load(file)
         job, topics = str(identity["kind"]), tuple(map(str, identity["identity"]["topics"]))
-    except FileNotFoundError:
-        there = "is no directory of this machine" if not os.path.isdir(path) else "was written by no job"
+    except (FileNotFoundError, NotADirectoryError):
+        there = f"{output} was written by no job" if os.path.isdir(path) else no_directory(output, path)
         raise PipelineError(
-            f"{output} {there}: name the --output of lake, changes or windows, or the --state of mirror."
+            f"{there}: name the --output of lake, changes or windows, or the --state of mirror."
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(f"{output} cannot be read: {error}.") from None

@@ -14,8 +14,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from support.security.certificates import Authority
 
+from raftwerk.cli.main import cli
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.client.peer_protocol import WAYS_OUT
 from raftwerk.cluster.client.transactions.transaction_client import OpenTransaction, TransactionView
@@ -295,6 +297,20 @@ def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.Monk
     assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by another version"]
 
 
+def test_a_new_directory_beside_a_formatted_one_gets_the_advice_that_the_node_gives(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    file = Path(plan.nodes[0].properties_file)
+    file.write_text(file.read_text().replace(plan.nodes[0].data_dir, f"{tmp_path}/a,{tmp_path}/b"))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "meta.properties").write_bytes(meta(1).encode())
+    (told,) = [one.way_out for one in examine_config(str(file)) if one.what == f"{tmp_path}/b is not formatted"]
+    command = f"raftwerk format -t 4L6g3nShT-eMCtK--X86sw -c {file} --ignore-formatted"
+    assert told == f"run `{command}` first"
+    done = CliRunner().invoke(cli, command.split()[1:])
+    assert done.output.startswith(f"Formatted {tmp_path}/b for node 1 of cluster 4L6g3nShT-eMCtK--X86sw."), done.output
+
+
 def meta(node_id: int, cluster_id: str = "4L6g3nShT-eMCtK--X86sw", directory: int = 1) -> MetaProperties:
     return MetaProperties(cluster_id, node_id, UUID(int=directory << 64))
 
@@ -306,7 +322,8 @@ def meta(node_id: int, cluster_id: str = "4L6g3nShT-eMCtK--X86sw", directory: in
             meta(1, "MkU3OEVBNTcwNTJENDM2Qg", directory=2),
             "Log directory {one} belongs to cluster 4L6g3nShT-eMCtK--X86sw, log directory {two} to cluster "
             "MkU3OEVBNTcwNTJENDM2Qg",
-            "take the one that is not this node's out of log.dirs, or empty it and format it again",
+            "take the one that is not this node's out of log.dirs, or empty it, which deletes its data, and format it "
+            "again",
         ),
         (meta(1), "Log directories {one} and {two} have the same directory.id AAAAAAAAAAEAAAAAAAAAAA", "is a copy"),
         (meta(7, directory=2), "Log directory {two} belongs to node 7, this is node 1", "correct node.id"),

@@ -282,6 +282,19 @@ def test_the_command_that_formats_is_the_one_for_this_node(tmp_path: Path, runti
     assert str(unformatted.value) == f"Log directory {tmp_path}/one is not formatted: {named}."
 
 
+def test_what_is_formatted_already_is_kept_unless_its_data_may_go(tmp_path: Path, runtime: Runtime) -> None:
+    one = config(tmp_path, log_dirs=f"{tmp_path}/one", **STATIC)
+    format_node(one, runtime, CLUSTER_ID, ignore_formatted=False)
+    with pytest.raises(FormatError) as refused:
+        format_node(config(tmp_path, **STATIC), runtime, CLUSTER_ID, ignore_formatted=False)
+    assert str(refused.value) == (
+        f"Log directory {tmp_path}/one is formatted already: use --ignore-formatted, which leaves it as it is and "
+        "formats the others. To begin anew, empty it, which deletes its data."
+    )
+    with pytest.raises(FormatError, match="or empty that one, which deletes its data, and format it again"):
+        format_node(one, runtime, encode_uuid(UUID(int=7 << 64)), ignore_formatted=False)
+
+
 def test_a_second_directory_is_told_with_the_whole_command(tmp_path: Path, runtime: Runtime) -> None:
     one = config(tmp_path, **STATIC)
     format_node(one, runtime, CLUSTER_ID, ignore_formatted=False)

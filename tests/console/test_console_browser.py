@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from playwright.sync_api import Page, expect, sync_playwright
 from support.console.browser import CHROMIUM
 from support.console.console_process import ask
+from support.e2e.command import ok
 from support.e2e.transactions import TIMEOUT_S, open_transaction
 
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
@@ -61,6 +62,16 @@ def test_the_overview_is_live(cluster: TestCluster, url: str, page: Page) -> Non
     expect(row.locator(".cell.in-sync")).to_have_count(5, timeout=60_000)
     cluster.delete_topic(topic)
     expect(row).to_have_count(0, timeout=30_000)
+
+
+def test_partitions_of_a_topic_that_differ_in_replicas(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=2, replicas=3)
+    page.goto(f"{url}/#/topics")
+    replicas = page.get_by_role("row", name=topic).locator("td").nth(2)
+    expect(replicas).to_have_text("3")
+    ok("partitions", "reassign", f"{topic}-1=1", "--wait", "-b", cluster.bootstrap_servers)
+    expect(replicas).to_have_text("1 to 3")
+    cluster.delete_topic(topic)
 
 
 def test_a_topic_is_made_read_and_deleted_by_hand(cluster: TestCluster, url: str, page: Page) -> None:

@@ -137,6 +137,17 @@ def test_links_lead_to_pages_that_are_there() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_errors_of_the_rest_proxy_are_in_its_table() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "rest").rglob("*.py"))
+    raised = {
+        *re.findall(r"RestError\(\s*(\d+)", source),
+        *re.findall(r"^[A-Z_]+ = ([45]\d{2,4})$", source, re.MULTILINE),
+    }
+    rows = re.findall(r"^\| ([\d,; ]+) \|", (DOCS / "rest.md").read_text(), re.MULTILINE)
+    told = {code for row in rows for code in re.findall(r"\d+", row)}
+    assert len(raised) > 30 and raised - told == set()
+
+
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is not installed: the site is NOT built")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]

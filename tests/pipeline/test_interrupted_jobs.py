@@ -114,8 +114,7 @@ def test_a_signal_to_the_group_of_a_job_stops_it_cleanly(bootstrap: str, topic: 
 def _status(out: Path) -> list[dict[str, Any]]:
     result = CliRunner().invoke(cli, ["pipeline", "status", str(out), "--json"])
     assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = json.loads(result.output)
-    return found
+    return [json.loads(line) for line in result.output.splitlines()]
 
 
 def _finished_job(*words: str) -> dict[str, Any]:

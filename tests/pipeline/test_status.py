@@ -64,7 +64,8 @@ def test_a_job_tells_of_its_batches_and_the_checkpoint_of_the_offsets(tmp_path: 
     assert "not running: it has read to the end of its topics" in text
     assert "300 rows in 1.50 s, 200 rows/s" in text and "20 records" in text and "4 rows, 1.9 MiB" in text
     assert f"unknown: no broker answers: {NOBODY} refuses" in text
-    (row,) = json.loads(told(str(root), "--json")[1])
+    (line,) = told(str(root), "--json")[1].splitlines()
+    row = json.loads(line)
     assert row["last_batch"]["lag"] == 20 and row["lag_of_brokers"] is None and row["lag_unknown_because"]
 
 
@@ -127,9 +128,25 @@ def test_what_no_job_has_written_is_refused(tmp_path: Path) -> None:
     code, text = told(str(tmp_path))
     assert code == 1 and "was written by no job: name the --output of lake, changes or windows" in text
     code, text = told(str(tmp_path / "nothing"))
-    assert code == 1 and "is no directory of this machine" in text
+    assert code == 1 and f"there is no directory {tmp_path / 'nothing'} on this machine: name the" in text
+    (tmp_path / "file").touch()
+    code, text = told(str(tmp_path / "file"))
+    assert code == 1 and "file is a file: name the --output of lake, changes or windows" in text
     code, text = told(str(tmp_path), str(tmp_path), "--report", str(tmp_path / "page.html"))
     assert code == 2 and "name one" in text
+
+
+def test_an_output_that_is_missing_hides_no_other(tmp_path: Path) -> None:
+    roots = [str(output(tmp_path / name)) for name in ("first", "last")]
+    gone = [str(tmp_path / name) for name in ("gone", "away")]
+    result = CliRunner().invoke(cli, ["pipeline", "status", roots[0], *gone, roots[1]])
+    assert result.exit_code == 1
+    assert [line for line in result.stdout.splitlines() if line.startswith("lake  ")] == [
+        f"lake  {one}" for one in roots
+    ]
+    assert all(f"there is no directory {one} on this machine" in result.stderr for one in gone)
+    result = CliRunner().invoke(cli, ["pipeline", "status", *roots, gone[0], "--json"])
+    assert [json.loads(line)["output"] for line in result.stdout.splitlines()] == roots
 
 
 def test_a_status_of_an_earlier_version_is_none(tmp_path: Path) -> None:

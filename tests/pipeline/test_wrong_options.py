@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.pipeline.cli import pipeline
-from raftwerk.pipeline.errors import WrongOptionError
+from raftwerk.pipeline.errors import PipelineError, WrongOptionError
 from raftwerk.pipeline.jobs import job_command
 from raftwerk.pipeline.jobs.ddl import field_names
 from raftwerk.pipeline.jobs.intervals import interval_microseconds
-from raftwerk.pipeline.output_directory import check_local_output
+from raftwerk.pipeline.output_directory import check_local_output, locked
 
 PARQUET = ["--format", "parquet"]
 LAKE = ["run", "lake", "-t", "t", "--output", "nowhere"]
@@ -154,6 +154,29 @@ def test_a_directory_that_is_none_is_told_before_spark_starts(job: list[str], tm
         assert said in " ".join(answer.output.split()), answer.output
 
 
+@pytest.mark.parametrize("job", [["run", "maintain"], ["run", "audit", __file__, "--lake"]])
+def test_a_table_that_is_not_there_is_told_before_spark_starts(job: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name, said in (("none", "there is no directory {} on this machine"), ("file", "{} is a file")):
+        path = str(tmp_path / name)
+        answer = CliRunner().invoke(pipeline, [*job, path])
+        assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
+        assert answer.output == f"Error: {said.format(path)}: name the --output of lake, changes or windows.\n"
+
+
+def test_a_lock_that_cannot_be_made_is_told_in_a_sentence() -> None:
+    said = r"^cannot write in /proc/nope \(.+\): name another directory, or mend its rights\.$"
+    with pytest.raises(PipelineError, match=said), locked("/proc/nope", "local[2]"):
+        pass
+
+
+@pytest.mark.parametrize("job", [LAKE, WINDOWS, CHANGES, MIRROR])
+def test_a_directory_that_cannot_be_made_is_told_before_spark_starts(job: list[str]) -> None:
+    answer = CliRunner().invoke(pipeline, [*job[:-1], "/proc/nope", "-b", "127.0.0.1:1"])
+    assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
+    assert "cannot write in /proc/nope" in answer.output
+
+
 def test_jar_files_that_are_not_there_are_told_before_spark_starts(tmp_path: Path) -> None:
     answer = CliRunner().invoke(pipeline, [*LAKE, "--jars", str(tmp_path / "no.jar"), "-b", "127.0.0.1:1"])
     assert answer.exit_code == 1
@@ -168,6 +191,7 @@ def test_directories_that_spark_may_write_are_left_to_it(tmp_path: Path) -> None
     (begun / "part").touch()
     for root in (str(old), str(begun), str(tmp_path / "new" / "one"), f"file://{old}", "s3a://b/c", "hdfs:c"):
         check_local_output(root, "lake", {}, "local[2]")
+    assert not (tmp_path / "new").exists()
     check_local_output(__file__, "lake", {}, "spark://host:7077")  # a path of its default file system
 
 

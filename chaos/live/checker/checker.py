@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..history import VERSION, HistoryError, Line, history_files, read_lines
+from ..history import VERSION, HistoryError, Line, WrongLineError, history_files, read_lines
 from .findings import Findings, Verdict
 from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
 from .time_series import TimeSeries
@@ -36,13 +36,13 @@ class HistoryCheck:
         self.transactions = TransactionCheck(self.findings)
 
     def add(self, line: Line) -> None:
-        """Add a line. `HistoryError` if it is not in the format."""
+        """Add a line. `WrongLineError` if it is not in the format."""
         try:
             handle = _HANDLERS.get(line["f"])
             if handle is not None:
                 handle(self, line)
         except (KeyError, TypeError, ValueError) as error:
-            raise HistoryError(f"a line is not in the format ({type(error).__name__}: {error}): {line}") from None
+            raise WrongLineError.of(line, error) from None
 
     def finish(self) -> Verdict:
         """Judge the whole history."""
@@ -236,17 +236,34 @@ class Result:
 
 def check_lines(lines: Iterable[Line], *, evidence_max: int = 20) -> Result:
     """Judge lines in memory."""
-    with tempfile.TemporaryDirectory(prefix="raftwerk-check-") as directory:
-        findings = Findings(evidence_max)
-        check = HistoryCheck(Ledger(directory, findings), findings)
-        try:
-            for line in lines:
-                check.add(line)
-            return Result(check.finish(), check.series)
-        finally:
-            check.ledger.close()
+
+    def add_to(check: HistoryCheck) -> None:
+        for line in lines:
+            check.add(line)
+
+    return _judged(add_to, evidence_max)
 
 
 def check_paths(paths: Iterable[str], *, evidence_max: int = 20) -> Result:
     """Judge the histories in these files and directories. `HistoryError` if they cannot be read."""
-    return check_lines((line for path in history_files(paths) for line in read_lines(path)), evidence_max=evidence_max)
+
+    def add_to(check: HistoryCheck) -> None:
+        for path in history_files(paths):
+            for number, line in enumerate(read_lines(path), 1):
+                try:
+                    check.add(line)
+                except WrongLineError as error:
+                    raise HistoryError(f"{path}:{number}: {error}") from None
+
+    return _judged(add_to, evidence_max)
+
+
+def _judged(add_to: Callable[[HistoryCheck], None], evidence_max: int) -> Result:
+    with tempfile.TemporaryDirectory(prefix="raftwerk-check-") as directory:
+        findings = Findings(evidence_max)
+        check = HistoryCheck(Ledger(directory, findings), findings)
+        try:
+            add_to(check)
+            return Result(check.finish(), check.series)
+        finally:
+            check.ledger.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ..history import HistoryError
 from .findings import Findings
 from .paged_table import INDEX_LIMIT, PagedTable
 
@@ -268,4 +267,4 @@ def name_value(value: int) -> str:
 
 def _check_limits(producer: int, number: int) -> None:
     if not (0 <= producer < PRODUCER_LIMIT and 0 <= number < INDEX_LIMIT):
-        raise HistoryError(f"producer {producer} with number or offset {number}: these must be dense, from 0")
+        raise ValueError(f"producer {producer} with number or offset {number}: these must be dense, from 0")

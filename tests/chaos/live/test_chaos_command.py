@@ -12,6 +12,7 @@ from support.chaos.histories import clean
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.nemesis import machine_capabilities
+from raftwerk.chaos.live.nemesis.faults import FAULTS
 from raftwerk.chaos.live.run import RunResult
 from raftwerk.cli.fault_tests.chaos import _conclude
 from raftwerk.cli.main import cli
@@ -43,6 +44,15 @@ def test_names_that_do_not_name_faults_are_refused(tmp_path: Path, nemesis: str,
     result = chaos("run", "--nemesis", nemesis, "-o", tmp_path / "run")
     assert result.exit_code == 2 and reason in result.output
     assert not (tmp_path / "run").exists()
+
+
+def test_the_help_says_which_faults_work_in_a_running_cluster() -> None:
+    anywhere, _, in_own = chaos("run", "--help").output.partition(
+        "Faults only in clusters that the run starts itself:\n"
+    )
+    names = {line.split()[0] for line in in_own.splitlines() if line[:2] == "  " and line[2:3].strip()}
+    assert names == {name for name, fault in FAULTS.items() if fault.setups}
+    assert all(f"\n  {name} " in anywhere for name in ("kill", "pause", "eio"))
 
 
 def test_a_run_of_which_no_fault_can_be_injected_does_not_begin(

@@ -70,6 +70,24 @@ def test_a_broken_line_is_named(tmp_path: Path, text: str) -> None:
         list(read_lines(str(path)))
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"a":1}', "the field 'f' is missing"),
+        ('{"process":"p0","type":"ok","f":"final","topic":"t","partition":0}', "the field 'offset' is missing"),
+        ('{"process":"p0","type":"done","f":"send"}', "'done' is not known"),
+        ('{"process":"p0","type":"ok","f":"history","version":2}', "version 2; this checker knows version 1"),
+    ],
+)
+def test_a_line_that_is_not_in_the_format_is_told_with_its_place(tmp_path: Path, line: str, why: str) -> None:
+    path = write(tmp_path / "a.jsonl", clean())
+    number = len(path.read_text().splitlines()) + 1
+    path.write_text(f"{path.read_text()}{line}\n")
+    with pytest.raises(HistoryError) as refused:
+        check_paths([str(path)])
+    assert str(refused.value).startswith(f"{path}:{number}: {why} (docs/chaos-history.md has the format): {{")
+
+
 def test_no_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="no history in"):
         check_paths([str(tmp_path)])

@@ -264,7 +264,7 @@ def test_a_tool_that_refuses_is_quoted() -> None:
     ("options", "reason"),
     [
         ({"faults": ("kil",)}, "no fault 'kil'. Did you mean kill"),
-        ({"bootstrap": "a:1", "faults": ("cut",), "pid_files": "x%d"}, "starts itself"),
+        ({"bootstrap": "a:1", "faults": ("cut", "eio"), "pid_files": "x%d"}, "^cut: such .*starts itself; .*, eio$"),
         ({"bootstrap": "a:1", "faults": ("kill",)}, "--dir for a local one, or --pid-files"),
     ],
 )

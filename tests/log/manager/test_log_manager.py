@@ -79,7 +79,7 @@ def test_a_directory_of_another_cluster() -> None:
     runtime, _ = formatted()
     expected = (
         f"Log directory /data belongs to cluster {CLUSTER}, this node to cluster other: "
-        "set log.dirs to this node's own directory, or empty that one and format it again."
+        "set log.dirs to this node's own directory, or empty that one, which deletes its data, and format it again."
     )
     with pytest.raises(ForeignClusterError) as refused:
         manager_of(runtime, cluster_id="other").acquire()
