@@ -74,8 +74,9 @@ def faults(as_json: bool) -> None:
             }
             click.echo(json.dumps(row))
         else:
+            where = " (only in a cluster of the run's own)" if fault.setups else ""
             why_not = f"  [left out: {'; '.join(reasons)}]" if reasons else ""
-            click.echo(f"{fault.name:16} {fault.what}{why_not}")
+            click.echo(f"{fault.name:16} {fault.what}{where}{why_not}")
 
 
 def _fault_rows(*, needs_own_cluster: bool) -> list[tuple[str, str]]:
@@ -338,13 +339,13 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_ell
 
     try:
         _check_outputs([path for path in (to_edn, to_elle) if path is not None], paths)
+        verdict = check_paths(paths).verdict  # it also names the line that is not in the format
         if to_edn is not None:
             click.echo(f"{counted(write_edn(paths, to_edn), 'operation')} in {to_edn}")
         if to_elle is not None:
             click.echo(f"{counted(write_elle(in_time_order(paths), to_elle), 'operation')} in {to_elle}")
         if to_edn is not None or to_elle is not None:
             return
-        verdict = check_paths(paths).verdict
     except HistoryError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

@@ -106,6 +106,16 @@ def test_a_file_that_is_no_history_is_named(tmp_path: Path, name: str, data: byt
         assert result.exit_code == 1 and result.output == f"Error: {path} {reason}\n"
 
 
+def test_no_history_with_a_wrong_line_is_converted(recorded: Path, tmp_path: Path) -> None:
+    edn, history = tmp_path / "r.edn", recorded / "history" / "all.jsonl"
+    number = len(history.read_text().splitlines()) + 1
+    history.write_text(history.read_text() + '{"process": "p0", "f": "send", "type": "ok"}\n')
+    for option in ("--to-edn", "--to-elle"):
+        result = chaos("check", recorded, option, edn)
+        assert result.exit_code == 1 and f"all.jsonl:{number}: the field 'topic' is missing" in result.output
+        assert not edn.exists()
+
+
 def test_a_history_that_is_named_twice_is_read_once(recorded: Path) -> None:
     once = chaos("check", recorded).output
     assert chaos("check", recorded, recorded, recorded / "history" / ".." / "history" / "all.jsonl").output == once
