@@ -7,12 +7,12 @@ import re
 INTERVAL_S = 600.0
 ENTRIES_MAX = 1000
 
-_CHOSEN_BY_PEER = re.compile(r"\S*\d\S*|\b[A-Z_]{2,}\b")
+_CHOSEN_BY_PEER = re.compile(r"'[^']*'|\S*\d\S*|\b[A-Z_]{2,}\b")
 _REASON_CHARS_MAX = 200
 
 
 def kind_of(reason: str) -> str:
-    """The kind of a reason: its text up to a colon, without numbers and names of APIs, which the peer chooses."""
+    """The kind of a reason: its text up to a colon, without quoted text, numbers and names of APIs, which the peer chooses."""
     return _CHOSEN_BY_PEER.sub("#", reason[:_REASON_CHARS_MAX].partition(":")[0])
 
 

@@ -121,7 +121,7 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
     given = parse_pairs(pairs, "FEATURE=LEVEL")
     wrong = [f"{name}={level}" for name, level in given.items() if not level.isdecimal()]
     if wrong:
-        raise click.UsageError(f"{wrong[0]}: a level is a number")
+        raise click.UsageError(f"{wrong[0]}: a level is a number, which raftwerk features list shows beside its name")
 
     async def run() -> None:
         from ...cluster.client.client_errors import ClientError

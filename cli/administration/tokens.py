@@ -100,7 +100,11 @@ def list_tokens(owners: tuple[str, ...], secrets: bool, bootstrap: str, as_json:
 
 @tokens.command()
 @click.argument("token_id", metavar="ID")
-@click.option("--period", metavar="TIME", help="For how long, such as 12h. Default: delegation.token.expiry.time.ms.")
+@click.option(
+    "--period",
+    metavar="TIME",
+    help="For how long, such as 12h; at most and by default delegation.token.expiry.time.ms.",
+)
 @bootstrap_option
 def renew(token_id: str, period: str | None, bootstrap: str) -> None:
     """Renew the token ID, as its owner or one of its renewers.

@@ -46,7 +46,7 @@ class OAuthBearerServer:
         except TokenRefusedError as error:
             answer = {"status": error.status} | ({} if error.scope is None else {"scope": error.scope})
             text = json.dumps(answer, separators=(", ", ":"))
-            self._refusal = SaslAuthenticationError(text, f"the token is refused: {error}")
+            self._refusal = SaslAuthenticationError(text, f"the token is refused because {error}")
             return text.encode()
         if authorization_id and authorization_id != found.principal_name:
             raise SaslAuthenticationError(

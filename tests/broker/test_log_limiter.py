@@ -22,6 +22,10 @@ from raftwerk.broker.log_limiter import ENTRIES_MAX, INTERVAL_S, LogLimiter, kin
         ("unknown API key 731", "unknown # key #"),
         ("malformed FETCH v12: 9 topics in 4 bytes", "malformed # #"),
         ("VOTE v9 is not supported (v0 to v2 are)", "# # is not supported # to # are)"),
+        (
+            "the token is refused because its audience is 'a, b'; expected is kafka",
+            "the token is refused because its audience is #; expected is kafka",
+        ),
         ("client id of length -3", "client id of length #"),
         ("client id of 4711 bytes in a frame of 9", "client id of # bytes in a frame of #"),
     ],
@@ -36,6 +40,8 @@ def test_each_kind_is_logged_once_in_an_interval_for_each_peer() -> None:
     assert not limiter.should_log("a", "a frame of 2 bytes", 1.0)
     assert limiter.should_log("b", "a frame of 2 bytes", 1.0)
     assert limiter.should_log("a", "unknown key", 1.0)
+    assert limiter.should_log("a", "the token is refused because its signature is wrong", 1.0)
+    assert limiter.should_log("a", "the token is refused because the token has expired 7 s ago", 1.0)
     assert limiter.should_log("a", "a frame of 3 bytes", INTERVAL_S)
 
 

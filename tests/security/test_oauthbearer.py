@@ -106,7 +106,7 @@ def test_a_refusal_is_confirmed_before_the_login_fails() -> None:
     assert confirmation == b"\x01"
     last = session.evaluate(confirmation)
     assert (last.error, last.message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, '{"status":"invalid_token"}')
-    assert last.reason == "the token is refused: the token has expired 31 s ago"
+    assert last.reason == "the token is refused because the token has expired 31 s ago"
     assert session.principal is None
 
 
