@@ -12,7 +12,7 @@ _REASON_CHARS_MAX = 200
 
 
 def kind_of(reason: str) -> str:
-    """The kind of a reason: its text up to a colon, without quoted text, numbers and names of APIs, which the peer chooses."""
+    """The kind of a reason: the text up to a colon, without what the peer chooses: quotations, numbers, APIs."""
     return _CHOSEN_BY_PEER.sub("#", reason[:_REASON_CHARS_MAX].partition(":")[0])
 
 

@@ -118,7 +118,7 @@ _SENTENCES = {
     ),
     ErrorCode.INVALID_CONFIG: (
         "a setting is unknown, or its value is invalid",
-        "raftwerk configs show --all lists the settings of a topic (--topic NAME) or a broker (--broker ID) with their values",
+        "raftwerk configs show --all lists the settings of a topic (--topic NAME) or a broker (--broker ID)",
     ),
     ErrorCode.NOT_CONTROLLER: ("no controller is active", "raftwerk doctor shows why"),
     ErrorCode.INVALID_REQUEST: ("the request is invalid", "correct what the message names"),
