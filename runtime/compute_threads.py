@@ -46,8 +46,7 @@ class RealComputeThreads:
     def __init__(self) -> None:
         self._waiting: TurnQueue[Callable[[], None]] = TurnQueue()
         self._changed = threading.Condition()
-        """Its lock guards all fields. Who may go on is notified."""
-        self._waiting_count = 0
+        """Guards all fields. Threads that may go on are notified."""
         self._working_count = 0
         self._threads = 0
         """Those of ordinary priority."""
@@ -62,7 +61,6 @@ class RealComputeThreads:
         future: Future[T] = Future()
         with self._changed:
             self._waiting.add(owner, partial(_complete_with, future, work))
-            self._waiting_count += 1
             self._start_threads()
             self._changed.notify()
             self._watch(asyncio.get_running_loop())
@@ -79,7 +77,6 @@ class RealComputeThreads:
         while not is_slow:
             with self._changed:
                 self._changed.wait_for(self._can_begin)
-                self._waiting_count -= 1
                 self._working_count += 1
                 run = self._waiting.take()
                 self._work[thread] = _Work(clock, time.clock_gettime(clock))
@@ -92,7 +89,7 @@ class RealComputeThreads:
                     self._changed.notify_all()
 
     def _can_begin(self) -> bool:
-        return self._waiting_count > 0 and self._working_count < THREADS and not self._is_ending
+        return bool(self._waiting) and self._working_count < THREADS and not self._is_ending
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "linux" and not self._is_watched:  # elsewhere a thread has no priority of its own
@@ -107,7 +104,7 @@ class RealComputeThreads:
                 os.setpriority(os.PRIO_PROCESS, thread, LONG_WORK_NICENESS)
                 self._threads -= 1
             self._start_threads()
-            if self._work or self._waiting_count:
+            if self._work or self._waiting:
                 self._watch(loop)
 
     def _end(self) -> None:

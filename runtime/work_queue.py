@@ -66,6 +66,10 @@ class TurnQueue(Generic[T]):
         self._turns: deque[object] = deque()
         """The owners that have items, each of them once."""
 
+    def __bool__(self) -> bool:
+        """Whether an item waits."""
+        return bool(self._turns)
+
     def add(self, owner: object, item: T) -> None:
         """Add an item. An owner that had none waits for one turn of each other owner at most."""
         items = self._by_owner.get(owner)

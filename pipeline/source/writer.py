@@ -98,9 +98,12 @@ class TaskProducer:
             raise PipelineError(not_installed(["confluent-kafka"], "spark")) from None
         self._refusal = KafkaException
         self._is_no_login = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
+        self._fenced = KafkaError._FENCED
         self._topic = options.topic
         self._bootstrap = options.client.bootstrap
         self._error: Any = None
+        self._failed: list[tuple[Any, Any]] = []
+        """The errors and messages of the records that were not delivered."""
         self._sent = 0
         try:
             settings = {
@@ -123,7 +126,7 @@ class TaskProducer:
             except (BufferError, self._refusal) as error:
                 self._produce_again(produce, arguments, error)
         self._sent += rows.num_rows
-        self._producer.poll(0)
+        self._serve(self._producer.poll, 0)
         self._check()
 
     def _arguments(self, rows: pa.RecordBatch) -> list[Iterable[Any]]:
@@ -144,21 +147,24 @@ class TaskProducer:
     def _produce_again(self, produce: Callable[..., None], arguments: tuple[Any, ...], error: Exception) -> None:
         """Produce a record that was refused, as soon as the queue has space. Any other refusal is raised."""
         while isinstance(error, BufferError):
-            self._producer.poll(_QUEUE_WAIT_S)
+            self._serve(self._producer.poll, _QUEUE_WAIT_S)
             self._check()
             try:
-                return produce(*arguments)
+                produce(*arguments)
             except (BufferError, self._refusal) as again:
                 error = again
+            else:
+                return
+        self._serve(self._producer.poll, _QUEUE_WAIT_S)  # a fatal error is told there
         self._refuse(arguments[0], error.args[0])  # librdkafka knows already that there is no such partition
-        return self._check()
+        self._check()
 
     def finish(self) -> TaskResult:
         """Wait for all acknowledgements."""
         end = time.monotonic() + _FLUSH_TIMEOUT_S
         left = 1
         while left and time.monotonic() < end:
-            left = self._producer.flush(_FLUSH_SLICE_S)
+            left = self._serve(self._producer.flush, _FLUSH_SLICE_S)
             self._check()
         if left:
             raise PipelineError(f"{left} records are not acknowledged after {_FLUSH_TIMEOUT_S:g} s.")
@@ -166,17 +172,37 @@ class TaskProducer:
 
     def _reports(self) -> dict[str, Any]:
         """Delivery reports for failures only, so that an acknowledged record costs no call."""
-        reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
-        return reports | {"error_cb": self._on_error}
+        append = self._failed.append
+
+        # After a fatal error it is called with that exception pending, under which it could not find a method.
+        def on_delivery(error: Any, message: Any) -> None:
+            append((error, message))
+
+        return {"on_delivery": on_delivery, "delivery.report.only.error": True, "error_cb": self._on_error}
+
+    def _serve(self, wait: Callable[[float], int], timeout_s: float) -> int:
+        """Wait in librdkafka, which then reports failures. `PipelineError` after a fatal one."""
+        try:
+            return wait(timeout_s)
+        except (self._refusal, SystemError) as error:
+            fatal = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(fatal, self._refusal):
+                raise
+            raise self._ended(fatal.args[0]) from None
+
+    def _ended(self, error: Any) -> PipelineError:
+        """What to say of a fatal error, after which the producer takes no record."""
+        if error.code() == self._fenced:
+            return PipelineError(
+                f"the task was fenced by a newer producer of its transactional id at {self._bootstrap}, as by a late "
+                "task of a query that was stopped: start this query again, unless another one has its id."
+            )
+        return PipelineError(f"the producer cannot go on writing to {self._bootstrap}: {error.str()}.")
 
     def _on_error(self, error: Any) -> None:
         """A login that fails ends the task, as in Java; librdkafka would try again until the records are too old."""
         if error.code() in self._is_no_login and self._error is None:
             self._error = PipelineError(f"no login at {self._bootstrap}: {error.str()}")
-
-    def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._refuse(message.topic(), error)
 
     def _refuse(self, topic: str, error: Any) -> None:
         self._error = self._error or PipelineError(
@@ -185,6 +211,9 @@ class TaskProducer:
         )
 
     def _check(self) -> None:
+        if self._failed:
+            error, message = self._failed[0]
+            self._refuse(message.topic(), error)
         if self._error is not None:
             self._producer.purge()
             raise self._error

@@ -62,7 +62,7 @@ from .consumer_group_member import (
 )
 from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members, upgraded_records
 from .topics import Topics, matching
-from .waiting_heartbeats import Waiting, WaitingHeartbeats
+from .waiting_heartbeats import Heartbeat, WaitingHeartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,27 +183,20 @@ class ConsumerGroup:
 
     def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         """Join, stay or leave. Answered at once where nothing changes, else when the change is committed."""
-        leaves = request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)
-        if leaves and self._waiting.has(request.member_id):
-            self._stay(self._waiting.take(), now_ms)
-        refusal = self.refusal(request)
-        member = self.known(request.member_id, request.instance_id)
-        if refusal is not None:
-            self.reply(token, refusal)
-        elif leaves:
-            self._leave(member, request, token, now_ms, wall_ms)
-        elif not self._needs_target(member, request):
-            self._stay([(request, token)], now_ms)
-        elif self._waiting.must_wait(now_ms):
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            self._leave(request, token, now_ms, wall_ms)
+        elif not self._waiting.must_wait(now_ms):
+            self._stay([*self._waiting.take(), (request, token)], now_ms)
+        elif self._needs_target(request):
             self._wait(request, token)
         else:
-            self._stay([*self._waiting.take(), (request, token)], now_ms)
+            self._stay([(request, token)], now_ms)
 
-    def _needs_target(self, before: ConsumerGroupMember | None, request: HeartbeatRequest) -> bool:
-        """Whether the heartbeat may be answered only after a new target assignment."""
-        if self.epoch > self.target_epoch or self.are_topics_stale:
-            return True
-        return has_different_subscription(before, updated_metadata(before, request))
+    def _needs_target(self, request: HeartbeatRequest) -> bool:
+        """Whether the heartbeat, if it is accepted, may be answered only after a new target assignment."""
+        before = self.known(request.member_id, request.instance_id)
+        is_behind = self.epoch > self.target_epoch or self.are_topics_stale
+        return is_behind or has_different_subscription(before, updated_metadata(before, request))
 
     def _wait(self, request: HeartbeatRequest, token: Any) -> None:
         if not self._waiting:
@@ -244,7 +237,7 @@ class ConsumerGroup:
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
         )
 
-    def _stay(self, heartbeats: Iterable[Waiting], now_ms: int) -> None:
+    def _stay(self, heartbeats: Iterable[Heartbeat], now_ms: int) -> None:
         """Take the members of these heartbeats into the group, as one change, and answer them."""
         entered: dict[str, tuple[ConsumerGroupMember | None, ConsumerGroupMember, HeartbeatRequest, Any]] = {}
         must_grow = False
@@ -340,10 +333,13 @@ class ConsumerGroup:
         self._write(target_record(self.group_id, member_id, target))
         return rejoined(replace(member, member_id=member_id))
 
-    def _leave(
-        self, member: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
-    ) -> None:
-        if member is None:
+    def _leave(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        if self._waiting.has(request.member_id):
+            self._stay(self._waiting.take(), now_ms)
+        refusal = self.refusal(request)
+        member = self.known(request.member_id, request.instance_id)
+        if refusal is not None or member is None:
+            self.reply(token, refusal)
             return
         result = HeartbeatResult(ErrorCode.NONE, None, member.member_id, request.member_epoch)
         if request.member_epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:

@@ -1,8 +1,8 @@
 """Heartbeats that wait for the next target assignment, so that one assignment serves a wave of members.
 
-The time of an assignment grows with the group, and so does the shortest time between two of them. Apache Kafka has
-such a time from 4.3 on (KIP-1263), and lets members go on meanwhile with what they have; here their heartbeats wait, so
-that nobody gets its partitions later than without a pause by more than the pause.
+An assignment takes the longer the larger the group is, and so does the shortest time between two of them. Apache Kafka
+has such a time from 4.3 on (`group.consumer.assignment.interval.ms`, KIP-1263), and answers members meanwhile with what
+they have. Here their heartbeats wait, so that no member has to wait for its next heartbeat.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 from .consumer_group_heartbeat import HeartbeatRequest
 
 MEMBERS_PER_MS = 10
-"""An assignment of so many members takes about 0.1 ms. So groups spend a tenth of the time on it at most."""
+"""How many members add a millisecond to the time between two assignments. An assignment takes a tenth of that time."""
 WAITING_MAX = 500
-"""The records of so many members fit into one batch of the log."""
+"""How many heartbeats may wait at most: the records of so many members fit into one batch of the log."""
 
-Waiting: TypeAlias = tuple[HeartbeatRequest, Any]
-"""A heartbeat, and the token under which its sender waits."""
+Heartbeat: TypeAlias = tuple[HeartbeatRequest, Any]
+"""A heartbeat, and the token under which its sender waits for the answer."""
 
 
 class WaitingHeartbeats:
@@ -26,7 +26,7 @@ class WaitingHeartbeats:
     def __init__(self) -> None:
         self.next_assignment_ms = 0
         """The earliest time of the next assignment."""
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Heartbeat] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,7 +43,7 @@ class WaitingHeartbeats:
         """Let the heartbeat wait."""
         self._waiting.append((request, token))
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[Heartbeat]:
         """Take all that wait."""
         taken, self._waiting = self._waiting, []
         return taken

@@ -91,7 +91,7 @@ def test_the_figures_go_on_in_an_outage() -> None:
 
         def on_report(progress: PerfProgress) -> None:
             reports.append((str(progress), progress.to_json()))
-            if progress.waiting_s > 1.0:
+            if progress.waiting_s > 1.2:  # the gap is shorter, as it begins with the last ack
                 running.cancel()
 
         running = asyncio.get_running_loop().create_task(reported(perf, 0.2, on_report))
@@ -108,7 +108,7 @@ def test_the_figures_go_on_in_an_outage() -> None:
     assert [one["seconds"] for one in figures] == sorted({one["seconds"] for one in figures})
     assert "s: 0 records/s" not in reports[0][0].split("; ")[1]
     assert re.search(r"; last 0\.\d s: 0 records/s; 40 records without ack, the oldest for 1\.\d s", reports[-1][0])
-    assert result.longest_gap_s > 0.5, "it begins with the last ack, after the oldest record was sent"
+    assert result.longest_gap_s > 1.0
     assert result.seconds > 1.0
 
 

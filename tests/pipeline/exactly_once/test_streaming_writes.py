@@ -6,10 +6,34 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.pipeline.topics import committed_values
 
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.source.exactly_once.transactional_writer import TransactionalTaskProducer
+from raftwerk.pipeline.source.options import parse_write
+
 FILES, LINES, STOPS = 3, 40, 3
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_task_that_was_fenced_says_so(bootstrap: str, cluster: Any, topic: str, is_known: bool) -> None:
+    """It is told while it waits for acknowledgements, or by the next record."""
+    cluster.create_topic(topic, replicas=1)
+    settings = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.transactional.id": topic}
+    options = parse_write(settings, streaming=True)
+    rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"v"]})
+    fenced, newer = (TransactionalTaskProducer(options, f"{topic}-0") for _ in range(2))
+    with pytest.raises(PipelineError, match=r"was fenced by a newer producer .*: start this query again"):
+        while is_known:
+            fenced.send(rows)
+        fenced.send(rows)
+        fenced.finish()
+    fenced.abort()
+    newer.send(rows)
+    assert newer.finish().records == 1
+    newer.abort()
 
 
 def fill(directory: Path, numbers: range) -> list[bytes]:
@@ -59,7 +83,7 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, bootstrap: str, cluster: A
 
 
 def run_to_its_end(spark: Any, tmp_path: Path, bootstrap: str, topic: str) -> None:
-    """A task of a query that was stopped may begin its transaction late, and fence the task of the next query once."""
+    """A task of a query that was stopped may begin its transaction late, and fence the task of the next query."""
     from pyspark.errors import StreamingQueryException
 
     for _ in range(STOPS):
@@ -67,8 +91,8 @@ def run_to_its_end(spark: Any, tmp_path: Path, bootstrap: str, topic: str) -> No
             query(spark, tmp_path, bootstrap, topic).awaitTermination()
             return
         except StreamingQueryException as error:
-            failed = error
-    raise failed
+            assert "the task was fenced by a newer producer of its transactional id" in str(error)
+    raise AssertionError("a task was fenced more often than queries were stopped")
 
 
 def test_a_leader_that_is_killed_and_queries_that_are_stopped(
