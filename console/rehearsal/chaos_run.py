@@ -47,6 +47,7 @@ class ChaosRuns:
         self._is_asked_to_stop = False
         self._lines: deque[str] = deque(maxlen=_LINES_MAX)
         self._faults: list[dict[str, Any]] | None = None
+        self._trying = asyncio.Lock()
         self._row: dict[str, Any] = {}
         self.version = 0
         """Grows with each change of what `as_row` tells."""
@@ -75,13 +76,9 @@ class ChaosRuns:
 
     async def faults(self) -> list[dict[str, Any]]:
         """The faults with what they need; whether this machine can inject one is tried once."""
-        if self._faults is None:
-            command = [*self._command, "faults", "--json"]
-            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=None)
-            told, _ = await process.communicate()
-            if process.returncode:
-                raise RequestRefusedError(500, "raftwerk chaos faults failed; the console's log says why")
-            self._faults = [json.loads(line) for line in told.splitlines()]
+        async with self._trying:
+            if self._faults is None:
+                self._faults = await self._try_faults()
         return self._faults
 
     async def start(self, fields: Fields, who: str) -> dict[str, Any]:
@@ -150,6 +147,18 @@ class ChaosRuns:
         if not done:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+
+    async def _try_faults(self) -> list[dict[str, Any]]:
+        command = [*self._command, "faults", "--json"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=None)
+        try:
+            told, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise RequestRefusedError(500, "raftwerk chaos faults failed; the console's log says why")
+        return [json.loads(line) for line in told.splitlines()]
 
     async def _check(self, chosen: list[str], *, is_own: bool) -> None:
         known = {one["fault"]: one for one in await self.faults()}

@@ -27,21 +27,47 @@ async def serve(
     listening: socket.socket,
     on_stop: Callable[[], object] = lambda: None,
     *,
-    goodbye_s: int = 3,
+    goodbye_s: float = 3,
     **options: Any,
 ) -> None:
     """Serve the application until SIGINT or SIGTERM. `on_stop` is called with the signal: streams have to end then.
 
-    Requests that are under way may take `goodbye_s` seconds to end. Other `options` are uvicorn's.
+    Requests that are under way may take `goodbye_s` seconds to end; one that takes longer is answered with status 503.
+    Other `options` are uvicorn's.
     """
     import uvicorn
 
     usual: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "off"}
-    config = uvicorn.Config(app, **{**usual, "timeout_graceful_shutdown": goodbye_s, **options})
+    config = uvicorn.Config(_answering_at_the_end(app), **{**usual, "timeout_graceful_shutdown": goodbye_s, **options})
     server = uvicorn.Server(config)
     # By itself uvicorn ends with the signal, as a process that was killed, when it has stopped cleanly.
     server.capture_signals = partial(_stopped_by_signals, server, on_stop)  # type: ignore[method-assign]
     await server.serve(sockets=[listening])
+
+
+def _answering_at_the_end(app: Callable[..., Any]) -> Callable[..., Any]:
+    """The application, whose requests are answered when they are cancelled, as uvicorn does at its end."""
+
+    async def answering(scope: Any, receive: Any, send: Any) -> None:
+        has_begun = False
+
+        async def noting(message: dict[str, Any]) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await app(scope, receive, noting)
+        except asyncio.CancelledError:
+            # Raised further, it would be logged as a failure of the application.
+            if not has_begun:
+                headers = [(b"content-type", b"application/json")]
+                await send({"type": "http.response.start", "status": 503, "headers": headers})
+                await send(
+                    {"type": "http.response.body", "body": b'{"error": "the server is ending: ask again later"}'}
+                )
+
+    return answering
 
 
 def _family(host: str) -> socket.AddressFamily:
