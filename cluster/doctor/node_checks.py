@@ -34,6 +34,7 @@ from ..command_line.plural import counted, size_text
 from ..local.free_ports import WRONG_HOST, why_not_free
 from ..local.layout import load_plan
 from ..local.voters_on_disk import lost_majority
+from ..node.formatting import refuse_second_metadata_log
 from ..settings.format_advice import format_advice, format_rest_advice
 from ..settings.listener_checks import security_problems
 from ..settings.network_addresses import is_loopback
@@ -170,12 +171,14 @@ def _unformatted(path: str, config: NodeConfig, formatted: Mapping[str, MetaProp
     """A directory without `meta.properties`, which must not be formatted while it holds data."""
     try:
         refuse_data_of_unknown_owner(RealDisk(), path)
+        if path == config.metadata_log_dir:
+            refuse_second_metadata_log(config, RealDisk())
     except LogDirError as error:
         return _refusal(error)
     except OSError as error:
         return Finding(FAILURE, f"{path} cannot be read: {os_words(error)}", "repair it, or set log.dirs to another")
     clusters = {one.cluster_id for one in formatted.values()}
-    advice = format_rest_advice(config, clusters.pop()) if len(clusters) == 1 else format_advice(config)
+    advice = format_rest_advice(config, clusters.pop(), path) if len(clusters) == 1 else format_advice(config)
     return Finding(WARNING, f"{path} is not formatted", advice)
 
 

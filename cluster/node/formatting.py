@@ -32,7 +32,7 @@ from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
 from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
-from ...runtime.ports import Runtime
+from ...runtime.ports import Disk, Runtime
 from ..settings.format_advice import format_advice
 from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import voter_listeners
@@ -103,6 +103,8 @@ def format_node(
             except OSError as error:
                 if not ignore_formatted:
                     raise FormatError(why_unusable(runtime.disk, path, error)) from error
+        if config.metadata_log_dir in fresh:
+            refuse_second_metadata_log(config, runtime.disk)
         if config.metadata_log_dir in fresh or first_voters != FirstVoters():
             _check_choice(config, first_voters)
         if done and not ignore_formatted:
@@ -235,6 +237,20 @@ def _write_beginning(
         raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
 
 
+def refuse_second_metadata_log(config: NodeConfig, disk: Disk) -> None:
+    """Raise `LogDirError` where another directory of this controller holds its metadata log.
+
+    The first of `log.dirs` holds it, unless `metadata.log.dir` names one, so a new first directory would take its place.
+    """
+    others = [path for path in config.all_dirs if path != config.metadata_log_dir]
+    there = next((path for path in others if disk.is_dir(metadata_log_dir(path))), None)
+    if config.is_controller and there is not None:
+        raise LogDirError(
+            f"Log directory {config.metadata_log_dir} would hold the metadata log of this controller, which is in "
+            f"{there}: set metadata.log.dir={there}, or name that directory first in log.dirs."
+        )
+
+
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
     """The id of the cluster that the node's directories were formatted for.
 
@@ -251,6 +267,8 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
         if found is not None:
             formatted[path] = found
     refuse_several_clusters(formatted)
+    if formatted and config.metadata_log_dir not in formatted:
+        refuse_second_metadata_log(config, runtime.disk)
     if formatted:
         return next(iter(formatted.values())).cluster_id
     if refused:

@@ -30,11 +30,14 @@ def format_advice(config: NodeConfig) -> str:
     return f"run {command} --standalone, {the_id}"
 
 
-def format_rest_advice(config: NodeConfig, cluster_id: str) -> str:
-    """What formats the directories that a node of this cluster has beside those that are formatted."""
+def format_rest_advice(config: NodeConfig, cluster_id: str, path: str) -> str:
+    """What formats this directory, which a node of the cluster has beside some that are formatted."""
     if config.file is None:
         return f"start the node with `raftwerk node --format {cluster_id}`"
-    return f"run `raftwerk format -t {cluster_id} -c {shlex.quote(config.file)} --ignore-formatted` first"
+    command = f"raftwerk format -t {cluster_id} -c {shlex.quote(config.file)} --ignore-formatted"
+    if path == config.metadata_log_dir and config.is_controller and not config.has_static_voters:
+        return f"run `{command} --no-initial-controllers` first, and the metadata log comes from the other controllers"
+    return f"run `{command}` first"
 
 
 def other_nodes_advice(cluster_id: str, voters: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -84,7 +85,7 @@ def log_manager_config(
         defaults=log_config(config),
         file_delete_delay_ms=config["log.segment.delete.delay.ms"],
         on_dir_failed=on_dir_failed,
-        format_advice=format_rest_advice(config, cluster_id),
+        format_advice=partial(format_rest_advice, config, cluster_id),
         retention=RetentionConfig(
             interval_ms=config["log.retention.check.interval.ms"],
             producer_expiration_ms=config["producer.id.expiration.ms"],

@@ -54,7 +54,7 @@ class LogDirectories:
                 config.cluster_id,
                 config.node_id,
                 takes_partitions=config.holds_partitions(path),
-                format_advice=config.format_advice,
+                format_advice=config.format_advice(path),
                 on_failed=config.on_dir_failed,
             )
         except DirFailedError as error:

@@ -54,6 +54,10 @@ class LogMaintenanceChange:
     backoff_ms: int
 
 
+def _advise_to_format(_path: str) -> str:
+    return "run `raftwerk format` first"
+
+
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
     """Settings of all logs of a node.
@@ -61,7 +65,7 @@ class LogManagerConfig:
     `on_dir_failed` is called once for a directory whose disk fails; its logs refuse everything from then on.
     `on_progress` hears, in words that follow "the node", how far the opening and closing of many logs has come.
     `metadata_dir` is the one that the node cannot work without. If it is not among `data_dirs` it gets no partitions;
-    empty `data_dirs` stand for all. `format_advice` says how to format a directory that is not formatted.
+    empty `data_dirs` stand for all. `format_advice` says how to format one that is not.
     """
 
     dirs: tuple[str, ...]
@@ -77,7 +81,7 @@ class LogManagerConfig:
     scrubber: ScrubberConfig = field(default_factory=ScrubberConfig)
     metadata_dir: str | None = None
     data_dirs: tuple[str, ...] = ()
-    format_advice: str = "run `raftwerk format` first"
+    format_advice: Callable[[str], str] = _advise_to_format
 
     @property
     def flush_interval_s(self) -> float:

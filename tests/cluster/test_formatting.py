@@ -308,6 +308,30 @@ def test_a_second_directory_is_told_with_the_whole_command(tmp_path: Path, runti
             LogManager(runtime, settings).acquire()
 
 
+def test_a_new_directory_does_not_take_the_place_of_the_metadata_log(tmp_path: Path, runtime: Runtime) -> None:
+    old = config(tmp_path, log_dirs=f"{tmp_path}/old")
+    format_node(old, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(standalone=True))
+    wider = replace(config(tmp_path, log_dirs=f"{tmp_path}/new,{tmp_path}/old"), file="one.properties")
+    told = (
+        f"Log directory {tmp_path}/new would hold the metadata log of this controller, which is in {tmp_path}/old: "
+        f"set metadata.log.dir={tmp_path}/old, or name that directory first in log.dirs."
+    )
+    for attempt in (
+        lambda: cluster_id_of(wider, runtime),
+        lambda: format_node(wider, runtime, CLUSTER_ID, ignore_formatted=True, first_voters=FirstVoters(none=True)),
+    ):
+        with pytest.raises((LogDirError, FormatError)) as refused:
+            attempt()
+        assert str(refused.value) == told
+    assert not os.path.exists(f"{tmp_path}/new")
+    runtime.disk.remove_tree(metadata_log_dir(f"{tmp_path}/old"))
+    settings = log_manager_config(wider, cluster_id_of(wider, runtime), lambda *_: None)
+    with pytest.raises(UnformattedDirError, match="--ignore-formatted --no-initial-controllers` first, and the meta"):
+        LogManager(runtime, settings).acquire()
+    fresh = format_node(wider, runtime, CLUSTER_ID, ignore_formatted=True, first_voters=FirstVoters(none=True))
+    assert fresh == [f"{tmp_path}/new"]
+
+
 @pytest.mark.parametrize(
     ("voters", "options"),
     [
