@@ -9,21 +9,11 @@ such statements that their simulators still search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-
-@dataclass(slots=True)
-class Sightings:
-    """How often a statement was confirmed, and when first."""
-
-    first_s: float
-    count: int = 0
-
-
-_seen: dict[str, Sightings] | None = None
-_now_s: Callable[[], float] | None = None
+_seen: Counter[str] | None = None
 
 
 class InvariantViolation(Exception):
@@ -42,18 +32,15 @@ def sometimes(condition: object, what: str) -> None:
     `what` is a literal, which stands nowhere else in the code: a clause such as "a follower installed a snapshot".
     """
     if _seen is not None and condition:
-        if what not in _seen:
-            _seen[what] = Sightings(_now_s() if _now_s is not None else 0.0)
-        _seen[what].count += 1
+        _seen[what] += 1
 
 
 @contextmanager
-def recording(now_s: Callable[[], float] | None = None) -> Iterator[dict[str, Sightings]]:
-    """Count how often each statement is confirmed meanwhile. Without a clock all times are 0."""
-    global _seen, _now_s
-    before = _seen, _now_s
-    _seen, _now_s = {}, now_s
+def recording() -> Iterator[Counter[str]]:
+    """Count how often each statement is confirmed meanwhile."""
+    global _seen
+    before, _seen = _seen, Counter()
     try:
         yield _seen
     finally:
-        _seen, _now_s = before
+        _seen = before

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from .faults.fault import Fault
 from .run import Outcome, Run
 from .scenario import Scenario
-from .seed import Seed
 
 
-def shrink(scenario: Scenario, seed: Seed | int) -> tuple[Sequence[Fault], Outcome]:
+def shrink(scenario: Scenario, seed: int) -> tuple[Sequence[Fault], Outcome]:
     """A list of faults of which none can be left out, and the outcome of the run with them.
 
     The remaining faults break the same invariant as all of them. Halves are left out first, then smaller parts.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import math
-import random
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
-from ...runtime.invariants import Sightings, recording
+from ...runtime.invariants import recording
 from ...runtime.loop import TaskSet
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
@@ -23,7 +20,6 @@ from .kernel.clock import SimClock
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
-from .seed import Seed
 from .simulated_cluster import LOG_DIR, ClusterConfig, SimulatedCluster
 from .workloads.access.access_changes import AccessChanges
 from .workloads.access.login_settings import allows_without_acl
@@ -61,7 +57,6 @@ _HEAL_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 15.0
 _ACK_LIMIT_S = 8.0
 """Writes resume within a second or two. A wait for a session's or a request's time-out would take longer than this."""
-_FIRST_FAULT_S = 0.3
 _PRODUCERS = 2
 _PRODUCE_EVERY_S = (0.02, 0.3)
 """Bounds of a producer's mean pause. It is drawn on a logarithmic scale: some seeds are busy, some almost idle."""
@@ -72,7 +67,7 @@ class Outcome:
     """The result of a run. `failure` is None if no invariant was broken."""
 
     scenario: str
-    seed: Seed
+    seed: int
     digest: str
     failure: str | None
     timeline: tuple[str, ...]
@@ -81,8 +76,8 @@ class Outcome:
     events: int
     acked: int
     longest_ack_gap_s: float
-    seen: Mapping[str, Sightings]
-    """The statements of what happens sometimes that the run confirmed; times are on the time line of the faults."""
+    seen: tuple[str, ...]
+    """The statements of what happens sometimes that the run confirmed."""
 
     @property
     def broken(self) -> str:
@@ -93,12 +88,11 @@ class Outcome:
 class Run:
     """A run of one scenario with one seed. `faults` replaces the faults that the seed would draw."""
 
-    def __init__(self, scenario: Scenario, seed: Seed | int, faults: Sequence[Fault] | None = None) -> None:
-        self.seed = seed = Seed(seed) if isinstance(seed, int) else seed
-        self.world = World(seed.number)
+    def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
+        self.seed = seed
+        self.world = World(seed)
         self.scenario = scenario = scenario.with_draws(self.world.rng_for("shape"))
         self.history = History()
-        self._fault_clock: tuple[float, float, float] | None = None
         self._tasks = TaskSet()
         self._workloads: list[Workload] = []
         config = ClusterConfig(
@@ -133,31 +127,17 @@ class Run:
         return {"allow.everyone.if.no.acl.found": "true" if allows else "false"}
 
     def _draw(self) -> list[Fault]:
-        faults = self._drawn_from(_FIRST_FAULT_S, self.world.rng_for("faults"))
-        for fork, prefix in self.seed.prefixes():
-            kept = [fault for fault in faults if fault.at_s < fork.at_s]
-            faults = kept + self._drawn_from(fork.at_s, random.Random(f"{prefix} faults"))
-        return faults
-
-    def _drawn_from(self, start_s: float, rng: random.Random) -> list[Fault]:
         scenario = self.scenario
         faults = draw_faults(
-            rng,
+            self.world.rng_for("faults"),
             scenario.kinds,
             scenario.targets,
-            start_s=start_s,
+            start_s=0.3,
             end_s=scenario.faults_s,
             mean_gap_s=scenario.mean_gap_s,
             mean_duration_s=scenario.mean_duration_s,
         )
         return [replace(fault, target=scenario.fixed_targets.get(fault.kind, fault.target)) for fault in faults]
-
-    def _fault_time(self) -> float:
-        """Virtual seconds on the time line of the faults: 0 before they begin."""
-        if self._fault_clock is None:
-            return 0.0
-        at_s, time_s, next_s = self._fault_clock
-        return min(time_s + self.world.now_s - at_s, next_s)
 
     def execute(self) -> Outcome:
         """Run to the end. A broken invariant is in the outcome; it is not raised."""
@@ -165,7 +145,7 @@ class Run:
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
         try:
-            with self.world, recording(self._fault_time) as seen:
+            with self.world, recording() as seen:
                 try:
                     self._phases()
                 except (InvariantBroken, SimulationError) as error:
@@ -173,13 +153,13 @@ class Run:
                 if self.world.errors:
                     first = self.world.errors[0]
                     failure = str(first.error if isinstance(first.error, InvariantBroken) else first)
-                outcome = self._outcome(failure, dict(sorted(seen.items())))
+                outcome = self._outcome(failure, tuple(sorted(seen)))
         finally:
             if gc_was_on:
                 gc.enable()
         return outcome
 
-    def _outcome(self, failure: str | None, seen: Mapping[str, Sightings]) -> Outcome:
+    def _outcome(self, failure: str | None, seen: tuple[str, ...]) -> Outcome:
         return Outcome(
             scenario=self.scenario.name,
             seed=self.seed,
@@ -343,15 +323,16 @@ class Run:
 
     def _run_faults(self) -> None:
         world, cluster = self.world, self.cluster
-        if self.scenario.one_at_a_time:
-            self._run_single_faults()
-            return
         start_s = world.now_s
-        self._fault_clock = start_s, 0.0, math.inf
+        if self.scenario.one_at_a_time:
+            world.scheduler.run_for(self.faults[0].at_s if self.faults else 0.0)
+            for fault in self.faults:
+                nemesis = Nemesis(cluster, [replace(fault, at_s=world.now_s)])
+                nemesis.run(world.now_s + fault.duration_s)
+                nemesis.heal_all()
+                self._until_healed()
+            return
         nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
-        for fork, prefix in self.seed.prefixes():
-            nemesis.run(start_s + min(fork.at_s, self.scenario.faults_s))
-            world.draw_anew(str(prefix))
         nemesis.run(start_s + self.scenario.faults_s)
         nemesis.heal_all()
         if nemesis.has_failed_dirs:
@@ -360,19 +341,3 @@ class Run:
             acked = len(self.history.acked)
             self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on beside a failed disk")
             nemesis.repair_dirs()
-
-    def _run_single_faults(self) -> None:
-        """One fault after the other. A fork begins with the first fault that its time is not after, or after all."""
-        world = self.world
-        forks = deque(self.seed.prefixes())
-        world.scheduler.run_for(self.faults[0].at_s if self.faults else 0.0)
-        for fault, following in zip(self.faults, (*self.faults[1:], None), strict=True):
-            self._fault_clock = world.now_s, fault.at_s, following.at_s if following is not None else math.inf
-            while forks and forks[0][0].at_s <= fault.at_s:
-                world.draw_anew(str(forks.popleft()[1]))
-            nemesis = Nemesis(self.cluster, [replace(fault, at_s=world.now_s)])
-            nemesis.run(world.now_s + fault.duration_s)
-            nemesis.heal_all()
-            self._until_healed()
-        for _, prefix in forks:
-            world.draw_anew(str(prefix))

@@ -1,4 +1,4 @@
-"""Runs many seeds of simulated clusters, uniform or guided, and reports each failing seed with its timeline.
+"""Runs many seeds of simulated clusters, and reports each failing seed with its timeline.
 
 At the end, or when it is interrupted, it prints totals and the seed at which another run may continue.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from ...cluster.command_line.plural import counted, size_text
 from ...runtime.os_errors import os_reason
+from .changes.changed_functions import NoChangesError, changed_functions
+from .changes.scenario_weights import ReachedCode, drawn, weights
 from .faults.fault import Fault
 from .minimize_faults import shrink
 from .replay.history import within
@@ -26,12 +27,10 @@ from .replay.page_text import render_replay
 from .replay.record_run import record_run
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
-from .search.guided_seeds import GuidedSeeds
-from .seed import Seed
 from .statements import ConfirmedStatements
 
 if TYPE_CHECKING:
-    from multiprocessing.pool import AsyncResult
+    from multiprocessing.pool import IMapIterator
 
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
@@ -39,10 +38,9 @@ _PROGRESS_EVERY_S = 10.0
 _MANY_RUNS = 500
 """From so many runs on, the rare branches that none reached are named."""
 _REFRESH_S = 1.0
-_WAITING_A_JOB = 2
-"""How many runs each process has to do or is doing. A search chooses them before it knows their outcomes."""
+_SCENARIOS_NAMED = 5
 
-Task: TypeAlias = tuple[str, Seed]
+Task: TypeAlias = tuple[str, int]
 """A scenario and a seed."""
 
 
@@ -51,10 +49,10 @@ class SeedOptions:
     """Which seeds to run, and what to print; the options of `raftwerk sim`."""
 
     seeds: int | None = None
-    first_seed: Seed | None = None
+    first_seed: int | None = None
     """Each scenario runs the seeds from here on. None: the seeds from `resume` on take the scenarios in turn."""
-    search: bool = False
-    """Fork the runs that reach something rare, beside fresh seeds, which take the scenarios in turn."""
+    changed: str | None = None
+    """A commit: each seed draws the scenario, by how much it runs of what has changed since then."""
     scenarios: tuple[str, ...] = ()
     """Names of scenarios; empty: all of them."""
     resume: int = 0
@@ -79,8 +77,6 @@ class Totals:
     """The totals of the runs so far."""
 
     runs: int = 0
-    forks: int = 0
-    """How many of the runs were forks of others."""
     virtual_s: float = 0.0
     events: int = 0
     acked: int = 0
@@ -92,7 +88,6 @@ class Totals:
     def add(self, outcome: Outcome, cpu_s: float) -> None:
         """Add a run that took `cpu_s` seconds of one core."""
         self.runs += 1
-        self.forks += bool(outcome.seed.forks)
         self.virtual_s += outcome.virtual_s
         self.events += outcome.events
         self.acked += outcome.acked
@@ -113,7 +108,7 @@ def run_seeds(options: SeedOptions) -> int:
     chosen = _chosen(options)
     started = time.monotonic()
     totals = Totals()
-    progress = Progress(chosen.count, sys.stderr, is_shown=not options.as_json and not options.verbose)
+    progress = Progress(len(chosen.tasks), sys.stderr, is_shown=not options.as_json and not options.verbose)
     interrupted: list[int] = []
     shown: _ShownRun | None = None
 
@@ -123,11 +118,11 @@ def run_seeds(options: SeedOptions) -> int:
 
     previous = signal.signal(signal.SIGTERM, on_sigterm)
     try:
+        if chosen.told and not options.as_json:
+            print(chosen.told, flush=True)
         progress.show(totals)
-        for outcome, cpu_s in _run_all(chosen.tasks, min(options.jobs, chosen.count), lambda: progress.show(totals)):
+        for outcome, cpu_s in _run_all(chosen.tasks, options.jobs, lambda: progress.show(totals)):
             totals.add(outcome, cpu_s)
-            if chosen.search is not None and outcome.failure is None:
-                chosen.search.on_outcome(outcome.scenario, outcome.seed, outcome.seen)
             progress.show(totals)
             if options.verbose and not options.as_json:
                 print(_line(outcome), flush=True)
@@ -140,7 +135,7 @@ def run_seeds(options: SeedOptions) -> int:
                 if not options.as_json:
                     progress.erase()
                     _print_failure(told, len(outcome.faults), options)
-            if shown is None and (outcome.failure is not None or chosen.count == 1):
+            if shown is None and (outcome.failure is not None or len(chosen.tasks) == 1):
                 shown = told
             if outcome.failure is not None and not options.keep_going:
                 break
@@ -211,8 +206,7 @@ class Progress:
         if not self._is_shown or (not is_terminal and now - self._last < _PROGRESS_EVERY_S):
             return
         self._last = now
-        runs = f"{totals.runs} of {self._count} runs{_forks(totals)}"
-        text = f"{runs}, {len(totals.failed)} failed, {now - self._began:.0f} s"
+        text = f"{totals.runs} of {self._count} runs, {len(totals.failed)} failed, {now - self._began:.0f} s"
         self._stream.write(f"\r{text:{self._width}}" if is_terminal else f"{text}\n")
         self._stream.flush()
         self._width = len(text) if is_terminal else 0
@@ -229,60 +223,62 @@ class Progress:
 class _Chosen:
     """The runs that the options choose."""
 
-    tasks: Iterator[Task]
-    count: int
+    tasks: Sequence[Task]
     resume_at: int | None = None
-    """The first seed, if seeds take the scenarios in turn."""
-    search: GuidedSeeds | None = None
-    """What is told the outcomes, and chooses the tasks by them."""
+    """The first seed, if each has one scenario."""
+    told: str = ""
+    """How they were chosen."""
 
 
 def _chosen(options: SeedOptions) -> _Chosen:
     names = options.scenarios or tuple(SCENARIOS)
-    seeds, begin = options.seeds, options.first_seed
-    if options.search:
-        search = GuidedSeeds(names, begin.number if begin is not None else 0)
-        count = seeds if seeds is not None else DEFAULT_SEEDS
-        return _Chosen((search.next_run() for _ in range(count)), count, search=search)
-    if begin is not None:
-        each = [begin] if seeds is None else [Seed(begin.number + number) for number in range(seeds)]
-        return _Chosen(((name, seed) for seed in each for name in names), len(each) * len(names))
+    if options.first_seed is not None:
+        last = options.first_seed + (1 if options.seeds is None else options.seeds)
+        return _Chosen([(name, seed) for seed in range(options.first_seed, last) for name in names])
     first = options.resume
-    count = seeds if seeds is not None else DEFAULT_SEEDS
-    in_turn = ((names[number % len(names)], Seed(number)) for number in range(first, first + count))
-    return _Chosen(in_turn, count, resume_at=first)
+    seeds = range(first, first + (DEFAULT_SEEDS if options.seeds is None else options.seeds))
+    if options.changed is None:
+        return _Chosen([(names[seed % len(names)], seed) for seed in seeds], first)
+    shares = _shares(options.changed, names)
+    return _Chosen([(drawn(shares, seed), seed) for seed in seeds], first, _told(options.changed, shares))
 
 
-def _run_all(tasks: Iterable[Task], jobs: int, while_waiting: Callable[[], None]) -> Iterator[tuple[Outcome, float]]:
-    """The results in the order of the tasks. `while_waiting` is called every second until the next one is there.
+def _shares(revision: str, names: Sequence[str]) -> Mapping[str, float]:
+    found = weights(changed_functions(os.path.dirname(__file__), revision), ReachedCode.load(), names)
+    if not found:
+        raise NoChangesError(f"no scenario is known to run what has changed since {revision}: leave out --changed")
+    return found
 
-    A task is asked for when a process can soon begin it, so it may depend on earlier results.
-    """
-    left = iter(tasks)
-    first = list(islice(left, 2))
-    if len(first) == 1:
-        yield _run_one(first[0])
+
+def _told(revision: str, shares: Mapping[str, float]) -> str:
+    often = sorted(shares, key=lambda name: -shares[name])[:_SCENARIOS_NAMED]
+    told = ", ".join(f"{name} {shares[name]:.0%}" for name in often)
+    return f"Scenarios by what has changed since {revision}: {told}{', ...' if len(shares) > len(often) else ''}"
+
+
+def _run_all(tasks: Sequence[Task], jobs: int, while_waiting: Callable[[], None]) -> Iterator[tuple[Outcome, float]]:
+    """The results in the order of the tasks. `while_waiting` is called every second until the next one is there."""
+    if len(tasks) == 1:
+        yield _run_one(tasks[0])
         return
-    left = chain(first, left)
     context = multiprocessing.get_context("spawn")
     # Ctrl-C on a terminal is sent to the workers, too. They inherit this mask, also those that are started later.
     resource_tracker.ensure_running()  # its start would remove the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        pool = context.Pool(jobs, maxtasksperchild=_RUNS_A_WORKER)
+        pool = context.Pool(min(jobs, len(tasks)), maxtasksperchild=_RUNS_A_WORKER)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     with pool:
-        begun = deque(pool.apply_async(_run_one, (task,)) for task in islice(left, _WAITING_A_JOB * jobs))
-        while begun:
-            yield _result_of(begun.popleft(), while_waiting)
-            begun.extend(pool.apply_async(_run_one, (task,)) for task in islice(left, 1))
+        results = pool.imap(_run_one, tasks)
+        for _ in tasks:
+            yield _next_of(results, while_waiting)
 
 
-def _result_of(begun: AsyncResult[tuple[Outcome, float]], while_waiting: Callable[[], None]) -> tuple[Outcome, float]:
+def _next_of(results: IMapIterator[tuple[Outcome, float]], while_waiting: Callable[[], None]) -> tuple[Outcome, float]:
     while True:
         try:
-            return begun.get(_REFRESH_S)
+            return results.next(_REFRESH_S)
         except multiprocessing.TimeoutError:
             while_waiting()
 
@@ -299,7 +295,7 @@ def _run_one(task: Task) -> tuple[Outcome, float]:
 
 def _line(outcome: Outcome) -> str:
     return (
-        f"{outcome.scenario:<13} seed {outcome.seed!s:<6} {outcome.digest[:12]} {outcome.virtual_s:6.1f} s virtual, "
+        f"{outcome.scenario:<13} seed {outcome.seed:<6} {outcome.digest[:12]} {outcome.virtual_s:6.1f} s virtual, "
         f"{outcome.events:>7} events, {outcome.acked:>5} acked, longest gap {outcome.longest_ack_gap_s:5.2f} s"
         f"{'' if outcome.failure is None else '  FAILED'}"
     )
@@ -324,10 +320,6 @@ def _print_failure(told: _ShownRun, drawn: int, options: SeedOptions) -> None:
     print(flush=True)
 
 
-def _forks(totals: Totals) -> str:
-    return f" ({counted(totals.forks, 'fork')})" if totals.forks else ""
-
-
 def simulated_time(seconds: float) -> str:
     """How long the nodes lived, in a unit in which it is a number to read."""
     if seconds < 120:
@@ -338,7 +330,7 @@ def simulated_time(seconds: float) -> str:
 def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
     failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{counted(totals.runs, 'run')}{_forks(totals)}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
+        f"{counted(totals.runs, 'run')}, {simulated_time(totals.virtual_s)}, {totals.events:,} events, "
         f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )
@@ -354,7 +346,6 @@ def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None
 def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, object]:
     return {
         "runs": totals.runs,
-        "forks": totals.forks,
         "simulated_hours": round(totals.virtual_s / 3600, 4),
         "events": totals.events,
         "records_acked": totals.acked,
@@ -363,7 +354,7 @@ def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, 
         "seeds_per_core_minute": round(totals.seeds_per_core_minute, 1),
         "scenarios": totals.scenarios,
         "failed": [
-            {"scenario": outcome.scenario, "seed": outcome.seed.in_json, "failure": outcome.failure}
+            {"scenario": outcome.scenario, "seed": outcome.seed, "failure": outcome.failure}
             for outcome in totals.failed
         ],
         "sometimes": totals.statements.as_json(),

@@ -11,7 +11,7 @@ import ast
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ class ConfirmedStatements:
     def __init__(self) -> None:
         self._runs: dict[str, Counter[str]] = {what: Counter() for what in all_statements()}
 
-    def add(self, scenario: str, seen: Iterable[str]) -> None:
+    def add(self, scenario: str, seen: tuple[str, ...]) -> None:
         """A run of the scenario confirmed these."""
         for what in seen:
             self._runs.setdefault(what, Counter())[scenario] += 1

@@ -7,21 +7,10 @@ from typing import Any
 
 import click
 
+from ...chaos.sim.changes.changed_functions import NoChangesError
 from ...chaos.sim.scenarios import SCENARIOS
-from ...chaos.sim.seed import Seed
 from ...chaos.sim.seed_runs import DEFAULT_SEEDS, SeedOptions, run_seeds
 from ..options import Command, json_option
-
-
-class _SeedType(click.ParamType[Seed]):
-    name = "seed"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Seed:
-        """The seed that the text names."""
-        try:
-            return value if isinstance(value, Seed) else Seed.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
@@ -34,14 +23,16 @@ class _SeedType(click.ParamType[Seed]):
 @click.option(
     "--seed",
     "first_seed",
-    type=_SeedType(),
+    type=click.IntRange(0),
     metavar="S",
-    help="Run this seed, or a fork such as 7~2.5:4, with every scenario; with --seeds the N seeds from it on.",
+    help="Run this seed with every scenario; with --seeds the N seeds from it on.",
 )
 @click.option(
-    "--search",
-    is_flag=True,
-    help="Fork the runs that reach something rare, beside fresh seeds. --seeds counts both, --seed is the first seed.",
+    "--changed",
+    is_flag=False,
+    flag_value="HEAD",
+    metavar="[COMMIT]",
+    help="In a clone: prefer the scenarios that run what has changed since the commit, HEAD if none is named.",
 )
 @click.option(
     "--scenario",
@@ -89,8 +80,7 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
       raftwerk sim --scenario network --seed 7             one run again
       raftwerk sim --seed 7 --seeds 3                      every scenario with the seeds 7, 8 and 9
       raftwerk sim --scenario network --seed 7 --shrink    with as few faults as still fail
-      raftwerk sim --search --seeds 1000                   guided by what is rare in the runs so far
-      raftwerk sim --scenario network --seed 7~2.5:4       seed 7 up to second 2.5 of its faults, then other draws
+      raftwerk sim --changed main --seeds 200              prefer what has changed since the branch main
       raftwerk sim --scenario chase --seed 7 --html replay.html
                                                            watch it: nodes, messages, logs, step by step
 
@@ -100,14 +90,15 @@ def sim(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError(
             "--resume goes on with seeds that take the scenarios in turn, and --seed begins: give one"
         )
-    if options["search"] and options["resume"]:
-        raise click.UsageError("a search keeps nothing to go on from: give --search with another --seed, not --resume")
-    if options["first_seed"] is not None and options["first_seed"].forks and (options["search"] or options["seeds"]):
-        raise click.UsageError(f"--seed {options['first_seed']} is one run: --seeds and --search begin at a plain seed")
+    if options["first_seed"] is not None and options["changed"] is not None:
+        raise click.UsageError("--changed draws a scenario for each seed, and --seed runs all of them: give one")
     if options["html_to"] is not None and options["html_from"] >= options["html_to"]:
         raise click.UsageError("--html-from is not before --html-to")
     if options["html"] is None and (options["html_from"] or options["html_to"] is not None):
         raise click.UsageError("--html-from and --html-to choose what a page shows: give --html, too")
     if options["html"] is not None and not os.path.isdir(os.path.dirname(options["html"]) or "."):
         raise click.UsageError(f"--html: there is no directory {os.path.dirname(options['html'])}")
-    ctx.exit(run_seeds(SeedOptions(**options)))
+    try:
+        ctx.exit(run_seeds(SeedOptions(**options)))
+    except NoChangesError as error:
+        raise click.ClickException(str(error)) from error

@@ -240,7 +240,7 @@ def _write_beginning(
 def refuse_second_metadata_log(config: NodeConfig, disk: Disk) -> None:
     """Raise `LogDirError` where another directory of this controller holds its metadata log.
 
-    The first of `log.dirs` holds it, unless `metadata.log.dir` names one, so a new first directory would take its place.
+    The first of `log.dirs` holds it unless `metadata.log.dir` names one, so a new first directory would take its place.
     """
     others = [path for path in config.all_dirs if path != config.metadata_log_dir]
     there = next((path for path in others if disk.is_dir(metadata_log_dir(path))), None)

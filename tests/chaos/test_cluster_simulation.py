@@ -248,15 +248,15 @@ def test_an_interrupted_run_prints_its_totals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results: list[tuple[Outcome, float]] = []
-    result_of = seed_runs._result_of
+    next_of = seed_runs._next_of
 
     def interrupt(*arguments: Any) -> tuple[Outcome, float]:
         if results:
             raise KeyboardInterrupt
-        results.append(result_of(*arguments))
+        results.append(next_of(*arguments))
         return results[0]
 
-    monkeypatch.setattr(seed_runs, "_result_of", interrupt)
+    monkeypatch.setattr(seed_runs, "_next_of", interrupt)
     assert sim_command(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 130
     shown = capsys.readouterr().out
     assert shown.startswith("1 run, ")

@@ -32,6 +32,7 @@ PROCESS_EDGE = (
     "testkit/simulation/*.py",
     "wire/generate_messages.py",
     "cluster/command_line/*.py",
+    "chaos/sim/changes/changed_functions.py",
     "chaos/sim/seed_runs.py",
     "chaos/sim/statements.py",
     "chaos/fuzz/*.py",

@@ -102,8 +102,6 @@ class World:
 
     def __init__(self, seed: int, network: NetworkConfig | None = None, lines_kept: int = LINES_KEPT) -> None:
         self.seed = seed
-        self._drawn_by = str(seed)
-        self._generators: list[tuple[str, random.Random]] = []
         self.scheduler = Scheduler()
         self.trace = Trace(lambda: self.scheduler.now_s, lines_kept)
         self.network = SimNetwork(self.scheduler, self.rng_for("network"), self.trace, network)
@@ -140,15 +138,7 @@ class World:
 
     def rng_for(self, purpose: str) -> random.Random:
         """A random generator for one purpose, so that its draws do not change those for another purpose."""
-        generator = random.Random(f"{self._drawn_by} {purpose}")
-        self._generators.append((purpose, generator))
-        return generator
-
-    def draw_anew(self, drawn_by: str) -> None:
-        """From now on all generators, also those that are in use, go on as if `drawn_by` had been the seed."""
-        self._drawn_by = drawn_by
-        for purpose, generator in self._generators:
-            generator.seed(f"{drawn_by} {purpose}")
+        return random.Random(f"{self.seed} {purpose}")
 
     def add_host(self, name: str) -> Host:
         """Add a host; its name is its address."""

@@ -98,7 +98,7 @@ class RunFacts:
 
     scenario: str
     what: str
-    seed: int | str
+    seed: int
     digest: str
     events: int
     acked: int

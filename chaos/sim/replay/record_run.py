@@ -8,12 +8,11 @@ from ..faults.fault import Fault
 from ..invariants.names import CHECKED_IN_EVERY_RUN
 from ..run import Outcome, Run
 from ..scenario import Scenario
-from ..seed import Seed
 from .history import Failure, History, RunFacts
 from .recorder import RunRecorder
 
 
-def record_run(scenario: Scenario, seed: Seed | int, faults: Sequence[Fault] | None = None) -> tuple[Outcome, History]:
+def record_run(scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> tuple[Outcome, History]:
     """The outcome of a run and its history. `faults` replaces the faults that the seed would draw."""
     run = Run(scenario, seed, faults)
     recorder = RunRecorder(run.cluster, lambda: len(run.history.acked))
@@ -25,7 +24,7 @@ def record_run(scenario: Scenario, seed: Seed | int, faults: Sequence[Fault] | N
     facts = RunFacts(
         scenario=scenario.name,
         what=scenario.what,
-        seed=outcome.seed.in_json,
+        seed=seed,
         digest=outcome.digest,
         events=outcome.events,
         acked=outcome.acked,

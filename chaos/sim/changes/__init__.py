@@ -1,0 +1,1 @@
+"""Chooses the scenarios that run what has changed since a commit."""

@@ -1,0 +1,84 @@
+"""How often each scenario is run when certain functions have changed: by how much it runs of what few scenarios run.
+
+`reached_code.txt` says it of each function that scenarios run unevenly. `tests/chaos/changes/write_reached_code.py`
+writes it from the lines that some seeds of each scenario have run: a line counts the more the fewer scenarios run it,
+as a search engine weighs rare words.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+
+Shares = Mapping[str, float]
+"""By scenario; they add up to one at most, and the scenarios that are not named share the rest."""
+
+_EVEN_SHARE = 0.1
+"""How many of the runs take any scenario: a change may do harm where nobody looks for it."""
+
+
+class ReachedCode:
+    """The table, looked up by the names of functions."""
+
+    def __init__(self, table: Mapping[str, Shares]) -> None:
+        self._functions = table
+        self._around: dict[str, list[Shares]] = defaultdict(list)
+        for name, shares in table.items():
+            for around in _around(name):
+                self._around[around].append(shares)
+
+    @classmethod
+    def load(cls) -> ReachedCode:
+        """The table of the package."""
+        return cls(parse(files(__package__).joinpath("reached_code.txt").read_text(encoding="utf-8")))
+
+    def shares_of(self, name: str) -> Sequence[Shares]:
+        """Those of the function; of a class or a file, or for a function that is not there, those of all within it."""
+        if name in self._functions:
+            return [self._functions[name]]
+        return next((self._around[one] for one in (name, *_around(name)) if one in self._around), [])
+
+
+def weights(names: Iterable[str], code: ReachedCode, scenarios: Sequence[str]) -> dict[str, float]:
+    """How often each scenario shall be run, which add up to one; empty if no scenario is known to run the functions."""
+    total = dict.fromkeys(scenarios, 0.0)
+    for name in sorted(names):
+        of_function = code.shares_of(name)
+        for shares in of_function:
+            for scenario, share in _filled(shares, scenarios).items():
+                total[scenario] += share / len(of_function)
+    whole = sum(total.values())
+    if not whole:
+        return {}
+    even = _EVEN_SHARE / len(scenarios)
+    return {scenario: even + (1 - _EVEN_SHARE) * share / whole for scenario, share in total.items()}
+
+
+def drawn(weights: Mapping[str, float], number: int) -> str:
+    """The scenario of a seed: the same for the same weights and number."""
+    return random.Random(f"{number} scenario").choices(list(weights), list(weights.values()))[0]
+
+
+def parse(table: str) -> dict[str, Shares]:
+    """The table from its text: a line for each function, with its scenarios in thousandths, such as `voters=620`."""
+    found: dict[str, Shares] = {}
+    for line in table.splitlines():
+        name, *shares = line.split()
+        pairs = (one.split("=") for one in shares)
+        found[name] = {scenario: int(thousandths) / 1000 for scenario, thousandths in pairs}
+    return found
+
+
+def _filled(shares: Shares, scenarios: Sequence[str]) -> dict[str, float]:
+    others = [one for one in scenarios if one not in shares]
+    left = max(0.0, 1 - sum(shares.values()))
+    return {one: shares[one] if one in shares else left / len(others) for one in scenarios}
+
+
+def _around(name: str) -> tuple[str, ...]:
+    """The class and the file of a function, as names."""
+    path, _, function = name.partition(":")
+    parent = function.rpartition(".")[0]
+    return (f"{path}:{parent}", f"{path}:") if parent else (f"{path}:",)

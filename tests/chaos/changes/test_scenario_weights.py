@@ -1,0 +1,87 @@
+"""Which scenarios a change prefers, by the table of what they run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.chaos.reached_code import table
+
+from raftwerk.chaos.sim import changes
+from raftwerk.chaos.sim.changes.changed_functions import functions_of
+from raftwerk.chaos.sim.changes.scenario_weights import ReachedCode, drawn, parse, weights
+from raftwerk.chaos.sim.scenarios import SCENARIOS
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("kill", "cut", "voters", "groups")
+CODE = ReachedCode(
+    parse(
+        "raft/log.py:Log.append voters=800 kill=200\n"
+        "raft/log.py:Log.cut cut=600\n"
+        "raft/log.py:read kill=500 cut=500\n"
+        "isr/x.py:f gone=1000\n"
+    )
+)
+
+
+def shares(*functions: str) -> dict[str, float]:
+    return {name: round(share, 3) for name, share in weights(functions, CODE, NAMES).items()}
+
+
+def test_a_tenth_of_the_runs_takes_any_scenario() -> None:
+    assert shares("raft/log.py:Log.append") == {"kill": 0.205, "cut": 0.025, "voters": 0.745, "groups": 0.025}
+
+
+def test_who_is_not_named_shares_the_rest() -> None:
+    assert shares("raft/log.py:Log.cut") == {"kill": 0.145, "cut": 0.565, "voters": 0.145, "groups": 0.145}
+
+
+def test_a_class_a_file_and_what_is_new_in_them_are_all_that_is_known_within() -> None:
+    of_class = shares("raft/log.py:Log")
+    assert of_class["voters"] == pytest.approx(0.025 + 0.9 * (0.8 + 0.4 / 3) / 2, abs=0.001)
+    assert shares("raft/log.py:Log.new") == of_class
+    of_file = shares("raft/log.py:")
+    assert of_file == shares("raft/log.py:new") != of_class
+    assert sum(of_file.values()) == pytest.approx(1, abs=0.005)
+
+
+def test_several_functions_count_alike_and_unknown_ones_not_at_all() -> None:
+    both = shares("raft/log.py:Log.append", "raft/log.py:read", "tests/test_x.py:f")
+    assert both == {"kill": 0.34, "cut": 0.25, "voters": 0.385, "groups": 0.025}
+    assert weights(["tests/test_x.py:f"], CODE, NAMES) == {}
+
+
+def test_a_seed_draws_the_same_scenario_and_many_draw_by_the_weights() -> None:
+    chosen = weights(["raft/log.py:Log.append"], CODE, NAMES)
+    drawn_by = [drawn(chosen, seed) for seed in range(400)]
+    assert drawn_by == [drawn(chosen, seed) for seed in range(400)]
+    assert 270 < drawn_by.count("voters") < 330
+    assert set(drawn_by) == set(NAMES)
+
+
+def test_a_line_counts_the_more_the_fewer_scenarios_run_it() -> None:
+    source = "def even():\n    return 1\n\n\nclass C:\n    def rare(self):\n        if self:\n            return 2\n"
+    everywhere = {("a.py", 2): 2, ("a.py", 7): 2}
+    reached = {name: Counter(everywhere) for name in NAMES}
+    reached["voters"]["a.py", 8] = 1
+    (line,) = table(reached, 2, {"a.py": source})
+    name, share = line.split(" ")
+    assert name == "a.py:C.rare"
+    assert share == f"voters={round(1000 * 1.25**2 / (1.25**2 + 3 * 0.25**2))}"
+
+
+def test_the_table_is_of_the_scenarios_and_the_code_that_there_are() -> None:
+    text = Path(changes.__path__[0], "reached_code.txt").read_text()
+    found = parse(text)
+    assert {scenario for of_function in found.values() for scenario in of_function} <= set(SCENARIOS)
+    there = {f"{path}:{name}" for path in {one.split(":")[0] for one in found} for name in functions_in(path)}
+    known = sum(name in there for name in found)
+    assert known > 0.8 * len(found), "much has changed: run write_reached_code.py"
+    chosen = weights(["raft/voters/voter_change_handler.py:"], ReachedCode.load(), tuple(SCENARIOS))
+    assert max(chosen, key=lambda name: chosen[name]) == "voters"
+
+
+def functions_in(path: str) -> set[str]:
+    file = ROOT / path
+    return {name for name, _, _ in functions_of(file.read_text())} if file.exists() else set()
