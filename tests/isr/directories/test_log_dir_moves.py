@@ -14,13 +14,17 @@ from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
-DIRS = ("/a1", "/b1")
 RECORD_BYTES = 20_000
 
 
 def two_directories(records: int = 5) -> tuple[Cluster, Replica, str]:
     """A broker with two log directories and one replica; also the directory that the replica is not in."""
-    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    cluster, replica, (other,) = directories("ab", records)
+    return cluster, replica, other
+
+
+def directories(names: str, records: int) -> tuple[Cluster, Replica, list[str]]:
+    cluster = Cluster(nodes=(1,), dirs=tuple(names))
     cluster.boot(1)
     cluster.create_topic("t", 7, (1,))
     cluster.tell()
@@ -30,7 +34,7 @@ def two_directories(records: int = 5) -> tuple[Cluster, Replica, str]:
     cluster.sleep(0.1)
     replica = cluster.managers[1].partitions[TP]
     assert replica.log_end_offset == records
-    return cluster, replica, next(path for path in DIRS if path != directory_of(replica))
+    return cluster, replica, [f"/{name}1" for name in names if f"/{name}1" != directory_of(replica)]
 
 
 def directory_of(replica: Replica) -> str:
@@ -149,6 +153,46 @@ def test_a_cold_log_is_read_by_a_thread_first() -> None:
     cluster.sleep(2.0)
     assert directory_of(replica) == target
     assert replica.log_end_offset == 60
+
+
+def test_a_log_that_is_cut_while_a_thread_reads_it_is_copied_as_it_is_afterwards() -> None:
+    """Else the copy would have records of the former epoch below those of the new one."""
+    cluster, replica, target = two_directories(60)
+    disk = cluster.disks[1]
+    disk.set_sync_latency(0.05, 0.05)
+    disk.make_cold()
+    move(cluster, target, within_s=0)
+    wait_for_copy(cluster, 1)
+    cluster.sleep(0.02)
+    cut = wait_for_copy(cluster, 1) - 2
+    replica.truncate_to(cut)
+    cluster.change(replica.topic_id, 0, leader=1)
+    cluster.tell()
+    for _ in range(40):
+        assert cluster.produce(1, TP, b"new" * 5_000).error == 0
+    assert directory_of(replica) != target
+    cluster.sleep(3.0)
+    assert directory_of(replica) == target
+    assert [(entry.epoch, entry.start_offset) for entry in replica.log.epoch_cache.entries] == [(0, 0), (1, cut)]
+
+
+def wait_for_copy(cluster: Cluster, end_offset: int) -> int:
+    """Returns how far the copy is, when it has come to the offset."""
+    for _ in range(1_000):
+        copy = cluster.logs[1].future_logs.get(TP)
+        if copy is not None and copy.log_end_offset >= end_offset:
+            return copy.log_end_offset
+        cluster.sleep(0.001)
+    raise AssertionError("nothing is copied")
+
+
+def test_a_move_that_is_sent_elsewhere_while_its_copy_is_made_durable_goes_there() -> None:
+    cluster, replica, (first, second) = directories("abc", 5)
+    cluster.disks[1].set_sync_latency(0.05, 0.05)
+    move(cluster, first, within_s=0)
+    wait_for_copy(cluster, 5)
+    move(cluster, second)
+    assert directory_of(replica) == second
 
 
 def test_a_directory_that_the_broker_does_not_have_is_refused() -> None:
