@@ -103,6 +103,16 @@ def test_without_a_sound_replica_the_log_stays_as_it_is(caplog: pytest.LogCaptur
     assert any("t-0 stays damaged" in one and one.endswith(command) for one in caplog.messages)
 
 
+def test_a_source_that_does_not_answer_is_given_up_after_half_a_minute() -> None:
+    cluster, _ = filled()
+    found = damage(cluster, 2)
+    cluster.mute[2, 1] = None
+    mend(cluster, 2, found, within_s=29.5)
+    assert not is_sound(cluster, 2)
+    cluster.sleep(1.0)
+    assert is_sound(cluster, 2), "broker 3 has it, too"
+
+
 def test_a_replica_that_can_be_spared_is_out_of_the_isr_first() -> None:
     cluster, topic_id = filled(default_min_isr=2)
     found = damage(cluster, 2)

@@ -10,7 +10,9 @@ import pytest
 from support.transcripts import check_transcript
 
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
-from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition, FetchSessionCache
+from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition, FetchContext, FetchSessionCache
+from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, Work
+from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
 from raftwerk.wire.types import EpochEndOffset
 
@@ -172,6 +174,48 @@ def test_a_session_makes_no_room_for_one_of_the_same_worth() -> None:
     cache.context(FetchRequest(replica_id=1, session_id=first, session_epoch=1), False, 1500)
     assert open_session(cache, 1500, partitions=2, follower=True) == 0
     assert open_session(cache, 1500, partitions=3, follower=True) != 0
+
+
+def many(epoch: int, session_id: int = 0) -> FetchRequest:
+    """A request that lists more partitions than two steps take."""
+    partitions = [FetchPartition(index) for index in range(2 * ITEMS_PER_STEP + 1)]
+    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=[FetchTopic("many", None, partitions)])
+
+
+def steps_of(work: Work[FetchContext]) -> tuple[int, FetchContext]:
+    """How many steps the work takes, and what it returns."""
+    for steps in range(100):
+        try:
+            next(work)
+        except StopIteration as end:
+            return steps, end.value
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_request_of_many_partitions_is_looked_at_in_steps(epoch: int) -> None:
+    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker())
+    steps, context = steps_of(cache.context_in_steps(many(epoch), False, 0))
+    assert steps == 2
+    assert [key.partition for key, _ in context.take()] == list(range(2 * ITEMS_PER_STEP + 1))
+
+
+def test_a_session_takes_many_partitions_in_steps() -> None:
+    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker())
+    session_id = open_session(cache, 0)
+    steps, context = steps_of(cache.context_in_steps(many(1, session_id), False, 0))
+    assert steps == 2
+    assert len(context.take()) == 1 + 2 * ITEMS_PER_STEP + 1
+
+
+def test_a_session_that_is_closed_while_it_takes_partitions_is_not_found() -> None:
+    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker())
+    session_id = open_session(cache, 0)
+    work = cache.context_in_steps(many(1, session_id), False, 0)
+    next(work)
+    cache.context(FetchRequest(session_id=session_id, session_epoch=-1), False, 0)
+    _, context = steps_of(work)
+    assert context.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_node_0_is_a_follower() -> None:

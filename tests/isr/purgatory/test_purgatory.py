@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory, UncommittedAppend
+from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, Work
 from raftwerk.runtime.timer_wheel import TimerHandle, TimerWheel
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.produce import ProducePartitionResponse
@@ -151,6 +152,49 @@ def test_completion_may_park_again() -> None:
     rig.purgatory.park_fetch(operation, 50)
     rig.committed(A, 1)
     assert rig.purgatory.sizes() == (0, 1) and not rig.woken
+
+
+def test_a_follower_that_is_expected_to_ask_for_more_is_answered_soon() -> None:
+    rig = Rig()
+    rig.fetch("expected", A, replica=2)
+    rig.fetch("another", A, replica=3)
+    rig.purgatory.shorten_wait(2, 10)
+    rig.purgatory.shorten_wait(2, 40)
+    assert len(rig.clock.wheel) == 2, "the former time-out is cancelled"
+    rig.clock.advance(9)
+    assert not rig.woken
+    rig.clock.advance(1)
+    assert rig.woken == ["expected"]
+    rig.clock.advance(40)
+    assert rig.woken == ["expected", "another"]
+
+
+class Stepping:
+    """A `FetchCaller` that leaves all work to the test."""
+
+    on_gone: Callable[[], object] | None = None
+
+    def __init__(self) -> None:
+        self.work: list[Work[None]] = []
+
+    def run_in_steps(self, work: Work[None]) -> None:
+        self.work.append(work)
+
+    def charge(self, items: int) -> None: ...
+
+
+def test_a_fetch_of_many_partitions_enters_and_leaves_their_lists_in_steps() -> None:
+    rig, caller, woken = Rig(), Stepping(), []
+    keys = [TopicPartition("many", index) for index in range(2 * ITEMS_PER_STEP + 1)]
+    operation = DelayedFetch(lambda: woken.append(1), keys, 1, -1, caller=caller)
+    assert len(list(rig.purgatory.listing(operation))) == 3
+    rig.committed(keys[-1], 1)
+    assert woken == [1]
+    (leaving,) = caller.work
+    assert len(list(leaving)) == 3
+    rig.committed(keys[-1], 2)
+    assert woken == [1]
+    assert rig.purgatory.sizes() == (0, 0)
 
 
 def test_close_answers_all() -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from support.isr.manager_cluster import Cluster
 
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
@@ -88,8 +89,18 @@ def test_leadership_that_changes_while_it_is_pending(cluster: Cluster) -> None:
 
 
 def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:
+    """Neither those that wait, nor those of later metadata."""
     create(cluster)
     cluster.tell(1)
+    manager = cluster.managers[1]
     cluster.stop(1)
     cluster.sleep(0.01)
     assert here(cluster, 2) == 0
+    assert not manager.partitions
+    create(cluster, "later", 8, 1)
+    image, delta = cluster.images[1], MetadataDelta()
+    for offset in range(image.offset + 1, len(cluster.records)):
+        image.replay(cluster.records[offset], offset, delta)
+    cluster.on_loop(manager.apply, image, delta)
+    cluster.sleep(0.01)
+    assert not manager.partitions

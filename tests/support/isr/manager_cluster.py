@@ -22,7 +22,7 @@ from raftwerk.controller.metadata.metadata_records import (
     TopicRecord,
 )
 from raftwerk.isr.leader.leader_state import AlterPartitionResult
-from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, ReplicaPorts
+from raftwerk.isr.ports import NO_OBSERVER, AlterPartitionItem, ReplicaManagerConfig, ReplicaObserver, ReplicaPorts
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.isr.results import FetchParams
 from raftwerk.log.manager.log_manager import LogManager
@@ -145,6 +145,8 @@ class Cluster:
         self.reads_dirty_only = True
         """Whether fetches of followers read dirty partitions only, or all partitions of their sessions."""
         self.storage_errors: list[TopicPartition] = []
+        self.observer: ReplicaObserver = NO_OBSERVER
+        """Of the brokers that are booted from now on."""
         for node in nodes:
             self.records.append(registration(node))
         _made.append(self)
@@ -170,6 +172,7 @@ class Cluster:
                 lambda target: self._connect(node, target),
                 lambda: self._epoch(node),
                 lambda tp, error: self.storage_errors.append(tp),
+                observer=self.observer,
             )
             self.logs[node] = logs
             manager = self.managers[node] = ReplicaManager(config, runtime, logs, ports)

@@ -1,0 +1,67 @@
+"""How much a fetch gets, and what it waits for."""
+
+from __future__ import annotations
+
+import pytest
+from support.isr.manager_cluster import Cluster
+from support.isr.replicas import WALL_MS
+
+from raftwerk.wire.records import NewRecord, encode_batch
+from raftwerk.wire.types import TopicPartition
+
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def leader() -> Cluster:
+    """A broker that leads two partitions alone, and lets producers open transactions."""
+    made = Cluster(nodes=(1,))
+    made.boot(1)
+    made.managers[1].verifies_transactions = False
+    made.create_topic("t", 7, (1,), 2)
+    made.tell()
+    made.sleep(0.1)
+    return made
+
+
+def transactional(sequence: int) -> bytearray:
+    record = NewRecord(None, b"v", (), WALL_MS)
+    return encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+
+
+def test_one_batch_is_always_sent_and_the_limit_holds_for_the_rest(leader: Cluster) -> None:
+    """Else a consumer with a small limit would never get past a large batch (KIP-74)."""
+    for key in (ONE, TWO):
+        leader.produce(1, key, b"x" * 1_000)
+    answer = leader.consume_all(1, {ONE: 0, TWO: 0}, max_bytes=100)
+    assert answer.rows is not None
+    assert [bool(row.records) for row in answer.rows] == [True, False]
+
+
+def test_a_consumer_of_committed_transactions_does_not_wait_for_open_ones(leader: Cluster) -> None:
+    leader.produce_batch(1, ONE, transactional(0))
+    committed = leader.consume(1, ONE, 0, max_wait_ms=300, isolation_level=1)
+    anything = leader.consume(1, ONE, 1, max_wait_ms=300)
+    assert leader.produce_batch(1, ONE, transactional(1)).error == 0
+    assert anything.row.records
+    assert committed.rows is None
+    leader.sleep(0.31)
+    assert not committed.row.records
+    assert (committed.row.high_watermark, committed.row.last_stable_offset) == (2, 0)
+
+
+def test_whether_transactions_are_verified_is_a_setting(leader: Cluster) -> None:
+    manager = leader.managers[1]
+    assert not manager.verifies_transactions
+    manager.verifies_transactions = True
+    assert manager.verifies_transactions
+    assert leader.produce_batch(1, ONE, transactional(0)).error != 0
+
+
+def test_what_is_not_known_is_minus_one(leader: Cluster) -> None:
+    """As clients expect it beside an error."""
+    manager, unknown, code = leader.managers[1], TopicPartition("nowhere", 0), 3
+    assert tuple(manager.list_offset(unknown, -1)) == (code, -1, -1, -1)
+    assert tuple(manager.offset_for_leader_epoch(unknown, -1, 0)) == (code, -1, -1)
+    assert tuple(leader.on_loop(manager.delete_records, unknown, 0)) == (code, -1, -1)
+    assert tuple(manager.low_watermark(unknown)) == (code, -1, -1)
