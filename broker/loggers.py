@@ -12,7 +12,7 @@ from typing import Any
 from ..runtime.loggers import LOGGERS, ROOT
 from ..wire.errors import ErrorCode, ProtocolError
 
-_LEVELS = {
+LEVELS = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
     "INFO": logging.INFO,
@@ -20,13 +20,16 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+"""The names of the levels, from the one that logs most, with Python's numbers."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def logger_levels() -> dict[str, str]:
     """The effective level of each logger, by name."""
-    names = [name for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)]
-    return {name: _name(_logger(name).getEffectiveLevel()) for name in [ROOT, *sorted(names)]}
+    names = {**LOGGERS, **logging.root.manager.loggerDict}
+    return {
+        name: _name(_logger(name).getEffectiveLevel()) for name in sorted(names, key=lambda one: (one != ROOT, one))
+    }
 
 
 def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
@@ -44,14 +47,14 @@ def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
                 complaint = "Removing the log level of the root logger is not allowed"
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
             wanted.append((change.name, logging.NOTSET))
-        elif change.value not in _LEVELS:
+        elif change.value not in LEVELS:
             complaint = (
                 f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
-                f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+                f"Valid log levels are {', '.join(sorted(LEVELS))}"
             )
             raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
         else:
-            wanted.append((change.name, _LEVELS[change.value]))
+            wanted.append((change.name, LEVELS[change.value]))
     if not validate_only:
         for name, level in wanted:
             _logger(name).setLevel(level)
@@ -67,4 +70,4 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _name(level: int) -> str:
-    return next((name for name, value in _LEVELS.items() if level <= value), "FATAL")
+    return next((name for name, value in LEVELS.items() if level <= value), "FATAL")

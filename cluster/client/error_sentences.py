@@ -5,6 +5,7 @@ A broker's own message says more than the meaning here, and replaces it. The way
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -343,6 +344,10 @@ _SENTENCES = {
     ),
 }
 
+_ONLY_THE_CODE = re.compile(
+    r"(Topic|Group|Cluster|Transactional ID|Delegation token) authorization failed\.?", re.IGNORECASE
+)
+
 SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for code, row in _SENTENCES.items()})
 """The meaning and the way out of every error code but NONE."""
 
@@ -353,10 +358,15 @@ def meaning_of(code: int) -> str:
 
 
 def error_sentence(code: int, message: str | None = None, way_out: str | None = None) -> str:
-    """The broker's message or the code's meaning, the code's name, and the way out: the given one, or the code's."""
+    """The broker's message or the code's meaning, the code's name, and the way out: the given one, or the code's.
+
+    A message such as "Topic authorization failed." says no more than the code, and gives way to its meaning.
+    """
     if code not in SENTENCES:
         return (
             f"{message or 'the broker refuses'} (error {code}); look up the code in the protocol guide of Apache Kafka"
         )
     meaning, usual_way_out = SENTENCES[code]
+    if message is not None and _ONLY_THE_CODE.fullmatch(message):
+        message = None
     return f"{(message or meaning).rstrip('.')} ({error_name(code)}); {way_out or usual_way_out}"

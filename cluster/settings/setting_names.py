@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ...broker.loggers import LEVELS
 from ...controller.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from ...controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from ...controller.configs.group_configs import GROUP_CONFIGS
@@ -72,6 +73,8 @@ def way_out_of_names(resource_type: int, names: Iterable[str]) -> str | None:
     """
     known = _TABLES.get(resource_type, {})
     wrong = [name for name in names if name not in known]
+    if not wrong and resource_type == BROKER_LOGGER_RESOURCE:
+        return f"the levels are {', '.join(LEVELS)}"
     if not wrong:
         return None if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE) else _LISTS.get(resource_type)
     meant = [name for name in (_meant(resource_type, name) for name in wrong) if name is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import PipelineError
 from ..lakehouse.partition_fields import PartitionField, quoted
@@ -95,7 +95,8 @@ class ChangedTable:
     def _merge(self, changes: DataFrame, content: BatchContent, batch: StreamBatch) -> None:
         self._prepare(content)
         row_type = self._table.read().drop(POSITION).schema
-        last = self._without_what_was_deleted_later(last_changes(changes, row_type, content), content.key).persist()
+        last = self._without_what_was_deleted_later(last_changes(changes, row_type, content), content.key)
+        last = apart_from_tables(last).persist()
         try:
             if content.has_unavailable and not self._settings.unlogged_is_null:
                 self._check_unlogged(last, content.key)
@@ -172,6 +173,17 @@ class ChangedTable:
             before = (newest - self._settings.remember).astimezone(UTC)
             where = f"{_DELETED_AT} < TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
             self._spark.sql(f"DELETE FROM {self._deleted.name} WHERE {where}")
+
+
+def apart_from_tables(rows: DataFrame) -> DataFrame:
+    """The same rows with a plan that names no table: what becomes of the tables later does not change them.
+
+    Spark 4.1 loads the tables in a plan anew when it is used again, also after one has been written to; of Iceberg's it
+    then has no plan.
+    """
+    session: Any = rows.sparkSession
+    java = session._jsparkSession.createDataFrame(rows._jdf.toJavaRDD(), rows._jdf.schema())
+    return type(rows)(java, session)
 
 
 def _with_position(columns: Sequence[StructField]) -> StructType:

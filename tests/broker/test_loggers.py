@@ -87,3 +87,11 @@ def test_only_the_loggers_of_this_broker_are_shown() -> None:
 @pytest.mark.parametrize("name", LOGGERS)
 def test_each_documented_logger_can_be_changed(name: str) -> None:
     assert alter(Harness(), "1", (name, SET, "DEBUG"), validate_only=True) == (0, None)
+
+
+def test_every_logger_that_takes_a_level_is_listed() -> None:
+    """Also those that only have loggers below them: Kafka's own tools refuse names that are not listed."""
+    harness = Harness()
+    logging.getLogger("raftwerk.runtime.only.below")
+    assert {*LOGGERS, "raftwerk.runtime.only"} <= levels(harness).keys()
+    assert list(levels(harness))[0] == "root"

@@ -37,6 +37,7 @@ def test_sentences_of_refusals() -> None:
     assert "Topic 'x' already exists (TOPIC_ALREADY_EXISTS); --if" in str(
         RefusedError(36, "x", "Topic 'x' already exists.")
     )
+    assert str(RefusedError(29, "x", "Topic authorization failed.")) == str(RefusedError(29, "x"))
     assert "(error 999)" in str(RefusedError(999, "x"))
 
 

@@ -17,7 +17,7 @@ from support.pipeline.debezium import COLUMNS, event, key_of
 
 from raftwerk.pipeline.change_data.change_event import UNAVAILABLE
 from raftwerk.pipeline.change_data.change_rows import POSITION
-from raftwerk.pipeline.change_data.changed_table import ChangedTable, ChangeSettings
+from raftwerk.pipeline.change_data.changed_table import ChangedTable, ChangeSettings, apart_from_tables
 from raftwerk.pipeline.errors import PipelineError, explain
 from raftwerk.pipeline.lakehouse.open_table import open_maintained
 from raftwerk.pipeline.lakehouse.table import StreamBatch
@@ -57,6 +57,16 @@ class Applied:
     def rows(self) -> list[dict[str, Any]]:
         rows = self.table.read().drop(POSITION).orderBy("id").collect()
         return [row.asDict() for row in rows]
+
+
+def test_what_is_merged_names_no_table(spark: Any, tmp_path: Path) -> None:
+    """Spark 4.1 has no plan for Iceberg's tables in it, once they have been written to."""
+    applied = Applied(spark, tmp_path)
+    applied.batch(insert(1, id=1, name="one", amount=1))
+    rows = apart_from_tables(applied.table.read().where("id = 1").persist())
+    plan = rows._jdf.queryExecution().analyzed().toString()
+    assert "LogicalRDD" in plan and "orders" not in plan, plan
+    assert [row["name"] for row in rows.collect()] == ["one"]
 
 
 def insert(lsn: int, **row: Any) -> Record:
