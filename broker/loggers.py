@@ -26,10 +26,8 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 def logger_levels() -> dict[str, str]:
     """The effective level of each logger, by name."""
-    names = {**LOGGERS, **logging.root.manager.loggerDict}
-    return {
-        name: _name(_logger(name).getEffectiveLevel()) for name in sorted(names, key=lambda one: (one != ROOT, one))
-    }
+    below_root = sorted({**LOGGERS, **logging.root.manager.loggerDict}.keys() - {ROOT})
+    return {name: _name(_logger(name).getEffectiveLevel()) for name in (ROOT, *below_root)}
 
 
 def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:

@@ -178,6 +178,6 @@ class DamagedBatchError(ClientError):
         self.leader = leader
         super().__init__(
             f"{partition}: the batch at offset {offset} is damaged in the log of node {leader}: {reason}; if another "
-            f"replica is sound, the node mends it by itself; if none is, restore a copy, or stop node {leader} and cut off "
-            "what is damaged and what follows it (raftwerk log repair DIR --execute)"
+            f"replica is sound, the node mends it by itself; if none is, restore a copy, or stop node {leader} and cut "
+            "off what is damaged and what follows it (raftwerk log repair DIR --execute)"
         )

@@ -344,9 +344,7 @@ _SENTENCES = {
     ),
 }
 
-_ONLY_THE_CODE = re.compile(
-    r"(Topic|Group|Cluster|Transactional ID|Delegation token) authorization failed\.?", re.IGNORECASE
-)
+_ONLY_THE_CODE = re.compile(r"(topic|group|cluster|transactional id) authorization failed\.?", re.IGNORECASE)
 
 SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for code, row in _SENTENCES.items()})
 """The meaning and the way out of every error code but NONE."""

@@ -94,4 +94,4 @@ def test_every_logger_that_takes_a_level_is_listed() -> None:
     harness = Harness()
     logging.getLogger("raftwerk.runtime.only.below")
     assert {*LOGGERS, "raftwerk.runtime.only"} <= levels(harness).keys()
-    assert list(levels(harness))[0] == "root"
+    assert next(iter(levels(harness))) == "root"
