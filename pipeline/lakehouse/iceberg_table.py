@@ -99,9 +99,9 @@ class IcebergTable:
         """The rows of a version."""
         reader = self.spark.read
         if version.number is not None:
-            reader = reader.option("snapshot-id", version.number)
+            reader = reader.option("versionAsOf", version.number)
         if version.at is not None:
-            reader = reader.option("as-of-timestamp", int(version.at.timestamp() * 1000))
+            reader = reader.option("timestampAsOf", f"{version.at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
         return reader.table(self.name)
 
     def row_count(self) -> int:
