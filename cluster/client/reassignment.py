@@ -434,14 +434,16 @@ class ProgressMeter:
         for key in elsewhere:
             if key in places:
                 self._between_dirs[key] = Copied(copied.get(key, 0), places[key].size_bytes)
-        for key in self._between_dirs.keys() - elsewhere:
-            total = self._between_dirs[key].total
-            self._between_dirs[key] = Copied(total, total)
+        for key, one in self._between_dirs.items():
+            if key not in elsewhere:
+                self._between_dirs[key] = Copied(one.total, one.total)
         return [key[1:] for key in elsewhere]
 
 
 async def _sizes(client: ClusterClient, moving: Sequence[OngoingMove]) -> dict[tuple[str, int, int], int]:
     """Bytes by topic, partition and broker; brokers that are down are left out."""
+    if not moving:
+        return {}
     alive = [one.node_id for one in (await client.metadata(())).brokers]
     wanted = dict.fromkeys(broker for one in moving for broker in one.replicas)
     found: dict[tuple[str, int, int], int] = {}
