@@ -11,11 +11,22 @@ import click
 from ...cluster.client.reassignment import Move
 from ...cluster.command_line.cluster_options import chosen_address
 from ...cluster.command_line.text_table import folded
-from ..options import Group, Option, bootstrap_option, counted, json_option, print_json, run_client, tell_none
+from ..options import (
+    Group,
+    Option,
+    bootstrap_option,
+    counted,
+    end_incomplete,
+    json_option,
+    print_json,
+    run_client,
+    size_text,
+    tell_none,
+)
 
 if TYPE_CHECKING:
-    from ...cluster.client.cluster_client import ClusterClient
-    from ...cluster.client.reassignment import Unthrottled
+    from ...cluster.client.cluster_client import ClusterClient, Gathered
+    from ...cluster.client.reassignment import DirectoryMove, OngoingMove, ProgressMeter, Unthrottled
 
 
 @click.group(cls=Group)
@@ -80,11 +91,14 @@ def reassign(
     async def run() -> None:
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import alter_replica_log_dirs, reassign
+        from ...cluster.client.reassignment import ProgressMeter, alter_replica_log_dirs, reassign
         from ...cluster.client.reassignment import throttle as set_throttle
 
         nonlocal is_moving, is_throttled
+        meter = ProgressMeter(wanted)
         async with ClusterClient(bootstrap) as client:
+            if wait:
+                await meter.look_ahead(client)
             if throttle is not None:
                 throttled = await set_throttle(client, wanted, throttle)
                 is_throttled = True
@@ -96,7 +110,7 @@ def reassign(
                 is_throttled = is_throttled and not await throttled.remove_unless_moving(client, wanted)
                 raise
             if wait:
-                await _follow(client, wanted, timeout_s)
+                await _follow(client, wanted, meter, timeout_s)
                 is_throttled = is_throttled and not await _unthrottle(client)
 
     def tell_interrupted() -> None:
@@ -137,11 +151,11 @@ async def _unthrottle(client: ClusterClient) -> bool:
     return True
 
 
-async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float) -> None:
+async def _follow(client: ClusterClient, moves: list[Move], meter: ProgressMeter, timeout_s: float) -> None:
     """Wait for the moves and show their progress."""
-    from ...cluster.client.reassignment import ProgressMeter, wait_for_moves
+    from ...cluster.client.reassignment import wait_for_moves
 
-    meter, last = ProgressMeter(moves), ""
+    last = ""
     on_terminal = sys.stderr.isatty()
 
     async def show_progress() -> None:
@@ -153,6 +167,7 @@ async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float) ->
 
     try:
         await wait_for_moves(client, moves, timeout_s, show_progress)
+        await show_progress()
     finally:
         if last and on_terminal:
             click.echo("", err=True)
@@ -210,37 +225,60 @@ def cancel(names: tuple[str, ...], bootstrap: str) -> None:
 @bootstrap_option
 @json_option
 def reassignments(bootstrap: str, as_json: bool) -> None:
-    """List the moves in progress.
+    """List the moves in progress: to other brokers, and between the log directories of a broker.
+
+    Exit code 1 if a broker cannot be asked for the moves between its directories.
 
     \b
     Example:
       raftwerk partitions reassignments
     """
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> tuple[list[OngoingMove], Gathered[DirectoryMove]]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import reassignments
+        from ...cluster.client.reassignment import moves_between_directories, reassignments
 
         async with ClusterClient(bootstrap) as client:
-            return [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "replicas": list(one.replicas),
-                    "adding": list(one.adding),
-                    "removing": list(one.removing),
-                }
-                for one in await reassignments(client)
-            ]
+            return await reassignments(client), await moves_between_directories(client)
 
-    rows = run_client(run())
-    for row in rows:
+    between_brokers, between_dirs = run_client(run())
+    for move in between_brokers:
         if as_json:
-            print_json(row)
+            print_json(_broker_move_row(move))
         else:
-            click.echo(f"{row['topic']}-{row['partition']}  adding {row['adding']}  removing {row['removing']}")
-    if not rows:
+            adding, removing = list(move.adding), list(move.removing)
+            click.echo(f"{move.topic}-{move.partition}  adding {adding}  removing {removing}")
+    for copy in between_dirs.rows:
+        if as_json:
+            print_json(_directory_move_row(copy))
+        else:
+            where = f"{copy.topic}-{copy.partition}  broker {copy.broker}  from {copy.source}  to {copy.target}"
+            click.echo(folded(f"{where}  {size_text(copy.left_bytes)} left", 6))
+    end_incomplete(between_dirs.missing)
+    if not between_brokers and not between_dirs.rows:
         tell_none("Nothing is moving.")
+
+
+def _broker_move_row(move: OngoingMove) -> dict[str, object]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "replicas": list(move.replicas),
+        "adding": list(move.adding),
+        "removing": list(move.removing),
+    }
+
+
+def _directory_move_row(move: DirectoryMove) -> dict[str, object]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "broker": move.broker,
+        "from": move.source,
+        "to": move.target,
+        "copied_bytes": move.copied_bytes,
+        "left_bytes": move.left_bytes,
+    }
 
 
 @partitions.command()

@@ -246,9 +246,11 @@ class AdminClient:
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
         _check(answer.responses[0], resource_name(resource_type, name))
 
-    async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> Gathered[LogDir]:
-        """The log directories of these brokers, or of all that are registered."""
-        return await self._client.gather(await self.find(brokers), self._log_dirs_of, "its log directories")
+    async def describe_log_dirs(
+        self, brokers: Sequence[int] = (), what: str = "its log directories"
+    ) -> Gathered[LogDir]:
+        """The log directories of these brokers, or of all that are registered; `what` names what else is missing."""
+        return await self._client.gather(await self.find(brokers), self._log_dirs_of, what)
 
     async def find(self, brokers: Sequence[int] = ()) -> list[int]:
         """These brokers, or all that are registered, so that each can be asked.

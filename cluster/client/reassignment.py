@@ -16,9 +16,9 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
-from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient
+from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
@@ -27,6 +27,8 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 _Changes = Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]]
+_Replica = tuple[int, str, int]
+"""A broker, and a topic and partition of which it has a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,24 @@ class OngoingMove:
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMove:
+    """A replica that its broker copies from one of its log directories to another."""
+
+    topic: str
+    partition: int
+    broker: int
+    source: str
+    target: str
+    copied_bytes: int
+    total_bytes: int
+
+    @property
+    def left_bytes(self) -> int:
+        """What is to be copied yet."""
+        return self.total_bytes - self.copied_bytes
 
 
 async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
@@ -106,6 +126,44 @@ async def reassignments(client: ClusterClient) -> list[OngoingMove]:
         for topic in answer.topics
         for row in topic.partitions
     ]
+
+
+async def moves_between_directories(client: ClusterClient) -> Gathered[DirectoryMove]:
+    """The replicas of all brokers that are on their way to another log directory, in the order of their partitions."""
+    found = await AdminClient(client).describe_log_dirs(what="the moves between its log directories")
+    return Gathered(directory_moves(found.rows), found.missing)
+
+
+def directory_moves(log_dirs: Sequence[LogDir]) -> list[DirectoryMove]:
+    """The moves between these directories.
+
+    A copy without a replica is none: its move has just ended, or stands still since the disk of the replica failed.
+    """
+    places = _places(log_dirs)
+    found = []
+    for row in log_dirs:
+        for one in row.replicas:
+            place = places.get((row.broker, one["topic"], one["partition"]))
+            if one["moving_here"] and place is not None:
+                copied = min(one["size_bytes"], place.size_bytes)
+                where = (one["topic"], one["partition"], row.broker, place.path, row.path)
+                found.append(DirectoryMove(*where, copied, place.size_bytes))
+    return sorted(found, key=lambda one: (one.topic, one.partition, one.broker))
+
+
+class _Place(NamedTuple):
+    path: str
+    size_bytes: int
+
+
+def _places(log_dirs: Iterable[LogDir]) -> dict[_Replica, _Place]:
+    """The directory of each replica; copies on their way to another directory are not counted."""
+    return {
+        (row.broker, one["topic"], one["partition"]): _Place(row.path, one["size_bytes"])
+        for row in log_dirs
+        for one in row.replicas
+        if not one["moving_here"]
+    }
 
 
 async def with_reassignments(client: ClusterClient, view: ClusterView) -> ClusterView:
@@ -165,22 +223,29 @@ async def moving_of(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[
 
 async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
     """The partitions with a replica that is not yet in the directory that was chosen for it."""
-    chosen = {
+    chosen = _chosen_dirs(moves)
+    if not chosen:
+        return []
+    places = _places((await AdminClient(client).describe_log_dirs(_brokers(chosen))).whole())
+    return [key[1:] for key in _elsewhere(places, chosen)]
+
+
+def _chosen_dirs(moves: Iterable[Move]) -> dict[_Replica, str]:
+    return {
         (broker, move.topic, move.partition): path
         for move in moves
         for broker, path in zip(move.replicas or (), move.log_dirs)
         if path != ANY_DIR
     }
-    if not chosen:
-        return []
-    brokers = list(dict.fromkeys(broker for broker, _, _ in chosen))
-    found = {
-        (row.broker, one["topic"], one["partition"]): row.path
-        for row in (await AdminClient(client).describe_log_dirs(brokers)).whole()
-        for one in row.replicas
-        if not one["moving_here"]
-    }
-    return [key[1:] for key, path in chosen.items() if found.get(key) != path]
+
+
+def _brokers(chosen: Iterable[_Replica]) -> list[int]:
+    return list(dict.fromkeys(broker for broker, _, _ in chosen))
+
+
+def _elsewhere(places: Mapping[_Replica, _Place], chosen: Mapping[_Replica, str]) -> list[_Replica]:
+    """The replicas that are not where they were chosen to be."""
+    return [key for key, path in chosen.items() if key not in places or places[key].path != path]
 
 
 def _check_code(code: int, what: str) -> None:
@@ -198,7 +263,7 @@ def _check(row: Struct, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of moves, in partitions and bytes."""
+    """The progress of moves, in partitions and bytes; of moves that ended unseen no bytes are known."""
 
     moved: int
     partitions: int
@@ -206,10 +271,10 @@ class Progress:
     total_bytes: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.moved} of {counted(self.partitions, 'partition')} moved, "
-            f"{size_text(self.copied_bytes)} of {size_text(self.total_bytes)} copied"
-        )
+        moved = f"{self.moved} of {counted(self.partitions, 'partition')} moved"
+        if not self.total_bytes:
+            return moved
+        return f"{moved}, {size_text(self.copied_bytes)} of {size_text(self.total_bytes)} copied"
 
 
 async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: int) -> Throttle:
@@ -325,12 +390,22 @@ async def copied_bytes(client: ClusterClient, moving: Sequence[OngoingMove]) -> 
 
 
 class ProgressMeter:
-    """Measures how much of the added replicas is copied, compared with the largest replica of each partition."""
+    """Measures how much of the added replicas is copied, compared with the largest replica of each partition.
 
-    def __init__(self, moves: Iterable[Move]) -> None:
+    What is copied between the log directories of a broker is compared with the replica that is moved there.
+    """
+
+    def __init__(self, moves: Sequence[Move]) -> None:
         self._keys = {(move.topic, move.partition): None for move in moves}
+        self._chosen = _chosen_dirs(moves)
         self._totals: dict[tuple[str, int], int] = {}
-        """Bytes to copy for each partition, as last measured."""
+        """Bytes to copy to other brokers for each partition, as last measured."""
+        self._between_dirs: dict[_Replica, Copied] = {}
+        """For each replica that was seen in another directory than the chosen one."""
+
+    async def look_ahead(self, client: ClusterClient) -> None:
+        """Before the moves start, see which replicas are to change their directory: some do it in no time."""
+        await self._measure_dirs(client)
 
     async def measure(self, client: ClusterClient) -> Progress:
         """Ask the brokers for the sizes of their replicas."""
@@ -338,13 +413,37 @@ class ProgressMeter:
         moving = [under_way[key] for key in self._keys if key in under_way]
         found = await copied_bytes(client, moving)
         self._totals |= {key: one.total for key, one in found.items()}
-        copied = sum(one.copied for one in found.values())
-        copied += sum(total for key, total in self._totals.items() if key not in under_way)
-        return Progress(len(self._keys) - len(moving), len(self._keys), copied, sum(self._totals.values()))
+        unfinished = {*found, *await self._measure_dirs(client)}
+        ended = sum(total for key, total in self._totals.items() if key not in under_way)
+        between_dirs = self._between_dirs.values()
+        return Progress(
+            len(self._keys) - len(unfinished),
+            len(self._keys),
+            ended + sum(one.copied for one in (*found.values(), *between_dirs)),
+            sum(self._totals.values()) + sum(one.total for one in between_dirs),
+        )
+
+    async def _measure_dirs(self, client: ClusterClient) -> list[tuple[str, int]]:
+        """The partitions with a replica that is not in its chosen directory. Brokers that are down are left out."""
+        if not self._chosen:
+            return []
+        found = (await AdminClient(client).describe_log_dirs(_brokers(self._chosen))).rows
+        places = _places(found)
+        copied = {(one.broker, one.topic, one.partition): one.copied_bytes for one in directory_moves(found)}
+        elsewhere = _elsewhere(places, self._chosen)
+        for key in elsewhere:
+            if key in places:
+                self._between_dirs[key] = Copied(copied.get(key, 0), places[key].size_bytes)
+        for key, one in self._between_dirs.items():
+            if key not in elsewhere:
+                self._between_dirs[key] = Copied(one.total, one.total)
+        return [key[1:] for key in elsewhere]
 
 
 async def _sizes(client: ClusterClient, moving: Sequence[OngoingMove]) -> dict[tuple[str, int, int], int]:
     """Bytes by topic, partition and broker; brokers that are down are left out."""
+    if not moving:
+        return {}
     alive = [one.node_id for one in (await client.metadata(())).brokers]
     wanted = dict.fromkeys(broker for one in moving for broker in one.replicas)
     found: dict[tuple[str, int, int], int] = {}

@@ -1,4 +1,4 @@
-"""Where replicas lie: log directories with their sizes, and partitions that move to other brokers."""
+"""Where replicas lie: log directories with their sizes, and partitions that move between brokers and directories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 from ...cluster.client.admin_client import AdminClient, LogDir
 from ...cluster.client.client_errors import RefusedError
 from ...cluster.client.cluster_client import ClusterClient
-from ...cluster.client.reassignment import Move, copied_bytes, reassign, reassignments, throttle, unthrottle
+from ...cluster.client.reassignment import (
+    Move,
+    copied_bytes,
+    moves_between_directories,
+    reassign,
+    reassignments,
+    throttle,
+    unthrottle,
+)
 from ...wire.errors import ErrorCode
 from ..errors import RequestRefusedError
 from ..fields import INT64_MAX, Fields, is_to_execute, number, rows, text
@@ -26,7 +34,7 @@ class StorageActions:
         return {"log_dirs": [_dir_row(one) for one in found.rows], "missing": found.missing}
 
     async def reassignments(self) -> dict[str, Any]:
-        """The moves that are under way, with what is copied of the replicas that they add."""
+        """The moves that are under way between brokers and between directories, with what is copied."""
         moving = await reassignments(self._client)
         copied = await copied_bytes(self._client, moving)
         found = [
@@ -41,7 +49,20 @@ class StorageActions:
             }
             for one in moving
         ]
-        return {"moves": found}
+        between_dirs = await moves_between_directories(self._client)
+        copies = [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "broker": one.broker,
+                "from": one.source,
+                "to": one.target,
+                "copied_bytes": one.copied_bytes,
+                "total_bytes": one.total_bytes,
+            }
+            for one in between_dirs.rows
+        ]
+        return {"moves": found, "directory_moves": copies, "missing": between_dirs.missing}
 
     async def reassign(self, fields: Fields) -> dict[str, Any]:
         """The moves of `moves` (`topic`, `partition`, `replicas`), started if `execute` is true.
@@ -101,10 +122,12 @@ class StorageActions:
 
 
 def _dir_row(one: LogDir) -> dict[str, Any]:
+    """Copies that are not complete count as bytes, and not as replicas."""
     topics: dict[str, dict[str, Any]] = {}
     for replica in one.replicas:
-        topic = topics.setdefault(replica["topic"], {"topic": replica["topic"], "replicas": 0, "size_bytes": 0})
-        topic["replicas"] += 1
+        name = replica["topic"]
+        topic = topics.setdefault(name, {"topic": name, "replicas": 0, "moving_here": 0, "size_bytes": 0})
+        topic["moving_here" if replica["moving_here"] else "replicas"] += 1
         topic["size_bytes"] += replica["size_bytes"]
     return {
         "broker": one.broker,
@@ -112,8 +135,7 @@ def _dir_row(one: LogDir) -> dict[str, Any]:
         "has_failed": bool(one.error_code),
         "total_bytes": one.total_bytes,
         "usable_bytes": one.usable_bytes,
-        "replicas": len(one.replicas),
-        "size_bytes": sum(replica["size_bytes"] for replica in one.replicas),
+        **{key: sum(topic[key] for topic in topics.values()) for key in ("replicas", "moving_here", "size_bytes")},
         "topics": sorted(topics.values(), key=lambda topic: -topic["size_bytes"]),
     }
 

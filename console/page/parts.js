@@ -105,9 +105,16 @@ export function section(title, path, showAnswer, empty, options = {}) {
   return { element: h("div", { class: "card wide" }, h("h2", {}, title), box), load, redraw };
 }
 
-// Repeats something while its element is on the page.
+// Repeats something while its element is on the page, but not before it has ended: a broker that does not answer takes longer than the period.
 export function whileShown(element, work, periodMs) {
-  const timer = setInterval(() => { if (element.isConnected) work(); else clearInterval(timer); }, periodMs);
+  let isUnderWay = false;
+  const timer = setInterval(async () => {
+    if (!element.isConnected) clearInterval(timer);
+    else if (!isUnderWay) {
+      isUnderWay = true;
+      try { await work(); } finally { isUnderWay = false; }
+    }
+  }, periodMs);
 }
 
 // Reads what was changed now and a little later, since a broker shows a change only when it has heard of it.

@@ -1,4 +1,4 @@
-// Where replicas lie: log directories with their sizes, and partitions that move to other brokers.
+// Where replicas lie: log directories with their sizes, and partitions that move between brokers and directories.
 import { attempt, h, number, partitionOf, post, state, topicOf } from "./console.js";
 import { cellOf, mayChange, previewed, readAgain, section, size, svg, table, topicLink, whileShown } from "./parts.js";
 
@@ -8,21 +8,42 @@ function bar(part, whole, label) {
   return picture;
 }
 
+const movingHere = (one) => one.moving_here ? `${number(one.moving_here)} being moved here` : "";
+
 function directoryCard(one) {
-  const used = one.total_bytes - one.usable_bytes;
-  const topics = one.topics.slice(0, 12).map((row) => h("tr", {}, h("td", {}, topicLink(row.topic)), cellOf(number(row.replicas), "replicas"), cellOf(size(row.size_bytes), "size")));
+  const used = one.total_bytes - one.usable_bytes, replicas = `${number(one.replicas)} ${one.replicas === 1 ? "replica" : "replicas"}`;
+  const topics = one.topics.slice(0, 12).map((row) => h("tr", {}, h("td", {}, topicLink(row.topic)), cellOf([row.replicas || !row.moving_here ? number(row.replicas) : "", movingHere(row)].filter(Boolean).join(", "), "replicas"), cellOf(size(row.size_bytes), "size")));
   return h("div", { class: "card" }, h("h2", {}, `Node ${one.broker}`), h("div", { class: "mono quiet" }, one.path),
     one.has_failed ? h("p", { class: "state down" }, "the directory has failed")
-      : h("div", {}, h("p", {}, `${size(one.size_bytes)} in ${number(one.replicas)} replicas; ${size(one.usable_bytes)} of the disk's ${size(one.total_bytes)} are free`), bar(used, one.total_bytes, `${size(used)} of ${size(one.total_bytes)} in use`)),
+      : h("div", {}, h("p", {}, `${[`${replicas}, ${size(one.size_bytes)}`, movingHere(one)].filter(Boolean).join(", ")}; ${size(one.usable_bytes)} of the disk's ${size(one.total_bytes)} are free`), bar(used, one.total_bytes, `${size(used)} of ${size(one.total_bytes)} in use`)),
     topics.length ? table(["topic", "#replicas", "#size"], topics) : null, one.topics.length > 12 ? h("p", { class: "quiet" }, `and ${one.topics.length - 12} smaller topics`) : null);
 }
 
-function movesPart() {
-  const part = section("Moves under way", "/api/reassignments", (found) => found.moves.length ? table(["partition", "adding", "removing", "copied", "", ""], found.moves.map((one) => h("tr", {},
+const copiedCells = (one) => [h("td", { "data-label": "copied" }, `${size(one.copied_bytes)} of ${size(one.total_bytes)}`), h("td", {}, bar(one.copied_bytes, one.total_bytes, "copied"))];
+
+function brokerMoves(moves, again) {
+  const cancel = (one) => h("button", { onclick: async (event) => { if (await attempt(() => post("/api/reassignments/cancel", { topic: one.topic, partition: one.partition }), event.target)) again(); } }, "Cancel");
+  return table(["partition", "adding", "removing", "copied", "", ""], moves.map((one) => h("tr", {},
     h("td", {}, topicLink(one.topic), `-${one.partition}`), h("td", { "data-label": "adding" }, one.adding.join(" ")), h("td", { "data-label": "removing" }, one.removing.join(" ")),
-    h("td", { "data-label": "copied" }, `${size(one.copied_bytes)} of ${size(one.total_bytes)}`), h("td", {}, bar(one.copied_bytes, one.total_bytes, "copied")),
-    h("td", {}, mayChange() ? h("button", { onclick: async (event) => { if (await attempt(() => post("/api/reassignments/cancel", { topic: one.topic, partition: one.partition }), event.target)) readAgain(part.load); } }, "Cancel") : null))), { class: "wrap-narrow" }) : null,
-  "Nothing is moving.", { quiet: true });
+    copiedCells(one), h("td", {}, mayChange() ? cancel(one) : null))), { class: "wrap-narrow" });
+}
+
+function directoryMoves(moves) {
+  return table(["between directories", "node", "from", "to", "copied", ""], moves.map((one) => h("tr", {},
+    h("td", {}, topicLink(one.topic), `-${one.partition}`), h("td", { "data-label": "node" }, one.broker), h("td", { class: "mono", "data-label": "from" }, one.from), h("td", { class: "mono", "data-label": "to" }, one.to),
+    copiedCells(one))), { class: "wrap-narrow" });
+}
+
+// The directories are read again when other moves are under way than before, so that both parts show the same.
+function movesPart(onChange) {
+  let before = "[]";
+  const part = section("Moves under way", "/api/reassignments", (found) => {
+    const now = JSON.stringify([...found.moves, ...found.directory_moves].map((one) => [one.topic, one.partition, one.broker, one.to]));
+    if (now !== before) onChange();
+    before = now;
+    if (!found.moves.length && !found.directory_moves.length) return found.missing.length ? "" : null;
+    return h("div", {}, found.moves.length ? brokerMoves(found.moves, () => readAgain(part.load)) : null, found.directory_moves.length ? directoryMoves(found.directory_moves) : null);
+  }, "Nothing is moving.", { quiet: true });
   return part;
 }
 
@@ -55,7 +76,7 @@ function reassignCard(again) {
 }
 
 export function storagePage() {
-  const moves = movesPart(), dirs = section("Log directories", "/api/log-dirs", (found) => h("div", { class: "grid" }, found.log_dirs.map(directoryCard)), "");
+  const dirs = section("Log directories", "/api/log-dirs", (found) => h("div", { class: "grid" }, found.log_dirs.map(directoryCard)), ""), moves = movesPart(() => dirs.load());
   const element = h("div", {}, h("h1", {}, "Storage"), h("div", { class: "row" }, h("button", { onclick: () => { moves.load(); dirs.load(); } }, "Look again")),
     moves.element, mayChange() ? reassignCard(moves.load) : null, dirs.element);
   whileShown(element, moves.load, 2000);

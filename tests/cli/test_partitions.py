@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ from click.testing import CliRunner, Result
 
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client import reassignment
+from raftwerk.cluster.client.admin_client import AdminClient, LogDir
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.cluster_client import ClusterClient, Gathered
+from raftwerk.cluster.client.reassignment import Move, OngoingMove, ProgressMeter
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -106,3 +109,89 @@ def test_a_throttle_that_stays_after_ctrl_c_is_told(monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, result.stderr) == (130, f"{going_on}; {STAYS}.\n")
     result = reassign(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     assert (result.exit_code, result.stderr) == (130, f"{going_on}.\n")
+
+
+def log_dir(path: str, *replicas: tuple[str, int, int, bool], broker: int = 1, failed: bool = False) -> LogDir:
+    """A directory with these replicas: topic, partition, size, and whether it is being moved here."""
+    names = ("topic", "partition", "size_bytes", "moving_here")
+    rows = tuple(dict(zip(names, one, strict=True)) for one in replicas)
+    return LogDir(broker, path, ErrorCode.KAFKA_STORAGE_ERROR if failed else 0, -1, -1, rows)
+
+
+HALF_COPIED = [log_dir("/a", ("t", 0, 4096, False)), log_dir("/b", ("t", 0, 1024, True))]
+SILENT = "broker 2 (b:9092) refuses the connection: the moves between its log directories are missing"
+
+
+class Moving:
+    """A cluster where these moves are under way, as its brokers tell it; those in `missing` tell nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log_dirs: Sequence[LogDir] = (), *missing: str) -> None:
+        self.between_brokers: list[OngoingMove] = []
+        self.log_dirs = log_dirs
+        self.missing = missing
+
+        async def reassignments(_: ClusterClient) -> list[OngoingMove]:
+            return self.between_brokers
+
+        async def describe_log_dirs(*_: object, **__: object) -> Gathered[LogDir]:
+            return Gathered(list(self.log_dirs), list(self.missing))
+
+        monkeypatch.setattr(reassignment, "reassignments", reassignments)
+        monkeypatch.setattr(AdminClient, "describe_log_dirs", describe_log_dirs)
+
+    def shown(self, *options: str) -> Result:
+        return CliRunner().invoke(cli, ["partitions", "reassignments", *options, "-b", "localhost:1"])
+
+
+def test_moves_between_directories_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, HALF_COPIED)
+    told = moving.shown()
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert told.stdout == "t-0  broker 1  from /a  to /b  3.0 KiB left\n"
+    where = {"topic": "t", "partition": 0, "broker": 1, "from": "/a", "to": "/b"}
+    assert json.loads(moving.shown("--json").stdout) == {**where, "copied_bytes": 1024, "left_bytes": 3072}
+
+
+def test_moves_of_both_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, HALF_COPIED)
+    moving.between_brokers = [OngoingMove("t", 1, (3, 1), (3,), (1,))]
+    first, second = moving.shown().stdout.splitlines()
+    assert first == "t-1  adding [3]  removing [1]" and second.startswith("t-0  broker 1  from /a")
+    moving.log_dirs = ()
+    assert moving.shown().output == "t-1  adding [3]  removing [1]\n"
+
+
+def test_nothing_moves_only_if_all_brokers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Moving(monkeypatch, [log_dir("/a", ("t", 0, 4096, False)), log_dir("/b")]).shown()
+    assert (told.exit_code, told.output) == (0, "Nothing is moving.\n")
+    told = Moving(monkeypatch, HALF_COPIED, SILENT).shown()
+    assert told.exit_code == 1 and told.stdout.startswith("t-0  broker 1")
+    assert told.stderr.startswith(f"Error: incomplete: {SILENT}; ")
+    told = Moving(monkeypatch, [], SILENT).shown()
+    assert told.exit_code == 1 and SILENT in told.stderr and "Nothing is moving" not in told.output
+
+
+def test_a_copy_whose_replica_is_gone_does_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Moving(monkeypatch, [log_dir("/a", failed=True), log_dir("/b", ("t", 0, 1024, True))]).shown()
+    assert (told.exit_code, told.output) == (0, "Nothing is moving.\n")
+
+
+def test_progress_counts_what_is_copied_between_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of t-0, t-1 and t-2, the first is seen half copied, the second has moved before that, the third was there."""
+    there = ("t", 2, 9000, False)
+    moving = Moving(monkeypatch, [log_dir("/a", ("t", 0, 4096, False), ("t", 1, 2048, False)), log_dir("/b", there)])
+
+    async def told(meter: ProgressMeter) -> str:
+        return str(await meter.measure(ClusterClient("localhost:1")))
+
+    wanted = [Move("t", partition, (1,), ("/b",)) for partition in range(3)]
+    meter, late = ProgressMeter(wanted), ProgressMeter(wanted)
+    asyncio.run(meter.look_ahead(ClusterClient("localhost:1")))
+    moved = ("t", 1, 2048, False)
+    moving.log_dirs = [log_dir("/a", ("t", 0, 4096, False)), log_dir("/b", ("t", 0, 1024, True), moved, there)]
+    assert asyncio.run(told(meter)) == "2 of 3 partitions moved, 3.0 KiB of 6.0 KiB copied"
+    moving.log_dirs = []
+    assert asyncio.run(told(meter)) == "0 of 3 partitions moved, 3.0 KiB of 6.0 KiB copied", "nobody answers"
+    moving.log_dirs = [log_dir("/b", ("t", 0, 4096, False), moved, there)]
+    assert asyncio.run(told(meter)) == "3 of 3 partitions moved, 6.0 KiB of 6.0 KiB copied"
+    assert asyncio.run(told(late)) == "3 of 3 partitions moved", "what was not seen is not told as 0 bytes"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect, sync_playwright
 from support.console.browser import CHROMIUM
 from support.console.console_process import ask
 from support.e2e.command import ok
@@ -171,6 +172,42 @@ def test_a_partition_is_moved_by_hand(cluster: TestCluster, url: str, page: Page
     page.get_by_role("button", name="Move them").click()
     page.goto(f"{url}/#/topics/{topic}")
     expect(page.get_by_text(f"node {target}", exact=True)).to_be_visible(timeout=30_000)
+
+
+def test_moves_between_directories_are_seen(url: str, page: Page) -> None:
+    """What the brokers tell is given here, since nodes of a test cluster have one directory each."""
+    sizes = {"copied_bytes": 1024, "total_bytes": 4096}
+    move = {"topic": "t", "partition": 7, "broker": 1, "from": "/disk-a", "to": "/disk-b", **sizes}
+    answers: dict[str, dict[str, list[Any]]] = {
+        "reassignments": {"moves": [], "directory_moves": [move], "missing": []},
+        "log-dirs": {"log_dirs": [card("/disk-a", 1, 0), card("/disk-b", 0, 1)], "missing": []},
+    }
+
+    def answer(route: Route) -> None:
+        route.fulfill(json=answers[route.request.url.rpartition("/")[2]])
+
+    for name in answers:
+        page.route(f"**/api/{name}", answer)
+    page.goto(f"{url}/#/storage")
+    moves = page.locator(".card", has_text="Moves under way")
+    expect(moves.get_by_role("row", name="t-7")).to_contain_text("/disk-a/disk-b1.0 KiB of 4.0 KiB")
+    expect(page.get_by_text("1 replica, 4.0 KiB; 8.0 KiB of")).to_be_visible()
+    expect(page.get_by_text("0 replicas, 4.0 KiB, 1 being moved here; 8.0 KiB of")).to_be_visible()
+    expect(page.get_by_role("cell", name="1 being moved here")).to_be_visible()
+    answers["reassignments"] = {"moves": [], "directory_moves": [], "missing": []}
+    answers["log-dirs"] = {"log_dirs": [card("/disk-a", 0, 0), card("/disk-b", 1, 0)], "missing": []}
+    expect(moves).to_contain_text("Nothing is moving.")
+    expect(page.get_by_text("being moved here")).to_have_count(0)
+    answers["reassignments"]["missing"] = ["broker 2 is silent"]
+    expect(moves).to_contain_text("incomplete: broker 2 is silent")
+    expect(moves).not_to_contain_text("Nothing is moving.")
+
+
+def card(path: str, replicas: int, moving_here: int) -> dict[str, Any]:
+    """A directory that has one topic."""
+    held = {"replicas": replicas, "moving_here": moving_here, "size_bytes": 4096}
+    space = {"total_bytes": 16384, "usable_bytes": 8192, "has_failed": False}
+    return {"broker": 1, "path": path, **held, **space, "topics": [{"topic": "t", **held}]}
 
 
 def test_a_transaction_is_ended_by_hand(cluster: TestCluster, url: str, page: Page) -> None:

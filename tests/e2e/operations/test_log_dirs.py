@@ -11,15 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
 
+from raftwerk.cli.main import cli
 from raftwerk.cluster.client.admin_client import AdminClient, LogDir
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.reassignment import Move, alter_replica_log_dirs, wait_for_moves
+from raftwerk.cluster.command_line.plural import size_text
 from raftwerk.cluster.local.layout import ClusterPlan, ClusterShape, NodePlan, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.console.actions.storage import StorageActions
 
 LIMIT_S = 60.0
 GAP_LIMIT_S = 5.0
@@ -92,6 +96,52 @@ def test_moves_between_directories(nodes: Supervisor, topic: str) -> None:
         assert names_in(held[path], topic) == []
         assert names_in(held[path.replace("-a", "-b")], topic) == [0]
         assert held[path].total_bytes > held[path].usable_bytes > 0
+
+
+def test_a_move_between_directories_is_shown_cancelled_and_followed(
+    nodes: Supervisor, topic: str, tmp_path: Path
+) -> None:
+    bootstrap, rate = nodes.plan.bootstrap, "replica.alter.log.dirs.io.max.bytes.per.second"
+    at = ("-b", bootstrap)
+    helpers.create_on(bootstrap, topic, [[1, 2, 3]])
+    ok("perf", "produce", topic, *at, "--records", "100", "--record-size", "10000")
+    (source,) = [path for path, one in dirs_of(bootstrap, 1).items() if names_in(one, topic)]
+    target = next(path for path in dirs_of(bootstrap, 1) if path != source)
+    plans: dict[str, Path] = {}
+    for path in (source, target):
+        row = {"topic": topic, "partition": 0, "replicas": [1, 2, 3], "log_dirs": [path, "any", "any"]}
+        plans[path] = tmp_path / f"{len(plans)}.json"
+        plans[path].write_text(json.dumps({"version": 1, "partitions": [row]}))
+    begin, cancel = (("partitions", "reassign", "--file", str(plans[path]), *at) for path in (target, source))
+
+    def under_way() -> tuple[str, str]:
+        done = CliRunner().invoke(cli, ["partitions", "reassignments", *at])
+        return done.stdout, done.stderr
+
+    ok("configs", "set", "--all-brokers", f"{rate}=1", *at)  # so slow that it does not end by itself
+    try:
+        ok(*begin)
+        assert under_way()[0].startswith(f"{topic}-0  broker 1  from {source}  to {target}  ")
+        shown = helpers.ask(bootstrap, lambda client: StorageActions(client).reassignments())
+        (move,) = shown["directory_moves"]
+        assert (shown["moves"], shown["missing"]) == ([], [])
+        assert (move["topic"], move["broker"], move["from"], move["to"]) == (topic, 1, source, target)
+        assert 0 <= move["copied_bytes"] < move["total_bytes"] > 1_000_000
+        shown = helpers.ask(bootstrap, lambda client: StorageActions(client).log_dirs())
+        cards = {one["path"]: one for one in shown["log_dirs"]}
+        rows = [next(row for row in cards[path]["topics"] if row["topic"] == topic) for path in (source, target)]
+        assert [(row["replicas"], row["moving_here"]) for row in rows] == [(1, 0), (0, 1)]
+        assert cards[target]["moving_here"] == 1
+        ok(*cancel)
+        assert under_way() == ("", "Nothing is moving.\n")
+        ok("configs", "set", "--all-brokers", f"{rate}=100000000", *at)
+        followed = CliRunner().invoke(cli, [*begin, "--wait"])
+    finally:
+        ok("configs", "unset", "--all-brokers", rate, *at)
+    assert (followed.exit_code, followed.stdout) == (0, "Moved 1 partition.\n"), followed.output
+    size = size_text(move["total_bytes"])
+    assert followed.stderr.splitlines()[-1] == f"1 of 1 partition moved, {size} of {size} copied"
+    assert names_in(dirs_of(bootstrap, 1)[target], topic) == [0]
 
 
 @pytest.mark.java
