@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from unittest.mock import Mock
@@ -208,7 +209,8 @@ def test_a_query_ends_when_its_last_batch_is_reported_though_spark_never_waits()
 
 def test_a_batch_has_its_lag_by_the_ends_that_the_brokers_tell() -> None:
     query: Any = BusyQuery()
-    told, ends = io.StringIO(), iter([12, PipelineError("no broker answers."), OSError("no more files"), 30])
+    told = io.StringIO()
+    ends: Iterator[int | Exception] = iter([12, PipelineError("no broker answers."), OSError("no more files"), 30])
 
     def ends_now() -> dict[tuple[str, str], int]:
         found = next(ends)
