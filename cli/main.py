@@ -68,7 +68,7 @@ _COMMANDS = {
         "Stream flights through three nodes, kill two of them, and count what was lost.",
     ),
     "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
-    "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
+    "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, changes of a database, windows, an audit, a mirror."),
     "console": ("console:console", "Show the cluster in a browser, live."),
     "registry": ("registry:registry", "Serve a schema registry over HTTP."),
     "rest": ("rest:rest", "Serve the cluster over HTTP, as Confluent's REST proxy does."),

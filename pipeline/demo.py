@@ -31,7 +31,7 @@ from .jobs.windows import JOB as WINDOWS
 from .jobs.windows import RecordCounts, Windows, WindowsOptions, with_names
 from .jobs.windows_page import write_page
 from .lakehouse.duckdb_query import check_duckdb, query
-from .lakehouse.open_table import TABLE_FORMATS
+from .lakehouse.table_format import TABLE_FORMATS
 from .pages.charts import bar_chart
 from .pages.report_page import Section, check_report
 from .running_query import Metrics, ProgressLog, RunningQuery

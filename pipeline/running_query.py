@@ -237,8 +237,8 @@ class RunningQuery:
     def _ends_now(self) -> Ends | None:
         try:
             return self.ends() if self.ends is not None else None
-        except PipelineError:
-            return {}  # The lag stays unknown while the cluster does not answer.
+        except (PipelineError, OSError):
+            return {}  # The lag of these batches is unknown, as the cluster does not answer.
 
     def _is_new(self, report: Mapping[str, Any]) -> bool:
         """Whether the report is of a new batch that ran. Spark also reports that it waits for records."""
@@ -247,7 +247,9 @@ class RunningQuery:
 
     def _report(self) -> int:
         """Report the batches that are newly done. Returns how many."""
-        reports = [report for report in self.query.recentProgress if self._is_new(report)]
+        # From 4.1 on, PySpark's own fields hold a source's offsets as the text of a dict in Python; JSON is the same in
+        # all versions.
+        reports = [json.loads(report.json) for report in self.query.recentProgress if self._is_new(report)]
         ends = self._ends_now() if reports else None
         for report in reports:
             progress = Progress.of(report, ends)

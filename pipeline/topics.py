@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("raftwerk", "kafka")
+_LAG_TIMEOUT_S = 3.0
+"""How long a job waits for what the lag of its last batch is."""
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _OF_THE_JOB = {
     "kafka.bootstrap.servers": "--bootstrap-server",
@@ -77,15 +79,22 @@ class Topics:
         }
         rows.write.format(self._register_format(spark)).options(**options).mode("append").save()
 
-    def ends(self) -> dict[tuple[str, str], int]:
-        """The present end offsets by topic and partition. `PipelineError` when the cluster does not answer."""
+    def ends(self, timeout_s: float | None = None) -> dict[tuple[str, str], int]:
+        """The present end offsets by topic and partition.
+
+        `PipelineError` when the cluster does not answer in this time, or without one in that of the options.
+        """
         from .source.kafka_client import KafkaClient
-        from .source.options import LATEST, parse_read
+        from .source.options import parse_read
 
         options = parse_read(self._options(), streaming=True)
         with KafkaClient(options.client) as kafka:
-            found = kafka.offsets(dict.fromkeys(kafka.partitions(options.strategy), LATEST))
-        return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
+            found = kafka.ends(options.strategy, timeout_s)
+        return {(key.topic, str(key.partition)): offset for key, offset in found.items()}
+
+    def ends_for_lag(self) -> dict[tuple[str, str], int]:
+        """The present end offsets, of brokers that answer soon; `PipelineError` otherwise."""
+        return self.ends(_LAG_TIMEOUT_S)
 
     def check_options(self, starting_offsets: str, max_offsets: int | None) -> None:
         """Raise `WrongOptionError` for what no read of any cluster can mean."""

@@ -62,7 +62,8 @@ def read_changes(records: DataFrame, *, by_log: bool = True, registry_url: str |
         position = one.position if by_log or one.position is None else ""
         return (one.operation, one.key, one.row, one.columns, position, one.unavailable, None)
 
-    change = f.udf(read, _CHANGE)(records["key"], records["value"]).alias("change")
+    # Said explicitly: PySpark 4.1 would warn that the function's types do not tell it.
+    change = f.udf(read, _CHANGE, useArrow=False)(records["key"], records["value"]).alias("change")
     return records.select(*_KAFKA_ORDER, "timestamp", change).select(*_KAFKA_ORDER, "timestamp", "change.*")
 
 

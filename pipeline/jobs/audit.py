@@ -22,9 +22,8 @@ from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files, lake_records
 from ..errors import WrongOptionError
-from ..lakehouse.open_table import TABLE_FORMATS
+from ..lakehouse.table_format import TABLE_FORMATS, check_format, local_format
 from ..login import login_in_file
-from ..output_directory import check_local_table
 from ..pages.report_page import check_report
 from ..session import check_spark
 from ..topics import FORMATS, Topics
@@ -68,7 +67,9 @@ def command(
         raise WrongOptionError("a topic and a lake would be two final reads of the same records: name one of them.")
     history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     if lake:
-        check_local_table(lake, run_settings.master)
+        on_this_machine = local_format(lake, run_settings.master)
+        if on_this_machine is not None:
+            check_format(lake, on_this_machine, str(table_format))
     check_spark()
     source.check_names()
     log, _ = prepare_job(JOB, run_settings)

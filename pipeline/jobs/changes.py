@@ -19,9 +19,10 @@ from ...cluster.command_line.plural import counted
 from ..change_data.change_rows import OWN_COLUMNS
 from ..change_data.changed_table import ChangedTable, ChangeSettings
 from ..errors import WrongOptionError
-from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, open_maintained
+from ..lakehouse.open_table import open_maintained
 from ..lakehouse.partition_fields import check_fields, parse_fields, plain_columns
 from ..lakehouse.table import StreamBatch
+from ..lakehouse.table_format import TRANSACTIONAL_FORMATS
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 from ..output_directory import META, OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery

@@ -84,7 +84,7 @@ class ReadSettings:
             return RunningQuery(job, query, log, metrics, maintenance=maintenance)
         # We end the query: availableNow would end after one batch, such as one that an earlier run had planned.
         until = topics.ends() if self.once else None
-        return RunningQuery(job, query, log, metrics, topics.ends, until, maintenance)
+        return RunningQuery(job, query, log, metrics, topics.ends_for_lag, until, maintenance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,10 @@ import click
 from ...cluster.command_line.commands import Command, Option
 from ...cluster.command_line.plural import counted
 from ..errors import WrongOptionError
-from ..lakehouse.open_table import TABLE_FORMATS, maintained, open_table
+from ..lakehouse.open_table import maintained, open_table
 from ..lakehouse.partition_fields import PartitionField, check_fields, parse_fields, plain_columns
 from ..lakehouse.table import fitted
+from ..lakehouse.table_format import TABLE_FORMATS
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery

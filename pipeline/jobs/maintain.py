@@ -1,7 +1,7 @@
 """`maintain`: merge the small files of a table, and let its old snapshots expire, by the procedures of its format.
 
-`lake` and `windows` do both while they run. This job is for a table that nobody writes at the moment, for other limits,
-and for the files of writes that were never committed, which nobody deletes otherwise.
+`lake`, `changes` and `windows` do both while they run. This job is for a table that nobody writes at the moment, for
+other limits, and for the files of writes that were never committed, which nobody deletes otherwise.
 
     raftwerk pipeline run maintain /data/lake --retain '2 days' --orphans
 """
@@ -16,9 +16,10 @@ import click
 from ...cluster.command_line.commands import Command
 from ...cluster.command_line.plural import counted
 from ..errors import PipelineError
-from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, format_of, open_maintained
+from ..lakehouse.open_table import format_of, open_maintained
 from ..lakehouse.table import MaintainedTable
-from ..output_directory import check_local_table, locked
+from ..lakehouse.table_format import TRANSACTIONAL_FORMATS, check_format, local_format
+from ..output_directory import locked
 from ..session import check_spark
 from .intervals import parse_retention
 from .job_command import (
@@ -52,7 +53,7 @@ _ORPHANS_OLDER_THAN = timedelta(days=3)
 @spark_options
 @report_errors
 def command(table: str, table_format: str, **given: Any) -> None:
-    """Merge small files of TABLE, the directory of a lake or of windows, and let old snapshots expire.
+    """Merge small files of TABLE, the output of lake, changes or windows, and let old snapshots expire.
 
     \b
     Examples:
@@ -62,12 +63,12 @@ def command(table: str, table_format: str, **given: Any) -> None:
     run_settings = take_run_settings(given)
     retain = parse_retention(given["retain"])
     check_spark()
-    check_local_table(table, run_settings.master)
+    on_this_machine = local_format(table, run_settings.master)
+    if on_this_machine is not None:
+        _check(table, on_this_machine, table_format)
     log, _ = prepare_job(JOB, run_settings)
     with run_settings.session(JOB, log, table_format=table_format) as (spark, _):
-        there = format_of(spark, table)
-        if there != table_format:
-            raise PipelineError(f"{table} is a table in the format {there}, not {table_format}: see --format.")
+        _check(table, format_of(spark, table), table_format)
         log(f"maintain: {table}")
         opened = open_maintained(spark, table, table_format)
         with locked(table, run_settings.master):
@@ -84,6 +85,16 @@ def command(table: str, table_format: str, **given: Any) -> None:
             lines = [f"{one.version:>20}  {one.at:%Y-%m-%d %H:%M:%S}  {one.operation}" for one in snapshots]
             sentence = "\n".join([*lines, sentence])
         print_result(result, as_json=run_settings.as_json, sentence=sentence)
+
+
+def _check(table: str, there: str, wanted: str) -> None:
+    """`PipelineError` for a table of another format, and for one without maintenance."""
+    if there not in TRANSACTIONAL_FORMATS:
+        raise PipelineError(
+            f"{table} holds plain Parquet files, for which there is no maintenance: nothing merges them, and they have "
+            "no snapshots."
+        )
+    check_format(table, there, wanted)
 
 
 def maintain(table: MaintainedTable, small_bytes: int, retain: timedelta, *, orphans: bool) -> dict[str, Any]:

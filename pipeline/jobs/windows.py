@@ -18,9 +18,10 @@ import click
 from ...cluster.command_line.commands import Command, Option
 from ..errors import PipelineError, WrongOptionError
 from ..flights import SCHEMA, data_file
-from ..lakehouse.open_table import TRANSACTIONAL_FORMATS, open_maintained, read_table
+from ..lakehouse.open_table import open_maintained, read_table
 from ..lakehouse.partition_fields import PartitionField
 from ..lakehouse.table import MaintainedTable, StreamBatch
+from ..lakehouse.table_format import TRANSACTIONAL_FORMATS
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 from ..output_directory import OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery

@@ -17,6 +17,7 @@ from .columns import Columns, column_changes
 from .partition_fields import PartitionField, plain_columns, quoted
 from .snapshots import Snapshot, expiry_cutoff
 from .table import NEWEST, REPLACE_OR_ADD, StreamBatch, TableVersion, columns_of, merge_rows
+from .table_format import is_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ class DeltaTable:
 
     def exists(self) -> bool:
         """Whether there is a table."""
-        return is_delta(self.files)
+        return is_delta(self.files.names)
 
     def has_rows(self) -> bool:
         """Whether there is a table with rows."""
@@ -141,8 +142,3 @@ class DeltaTable:
 
     def _detail(self) -> Any:
         return self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
-
-
-def is_delta(files: HadoopFiles) -> bool:
-    """Whether a directory holds a Delta table."""
-    return bool(files.names("_delta_log"))

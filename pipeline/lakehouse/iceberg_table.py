@@ -20,6 +20,7 @@ from .columns import Columns, column_changes
 from .partition_fields import PartitionField, of_iceberg, quoted
 from .snapshots import Snapshot, expiry_cutoff, snapshots_to_keep
 from .table import NEWEST, REPLACE_OR_ADD, StreamBatch, TableVersion, columns_of, merge_rows
+from .table_format import is_iceberg
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +62,7 @@ class IcebergTable:
 
     def exists(self) -> bool:
         """Whether there is a table."""
-        return is_iceberg(self.files)
+        return is_iceberg(self.files.names)
 
     def has_rows(self) -> bool:
         """Whether there is a table with rows."""
@@ -194,11 +195,6 @@ class IcebergTable:
             parent = snapshot.parentId()
             snapshot = None if parent is None else table.snapshot(parent)
         return -1
-
-
-def is_iceberg(files: HadoopFiles) -> bool:
-    """Whether a directory holds an Iceberg table."""
-    return any(name.endswith(".metadata.json") for name in files.names("metadata"))
 
 
 def _literal(at: datetime) -> str:

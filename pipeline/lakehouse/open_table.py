@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import PipelineError
 from ..hadoop_files import HadoopFiles
-from .delta_table import DeltaTable, is_delta
-from .iceberg_table import IcebergTable, is_iceberg
-from .parquet_files import ParquetFiles, is_parquet
+from .delta_table import DeltaTable
+from .iceberg_table import IcebergTable
+from .parquet_files import ParquetFiles
 from .table import NEWEST, MaintainedTable, Table, TableVersion
+from .table_format import format_by_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TRANSACTIONAL_FORMATS = ("iceberg", "delta")
-"""The formats with transactions, the default first."""
-TABLE_FORMATS = (*TRANSACTIONAL_FORMATS, "parquet")
 
 
 def open_table(spark: SparkSession, root: str, table_format: str) -> Table:
@@ -36,11 +32,7 @@ def maintained(table: Table) -> MaintainedTable | None:
 
 def format_of(spark: SparkSession, root: str) -> str:
     """The format of the table in a directory. `PipelineError` when there is none."""
-    files = HadoopFiles(spark, root)
-    for is_there, name in ((is_iceberg, "iceberg"), (is_delta, "delta"), (is_parquet, "parquet")):
-        if is_there(files):
-            return name
-    raise PipelineError(f"{root} is no table of these jobs: it has no metadata of Iceberg, Delta or Spark's file sink.")
+    return format_by_names(root, HadoopFiles(spark, root).names)
 
 
 def read_table(spark: SparkSession, root: str, version: TableVersion = NEWEST) -> DataFrame:

@@ -14,6 +14,7 @@ from ..hadoop_files import HadoopFiles
 from .columns import Columns
 from .partition_fields import PartitionField, plain_columns
 from .table import NEWEST, TableVersion, columns_of
+from .table_format import is_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ class ParquetFiles:
 
     def exists(self) -> bool:
         """Whether a batch was written."""
-        return is_parquet(self.files)
+        return is_parquet(self.files.names)
 
     def has_rows(self) -> bool:
         """Whether a batch was written."""
@@ -72,8 +73,3 @@ class ParquetFiles:
     def file_count(self) -> int:
         """The number of files."""
         return len(self.read().inputFiles()) if self.exists() else 0
-
-
-def is_parquet(files: HadoopFiles) -> bool:
-    """Whether Spark's file sink has written to a directory."""
-    return bool(files.names("_spark_metadata"))

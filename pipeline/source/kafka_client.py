@@ -95,6 +95,10 @@ class KafkaClient:
         """
         return self.run(self._offsets(wanted))
 
+    def ends(self, strategy: ConsumerStrategy, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """The ends of the selected partitions, within this time if one is given."""
+        return self.run(self._ends(strategy, timeout_s))
+
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets of a group that has no members."""
         self.run(self._groups.commit(group_id, offsets))
@@ -206,6 +210,14 @@ class KafkaClient:
                 raise ClientError(f"no leader tells the offsets of {names}")
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._metadata(list(dict.fromkeys(key.topic for key in missing)))
+
+    async def _ends(self, strategy: ConsumerStrategy, timeout_s: float | None) -> dict[TopicPartition, int]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                keys = await self._partitions(strategy)
+                return {key: end or 0 for key, end in (await self._offsets(dict.fromkeys(keys, LATEST))).items()}
+        except TimeoutError:
+            raise ClientError(f"the ends of the topics were not told in {timeout_s} s") from None
 
     def _leader(self, key: TopicPartition) -> int:
         for topic in self._view.topics if self._view else _NO_TOPICS:

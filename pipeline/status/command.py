@@ -43,8 +43,8 @@ def status(
 ) -> None:
     """Tell whether jobs run, how far they are, and how much is unread, by what Spark said and by the brokers.
 
-    OUTPUT is the --output of lake or windows, or the --state of mirror, on this machine. The brokers are those of the
-    job, unless an option names others. Exit code 1 if a job failed or was killed.
+    OUTPUT is the --output of lake, changes or windows, or the --state of mirror, on this machine. The brokers are those
+    of the job, unless an option names others. Exit code 1 if a job failed or was killed.
 
     \b
     Examples:

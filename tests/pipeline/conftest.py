@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[object]:
     """Spark on two cores, with its own Kafka connector and Avro, the table formats and our data source."""
     pyspark = pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
-    from raftwerk.pipeline.lakehouse.open_table import TRANSACTIONAL_FORMATS
+    from raftwerk.pipeline.lakehouse.table_format import TRANSACTIONAL_FORMATS
     from raftwerk.pipeline.session import JarSettings, spark_session
 
     settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000", "spark.sql.streaming.pollingDelay": "10ms"}

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import re
+import socket
 import subprocess
 import sys
+import time
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.pipeline import topics as topics_of_jobs
 from raftwerk.pipeline.cli import JOBS, pipeline
 from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError, explain
 from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
-from raftwerk.pipeline.jobs.job_command import shorten_errors
+from raftwerk.pipeline.jobs.job_command import ReadSettings, shorten_errors
 from raftwerk.pipeline.jobs.mirror import MirrorOptions, check_target
 from raftwerk.pipeline.jobs.record_copier import CopiedRanges, translate
 from raftwerk.pipeline.jobs.windows import RecordCounts, check_readable
@@ -164,8 +170,26 @@ class BusyQuery:
         offsets.next.return_value.json.return_value = '{"t": {"0": 7}}'
         self._jsq = Mock()
         self._jsq.streamingQuery().committedOffsets().values().iterator.return_value = offsets
-        self.recentProgress: list[dict[str, Any]] = []
+        self.recentProgress: list[Any] = []
         self.is_stopped = False
+
+    def report(self, batch: int, offset: int) -> None:
+        """A batch of seven rows is done. PySpark's own class takes Spark's report as it does from version 4.1 on."""
+        listener = pytest.importorskip("pyspark.sql.streaming.listener")
+        source = {
+            "description": "raftwerk",
+            "startOffset": None,
+            "endOffset": {"t": {"0": offset}},
+            "latestOffset": None,
+            "numInputRows": 7,
+            "inputRowsPerSecond": 7.0,
+            "processedRowsPerSecond": 7.0,
+        }
+        name = str(UUID(int=1))
+        whole = {"id": name, "runId": name, "name": "lake", "timestamp": "", "batchId": batch, "batchDuration": 500}
+        whole |= {"durationMs": {"triggerExecution": 500}, "numInputRows": 7, "stateOperators": []}
+        whole |= {"sources": [source], "sink": {"description": "", "numOutputRows": 7}}
+        self.recentProgress.append(listener.StreamingQueryProgress.fromJson(whole))
 
     def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802
         return False
@@ -178,9 +202,44 @@ def test_a_query_ends_when_its_last_batch_is_reported_though_spark_never_waits()
     query: Any = BusyQuery()
     running = RunningQuery("lake", query, ProgressLog(quiet=True), Metrics("lake", None), until={("t", "0"): 7})
     assert not running.poll(0) and not query.is_stopped, "the batch is committed, and not reported yet"
-    query.recentProgress.append({"batchId": 0, "numInputRows": 7, "sources": [{"endOffset": {"t": {"0": 7}}}]})
+    query.report(0, 7)
     assert running.poll(0) and query.is_stopped
     assert running.rows == 7
+
+
+def test_a_batch_has_its_lag_by_the_ends_that_the_brokers_tell() -> None:
+    query: Any = BusyQuery()
+    told = io.StringIO()
+    ends: Iterator[int | Exception] = iter([12, PipelineError("no broker answers."), OSError("no more files"), 30])
+
+    def ends_now() -> dict[tuple[str, str], int]:
+        found = next(ends)
+        if isinstance(found, Exception):
+            raise found
+        return {("t", "0"): found}
+
+    metrics = Metrics("lake", None)
+    running = RunningQuery("lake", query, ProgressLog(out=told), metrics, ends_now)
+    for batch in range(4):
+        query.report(batch, 7 * (batch + 1))
+        running.poll(0)
+    lines = [line.partition("lake: ")[2] for line in told.getvalue().splitlines()]
+    rate = "7 rows   14 rows/s"
+    assert lines == [f"batch 0   {rate}   lag 5", f"batch 1   {rate}", f"batch 2   {rate}", f"batch 3   {rate}   lag 2"]
+    assert metrics.registry.get_sample_value("raftwerk_pipeline_lag_records", {"job_name": "lake"}) == 2
+
+
+def test_a_batch_is_reported_soon_though_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_of_jobs, "_LAG_TIMEOUT_S", 0.2)
+    query: Any = BusyQuery()
+    query.report(0, 7)
+    told = io.StringIO()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        topics = Topics(f"127.0.0.1:{silent.getsockname()[1]}", ("t",))
+        began = time.monotonic()
+        ReadSettings().follow("lake", query, topics, ProgressLog(out=told), Metrics("lake", None)).poll(0)
+        assert time.monotonic() - began < 5, "the time-out of a request is longer"
+    assert told.getvalue().endswith("lake: batch 0   7 rows   14 rows/s\n")
 
 
 def test_a_query_of_an_empty_topic_ends_after_its_first_batch() -> None:

@@ -164,6 +164,34 @@ def test_a_table_that_is_not_there_is_told_before_spark_starts(job: list[str], t
         assert answer.output == f"Error: {said.format(path)}: name the --output of lake, changes or windows.\n"
 
 
+def test_the_format_of_a_table_is_looked_at_before_spark_starts(tmp_path: Path) -> None:
+    inside = {"iceberg": "metadata/v1.metadata.json", "delta": "_delta_log/0.json", "parquet": "_spark_metadata/0"}
+    for name, path in {**inside, "none": "part.parquet"}.items():
+        (tmp_path / name / path).parent.mkdir(parents=True)
+        (tmp_path / name / path).touch()
+    maintain, audit = ["run", "maintain"], ["run", "audit", __file__, "--lake"]
+    for job, name, wanted, said in (
+        (maintain, "delta", "iceberg", "is a table in the format delta, not iceberg: name it with --format delta."),
+        (maintain, "iceberg", "delta", "is a table in the format iceberg, not delta: name it with --format iceberg."),
+        (maintain, "parquet", "iceberg", "holds plain Parquet files, for which there is no maintenance: nothing"),
+        (maintain, "none", "iceberg", "is no table of these jobs: it has no metadata of Iceberg, Delta or Spark's"),
+        (audit, "parquet", "delta", "is a table in the format parquet, not delta: name it with --format parquet."),
+        (audit, "none", "parquet", "is no table of these jobs"),
+    ):
+        answer = CliRunner().invoke(pipeline, [*job, str(tmp_path / name), "--format", wanted])
+        assert (answer.exit_code, answer.exception.__class__) == (1, SystemExit), answer.output
+        assert answer.output.startswith(f"Error: {tmp_path / name} {said}"), answer.output
+    for job, name in ((maintain, "delta"), (audit, "parquet")):
+        answer = CliRunner().invoke(pipeline, [*job, str(tmp_path / name), "--format", name])
+        assert str(answer.exception) == "Spark was started", answer.output
+
+
+def test_a_table_that_only_spark_reaches_is_left_to_it() -> None:
+    for table, *more in (["hdfs:lake"], ["lake", "--master", "spark://host:7077"]):
+        answer = CliRunner().invoke(pipeline, ["run", "maintain", table, *more])
+        assert str(answer.exception) == "Spark was started", answer.output
+
+
 def test_a_lock_that_cannot_be_made_is_told_in_a_sentence() -> None:
     said = r"^cannot write in /proc/nope \(.+\): name another directory, or mend its rights\.$"
     with pytest.raises(PipelineError, match=said), locked("/proc/nope", "local[2]"):

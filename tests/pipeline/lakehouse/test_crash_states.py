@@ -17,8 +17,9 @@ import pytest
 from support.pipeline.tables import Stream, write_batch
 
 from raftwerk.pipeline.jobs.maintain import maintain
-from raftwerk.pipeline.lakehouse.open_table import TABLE_FORMATS, TRANSACTIONAL_FORMATS, open_maintained
+from raftwerk.pipeline.lakehouse.open_table import open_maintained
 from raftwerk.pipeline.lakehouse.table import StreamBatch
+from raftwerk.pipeline.lakehouse.table_format import TABLE_FORMATS, TRANSACTIONAL_FORMATS
 
 
 def written_since(before: Path, after: Path) -> list[list[Path]]:

@@ -13,9 +13,10 @@ from support.pipeline.tables import Stream, by_duckdb, by_pyiceberg, write_batch
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.jobs.maintain import maintain
 from raftwerk.pipeline.lakehouse.duckdb_query import query
-from raftwerk.pipeline.lakehouse.open_table import TRANSACTIONAL_FORMATS, format_of, open_maintained, read_table
+from raftwerk.pipeline.lakehouse.open_table import format_of, open_maintained, read_table
 from raftwerk.pipeline.lakehouse.partition_fields import PartitionField, parse_fields
 from raftwerk.pipeline.lakehouse.table import TableVersion
+from raftwerk.pipeline.lakehouse.table_format import TRANSACTIONAL_FORMATS
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 
 SUMS = "SELECT part, count(*), sum(n) FROM {table} GROUP BY part ORDER BY part"
