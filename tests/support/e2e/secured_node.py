@@ -87,10 +87,10 @@ def _plan(directory: Path, authority: Authority, provider: IdentityProvider) -> 
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:alice;User:ANONYMOUS",
     }
-    planned = plan_cluster(str(directory), ClusterShape(brokers=1, port=0, overrides=settings))
+    base = find_free_base_port(ClusterShape(1 + len(LISTENERS)))
+    planned = plan_cluster(str(directory), ClusterShape(brokers=1, port=base, overrides=settings))
     (node_plan,) = planned.nodes
-    base = find_free_base_port(ClusterShape(3))
-    ports = {name: base + number for number, name in enumerate(LISTENERS)}
+    ports = {name: base + number for number, name in enumerate(LISTENERS, start=1)}
     own = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
     properties = dict(node_plan.properties)
