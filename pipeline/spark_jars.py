@@ -16,7 +16,7 @@ ICEBERG_VERSION = "1.11.0"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_SPARKS = ("4.0", "4.1")
 _DELTA_BY_SPARK = {"4.0": "io.delta:delta-spark_2.13:4.0.0", "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"}
-"""Before 4.3 those for Spark 4.1 lack what Spark 4.1.2 has changed."""
+"""Delta 4.1 and 4.2 were compiled for Spark 4.1.0; their ALTER TABLE and OPTIMIZE fail on Spark 4.1.2 and later."""
 _EXTENSIONS = "spark.sql.extensions"
 _DIRECTORY_END = b"PK\x05\x06"
 _DIRECTORY_END_BYTES_MAX = 22 + 0xFFFF

@@ -242,9 +242,9 @@ def refuse_second_metadata_log(config: NodeConfig, disk: Disk) -> None:
 
     The first of `log.dirs` holds it unless `metadata.log.dir` names one, so a new first directory would take its place.
     """
-    others = [path for path in config.all_dirs if path != config.metadata_log_dir]
+    others = [path for path in config.all_dirs if path != config.metadata_log_dir] if config.is_controller else []
     there = next((path for path in others if disk.is_dir(metadata_log_dir(path))), None)
-    if config.is_controller and there is not None:
+    if there is not None:
         raise LogDirError(
             f"Log directory {config.metadata_log_dir} would hold the metadata log of this controller, which is in "
             f"{there}: set metadata.log.dir={there}, or name that directory first in log.dirs."
@@ -267,9 +267,9 @@ def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
         if found is not None:
             formatted[path] = found
     refuse_several_clusters(formatted)
-    if formatted and config.metadata_log_dir not in formatted:
-        refuse_second_metadata_log(config, runtime.disk)
     if formatted:
+        if config.metadata_log_dir not in formatted:
+            refuse_second_metadata_log(config, runtime.disk)
         return next(iter(formatted.values())).cluster_id
     if refused:
         raise DirFailedError(refused[0])

@@ -178,8 +178,8 @@ class ChangedTable:
 def apart_from_tables(rows: DataFrame) -> DataFrame:
     """The same rows with a plan that names no table: what becomes of the tables later does not change them.
 
-    Spark 4.1 loads the tables in a plan anew when it is used again, also after one has been written to; of Iceberg's it
-    then has no plan.
+    Spark 4.1 resolves the tables of a temporary view again whenever the view is used, and cannot plan Iceberg's tables
+    that way.
     """
     session: Any = rows.sparkSession
     java = session._jsparkSession.createDataFrame(rows._jdf.toJavaRDD(), rows._jdf.schema())

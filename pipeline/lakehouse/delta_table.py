@@ -81,12 +81,7 @@ class DeltaTable:
 
     def read(self, version: TableVersion = NEWEST) -> DataFrame:
         """The rows of a version."""
-        reader = self.spark.read.format(self.format)
-        if version.number is not None:
-            reader = reader.option("versionAsOf", version.number)
-        if version.at is not None:
-            reader = reader.option("timestampAsOf", f"{version.at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
-        return reader.load(self.location)
+        return self.spark.read.format(self.format).options(**version.options).load(self.location)
 
     def row_count(self) -> int:
         """The number of rows, which Delta counts by its log."""

@@ -98,12 +98,7 @@ class IcebergTable:
 
     def read(self, version: TableVersion = NEWEST) -> DataFrame:
         """The rows of a version."""
-        reader = self.spark.read
-        if version.number is not None:
-            reader = reader.option("versionAsOf", version.number)
-        if version.at is not None:
-            reader = reader.option("timestampAsOf", f"{version.at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
-        return reader.table(self.name)
+        return self.spark.read.options(**version.options).table(self.name)
 
     def row_count(self) -> int:
         """The number of rows, from the summary of the newest snapshot."""

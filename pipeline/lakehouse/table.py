@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from .columns import Columns, missing_columns
@@ -32,6 +32,16 @@ class TableVersion:
 
     number: int | None = None
     at: datetime | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options with which Spark reads this version. Times are in UTC, as in the sessions of these jobs."""
+        found = {}
+        if self.number is not None:
+            found["versionAsOf"] = str(self.number)
+        if self.at is not None:
+            found["timestampAsOf"] = f"{self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
+        return found
 
 
 NEWEST = TableVersion()

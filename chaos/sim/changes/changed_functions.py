@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-
 _GONE = "/dev/null"
 """What a diff names instead of a file that is there no more."""
 
@@ -63,7 +62,8 @@ def names_at(source: str, lines: Iterable[int]) -> set[str]:
     for line in lines:
         around = [(len(name), name) for name, first, last in spans if first <= line <= last]
         found.add(max(around)[1] if around else "")
-    return {name for name in sorted(found) if not any(_is_within(other, name) for other in sorted(found))}
+    names = sorted(found)
+    return {name for name in names if not any(_is_within(other, name) for other in names)}
 
 
 def _is_within(name: str, around: str) -> bool:

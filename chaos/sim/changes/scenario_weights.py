@@ -15,6 +15,7 @@ from importlib.resources import files
 Shares = Mapping[str, float]
 """By scenario; they add up to one at most, and the scenarios that are not named share the rest."""
 
+_EVEN: Shares = {}
 _EVEN_SHARE = 0.1
 """How many of the runs take any scenario: a change may do harm where nobody looks for it."""
 
@@ -35,10 +36,15 @@ class ReachedCode:
         return cls(parse(files(__package__).joinpath("reached_code.txt").read_text(encoding="utf-8")))
 
     def shares_of(self, name: str) -> Sequence[Shares]:
-        """Those of the function; of a class or a file, or for a function that is not there, those of all within it."""
+        """Those of the function; of a class or a file, those of all functions within it.
+
+        A function that is not in the table is new, or all scenarios run it alike, so they share it evenly. Of a file
+        that no scenario is known to run there are none.
+        """
         if name in self._functions:
             return [self._functions[name]]
-        return next((self._around[one] for one in (name, *_around(name)) if one in self._around), [])
+        is_known = f"{name.partition(':')[0]}:" in self._around
+        return self._around.get(name, [_EVEN] if is_known else [])
 
 
 def weights(names: Iterable[str], code: ReachedCode, scenarios: Sequence[str]) -> dict[str, float]:

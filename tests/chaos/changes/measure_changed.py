@@ -12,6 +12,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -111,12 +112,8 @@ def main() -> None:
     names = options.mutants or [one.name for one in ALL_MUTANTS if one.scenarios][::4]
     print(_HEAD, flush=True)
     with multiprocessing.get_context("fork").Pool(options.processes, maxtasksperchild=1) as pool:
-        for line in pool.imap(_row, [(name, options.seeds) for name in names]):
+        for line in pool.imap(partial(row, seeds=options.seeds), names):
             print(line, flush=True)
-
-
-def _row(task: tuple[str, int]) -> str:
-    return row(*task)
 
 
 if __name__ == "__main__":
