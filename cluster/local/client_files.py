@@ -111,7 +111,7 @@ asyncio.run(main())
     "example_spark.py": '''"""Writes a record and reads it, with Raftwerk's source for Spark, or with Spark's own.
 
     python example_spark.py
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 example_spark.py kafka
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 example_spark.py kafka
 """
 
 import os
