@@ -29,7 +29,9 @@ class Job:
     """The job and its mini cluster: one process after the other, each with the last checkpoint of the one before."""
 
     def __init__(self, class_path: str, arguments: list[str], checkpoints: Path) -> None:
-        java = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", *OPENED, "-cp", class_path, "FlinkCopy"]
+        # Flink removes its temporary files when it ends in peace, and here it is killed.
+        temporary = f"-Djava.io.tmpdir={checkpoints.parent}"
+        java = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", temporary, *OPENED, "-cp", class_path, "FlinkCopy"]
         self._command = [*java, *arguments]
         self._checkpoints = checkpoints
         self._processes: list[subprocess.Popen[bytes]] = []
