@@ -70,6 +70,11 @@ def explain(error: Exception) -> PipelineError:
             "Spark gives its Python processes ten seconds to start, which was too little on this busy machine: start "
             "the job once more, it goes on where it was."
         )
+    if "IterableOps.map(scala.Function1)" in text:
+        return PipelineError(
+            "Spark 4.1's own Kafka connector fails at a batch that was under way when the job ended before "
+            "(SPARK-57438): go on with --source raftwerk, which takes the job up from the same checkpoint."
+        )
     if re.search(r"UnknownTopicOrPartition", text):
         return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
     if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):

@@ -87,7 +87,6 @@ def identity_of(topics: Topics, options: ChangesOptions) -> dict[str, Any]:
     return {
         "topics": list(topics.names),
         "table format": options.table_format,
-        "source": topics.format,
         "order": ORDERS[0 if options.settings.by_log else 1],
     }
 

@@ -118,7 +118,6 @@ def identity_of(topics: Topics, options: LakeOptions) -> dict[str, Any]:
         "topics": list(topics.names),
         "table format": options.table_format,
         "value format": options.value_format,
-        "source": topics.format,
     }
     if options.table_format == "parquet":
         identity |= {"schema": options.schema, "partition columns": list(options.partition_by)}

@@ -68,7 +68,6 @@ def identity_of(topics: Topics, options: MirrorOptions) -> dict[str, Any]:
         "topics": list(topics.names),
         "target": options.target,
         "prefix": options.prefix,
-        "source": topics.format,
     }
 
 

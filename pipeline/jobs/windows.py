@@ -82,7 +82,6 @@ def identity_of(topics: Topics, options: WindowsOptions) -> dict[str, Any]:
         "window": options.window,
         "lateness": options.late,
         "table format": options.table_format,
-        "source": topics.format,
     }
 
 

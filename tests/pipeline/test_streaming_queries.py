@@ -13,6 +13,7 @@ from support.pipeline.queries import (
     FORMATS,
     READ_COMMITTED,
     check_never_backwards,
+    goes_on_with,
     output,
     positions,
     rows_written,
@@ -79,7 +80,8 @@ def test_exactly_once_through_kills_and_a_restart(
             assert query.exception() is None
             check_never_backwards(positions(query, topic))
             cluster.heal()
-        with to_parquet(stream(spark, form, bootstrap, subscribe=topic), tmp_path) as query:
+        again = goes_on_with(spark, form)
+        with to_parquet(stream(spark, again, bootstrap, subscribe=topic), tmp_path) as query:
             seen = rows_written(spark, tmp_path)
             cluster.kill(eventually(cluster.controller))
             eventually(lambda: query.exception() or rows_written(spark, tmp_path) > seen + 300)
@@ -102,13 +104,14 @@ def test_transactions_through_kills_and_a_restart(
     writer = TransactionalWriter(bootstrap, topic, 3)
     writer.start()
     frame = stream(spark, form, bootstrap, subscribe=topic, **READ_COMMITTED)
+    again = stream(spark, goes_on_with(spark, form), bootstrap, subscribe=topic, **READ_COMMITTED)
 
     def wait_for_rows(count: int) -> None:
         eventually(lambda: query.exception() or rows_written(spark, tmp_path) >= count)
 
     try:
         for role in ("leader", "controller"):
-            with to_parquet(frame, tmp_path) as query:
+            with to_parquet(frame if role == "leader" else again, tmp_path) as query:
                 wait_for_rows(rows_written(spark, tmp_path) + 50)
                 cluster.kill(cluster.leader_of(topic) if role == "leader" else eventually(cluster.controller))
                 wait_for_rows(rows_written(spark, tmp_path) + 50)
@@ -119,7 +122,7 @@ def test_transactions_through_kills_and_a_restart(
         writer.finish()
         cluster.heal()
     writer.begin(20)
-    with to_parquet(frame, tmp_path) as query:
+    with to_parquet(again, tmp_path) as query:
         wait_for_rows(writer.total)
         assert written(spark, tmp_path) == writer.written
         writer.end(commit=True)
@@ -138,7 +141,7 @@ def test_max_offsets_per_trigger(
         # Also the first batch, for which Spark asks where it ends before it asks where it begins.
         assert all(progress["numInputRows"] <= 90 for progress in query.recentProgress)
     send(bootstrap, topic, numbers(3, 20, first=100))
-    with to_parquet(stream(spark, form, bootstrap, **limited), tmp_path) as query:
+    with to_parquet(stream(spark, goes_on_with(spark, form), bootstrap, **limited), tmp_path) as query:
         query.processAllAvailable()
         assert all(progress["numInputRows"] <= 90 for progress in query.recentProgress)
         check_never_backwards(positions(query, topic))
@@ -202,7 +205,7 @@ def test_records_gone_under_a_stopped_stream(
         error = eventually(query.exception)
         assert "failOnDataLoss" in str(error)
     assert written(spark, tmp_path) == {0: list(range(10))}
-    careless = stream(spark, form, bootstrap, subscribe=topic, failOnDataLoss=False)
+    careless = stream(spark, goes_on_with(spark, form), bootstrap, subscribe=topic, failOnDataLoss=False)
     with to_parquet(careless, tmp_path, availableNow=True) as query:
         assert query.awaitTermination(60)
         assert query.exception() is None

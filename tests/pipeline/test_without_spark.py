@@ -94,6 +94,11 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
         ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
         ("An error occurred while calling o44.create.\n: java.io.IOException: no room\n\tat x", "IOException: no room"),
         (
+            'terminated with exception: Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the '
+            'return value of "scala.Option.get()" is null SQLSTATE: XXKST',
+            "go on with --source raftwerk",
+        ),
+        (
             "org.apache.spark.SparkConcurrentModificationException: [CONCURRENT_STREAM_LOG_UPDATE] Concurrent update "
             "to the log. Multiple streaming jobs detected for 3.\nPlease make sure only one streaming job runs.",
             "another job writes to the same output: end one of the two",
