@@ -19,8 +19,8 @@ CONSUMERS = (3, 10)
 ONE_RECORD_REQUESTS = 30_000
 _SETTLE_S = 0.5
 _QUEUED_KB = 65_536
-"""What each of several consumers keeps of records that the application has not taken, librdkafka's default. With more, ten
-of them fill gigabytes, and what is measured is how fast the client gets memory from the system."""
+"""What each of several consumers keeps of records that the application has not taken, librdkafka's default. With more,
+ten of them fill gigabytes, and what is measured is how fast the client gets memory from the system."""
 _numbers = itertools.count(1)
 
 
