@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 from pathlib import Path
 
 import pytest
 from support.mutation.__main__ import in_order
 from support.mutation.ledger import Ledger, equivalent_mutants
 from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
-from support.mutation.mutants import CodeMutant, mutants_of
+from support.mutation.mutants import CodeMutant, functions_by_place, mutants_of
 from support.mutation.source_edits import edits_of, mutated_tree, names_of
 
 
@@ -83,6 +84,17 @@ def test_a_mutant_of_a_source_that_has_changed_is_not_run() -> None:
     for other in ("def f(a):\n  return a < 2", "def f(a):\n  return a"):
         with pytest.raises(ValueError, match="the source has changed"):
             mutated_tree(other, 0, "f: a < 1 => a <= 1")
+
+
+def test_functions_that_the_collector_leaves_alone_are_found() -> None:
+    gc.freeze()
+    place = ("test_code_mutation.py", changes.__qualname__, changes.__code__.co_firstlineno)
+    try:
+        assert functions_by_place(Path(__file__).parents[1], "mutation")[f"mutation/{place[0]}", *place[1:]] == [
+            changes
+        ]
+    finally:
+        gc.freeze()
 
 
 def test_one_edit_is_applied() -> None:

@@ -74,6 +74,7 @@ def _digest(text: str) -> str:
 
 def functions_by_place(root: Path, package: str) -> dict[FunctionKey, list[FunctionType]]:
     """The functions of this process that were defined in modules of the package."""
+    gc.unfreeze()  # a frozen object is not listed, and the tests of this repository freeze all that they have imported
     found: dict[FunctionKey, list[FunctionType]] = {}
     prefix = f"{root / package}/"
     for value in gc.get_objects():
