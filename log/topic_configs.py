@@ -86,7 +86,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         "compression.lz4.level",
         INT,
         "9",
-        "The level if compression.type is lz4.",
+        "The level if compression.type is lz4. It has no effect here.",
         Between(1, 17),
         synonyms=(Synonym("compression.lz4.level"),),
         is_served=False,
@@ -165,7 +165,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         "local.retention.bytes",
         LONG,
         "-2",
-        "With remote storage: bytes kept here; -2 means retention.bytes.",
+        "With remote storage: bytes kept here; -2 means retention.bytes. It has no effect here.",
         at_least(-2),
         synonyms=(Synonym("log.local.retention.bytes"),),
         is_served=False,
@@ -174,7 +174,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         "local.retention.ms",
         LONG,
         "-2",
-        "With remote storage: time kept here; -2 means retention.ms.",
+        "With remote storage: time kept here; -2 means retention.ms. It has no effect here.",
         at_least(-2),
         synonyms=(Synonym("log.local.retention.ms"),),
         is_served=False,
@@ -247,7 +247,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         "preallocate",
         BOOLEAN,
         "false",
-        "Reserve a segment's whole size on disk when it begins.",
+        "Reserve a segment's whole size on disk when it begins. It has no effect here.",
         synonyms=(Synonym("log.preallocate"),),
         is_served=False,
     ),
@@ -255,17 +255,23 @@ _ROWS: tuple[ConfigKey, ...] = (
         "remote.log.copy.disable",
         BOOLEAN,
         "false",
-        "With remote storage: copy no more segments there.",
+        "With remote storage: copy no more segments there. It has no effect here.",
         is_served=False,
     ),
     ConfigKey(
         "remote.log.delete.on.disable",
         BOOLEAN,
         "false",
-        "With remote storage: delete what is there when it is switched off.",
+        "With remote storage: delete what is there when it is switched off. It has no effect here.",
         is_served=False,
     ),
-    ConfigKey("remote.storage.enable", BOOLEAN, "false", "Keep old segments in remote storage.", is_served=False),
+    ConfigKey(
+        "remote.storage.enable",
+        BOOLEAN,
+        "false",
+        "Keep old segments in remote storage. There is none here, so true is refused, and false has no effect here.",
+        is_served=False,
+    ),
     ConfigKey(
         "retention.bytes",
         LONG,
@@ -332,7 +338,10 @@ TOPIC_CONFIG_BY_SYNONYM: Mapping[str, ConfigKey] = {key.broker_name: key for key
 
 
 def validate_topic_configs(values: Mapping[str, str]) -> None:
-    """Check each value, and that the compaction lags fit together. Raises `ProtocolError(INVALID_CONFIG)`."""
+    """Check each value, and what they ask for together. Raises `ProtocolError(INVALID_CONFIG)`.
+
+    Remote storage is refused in the words of Apache Kafka's brokers that have none (KIP-405).
+    """
     parsed: dict[str, Any] = {}
     for name, text in values.items():
         key = TOPIC_CONFIGS.get(name)
@@ -344,4 +353,10 @@ def validate_topic_configs(values: Mapping[str, str]) -> None:
         raise ProtocolError(
             ErrorCode.INVALID_CONFIG,
             f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+        )
+    if parsed.get("remote.storage.enable"):
+        raise ProtocolError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
         )

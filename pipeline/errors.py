@@ -70,6 +70,13 @@ def explain(error: Exception) -> PipelineError:
             "Spark gives its Python processes ten seconds to start, which was too little on this busy machine: start "
             "the job once more, it goes on where it was."
         )
+    if re.search(
+        r"java\.lang\.(NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error", text
+    ):
+        return PipelineError(
+            "a jar is for another version of Spark (it stands in the names of Iceberg's and Delta's jars): name one "
+            f"for this version with --jars, or none, and the job fetches it ({_innermost(text)})"
+        )
     if "IterableOps.map(scala.Function1)" in text:
         return PipelineError(
             "Spark 4.1's own Kafka connector fails at a batch that was under way when the job ended before "
@@ -83,8 +90,19 @@ def explain(error: Exception) -> PipelineError:
 
 
 def _innermost(text: str) -> str:
+    of_worker = _of_python_worker(text)
+    if of_worker:
+        return of_worker
     causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
     if lines and lines[0].startswith("An error occurred while calling"):  # a line of Py4J; the next line has the cause
         lines = lines[1:] or lines
     return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]
+
+
+def _of_python_worker(text: str) -> str:
+    """The last line of the traceback of a Python worker; empty where there is none."""
+    if "Traceback (most recent call last)" not in text:
+        return ""
+    lines = text.rpartition('\n  File "')[2].splitlines()[1:]
+    return next((line.strip() for line in lines if line and not line[0].isspace()), "")

@@ -18,9 +18,6 @@ SIZES = ((1024, 300_000), (100, 800_000))
 CONSUMERS = (3, 10)
 ONE_RECORD_REQUESTS = 30_000
 _SETTLE_S = 0.5
-_QUEUED_KB = 65_536
-"""What each of several consumers keeps of records that the application has not taken, librdkafka's default. With more,
-ten of them fill gigabytes, and what is measured is how fast the client gets memory from the system."""
 _numbers = itertools.count(1)
 
 
@@ -53,14 +50,7 @@ def _consume_at_once(peer: Peer, name: str, count: int, size: int, consumers: in
     with ThreadPoolExecutor(consumers) as threads:
         began = time.perf_counter()
         running = [
-            threads.submit(
-                client_workloads.consume,
-                peer.bootstrap,
-                name,
-                count,
-                size,
-                **{"group.id": f"{name}-{one}", "queued.max.messages.kbytes": _QUEUED_KB},
-            )
+            threads.submit(client_workloads.consume, peer.bootstrap, name, count, size, **{"group.id": f"{name}-{one}"})
             for one in range(consumers)
         ]
         figures = [one.result() for one in running]

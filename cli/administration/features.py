@@ -65,7 +65,6 @@ def list_features(bootstrap: str, as_json: bool) -> None:
 def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
     """Raise features to the highest level that the software supports: all of them, or none.
 
-    \b
     Do this when every node runs the new software. As long as a node does not, it is refused, and the message names the
     node. Without names, all features are raised but kraft.version, which changes how controllers are added and removed.
 

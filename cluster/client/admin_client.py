@@ -137,8 +137,11 @@ class AdminClient:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
-    async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
-        """Create a topic. With `wait`, return when every partition has a leader."""
+    async def create_topic(self, topic: NewTopic, *, wait: bool = True, validate_only: bool = False) -> None:
+        """Create a topic. With `wait`, return when every partition has a leader.
+
+        With `validate_only`, only find out whether it would be refused.
+        """
         configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
         fields = {
             "topics": [
@@ -151,11 +154,11 @@ class AdminClient:
                 }
             ],
             "timeout": int(self._client.timeout_s * 1000),
-            "validate_only": False,
+            "validate_only": validate_only,
         }
         answer = await self._request_until_final(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
         _raise_if_refused(answer.error_code, f"topic {topic.name}", answer.error_message)
-        if wait:
+        if wait and not validate_only:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
     async def delete_topic(self, name: str, *, wait: bool = True) -> None:

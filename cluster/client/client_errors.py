@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from ...wire.errors import ErrorCode
-from .error_sentences import error_sentence
+from .error_sentences import error_sentence, meaning_of
 
 _RETRIABLE = frozenset(
     {
@@ -127,6 +127,11 @@ class RefusedError(ClientError):
         self._what = what
         self._message = message
         super().__init__(f"{what}: {error_sentence(code, message, way_out)}")
+
+    @property
+    def reason(self) -> str:
+        """The broker's message or what the code means, without a way out."""
+        return (self._message or meaning_of(self.code)).rstrip(".")
 
     @property
     def is_of_rights(self) -> bool:

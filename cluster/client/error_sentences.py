@@ -344,6 +344,13 @@ _SENTENCES = {
     ),
 }
 
+_WAYS_OUT_BY_MESSAGE = {
+    "Excessively large number of partitions per request.": (
+        "one request makes 10,000 partitions at most: create the topic with fewer, and add more in steps with raftwerk "
+        "topics alter -p"
+    ),
+}
+"""Of messages that are no matter of what else their code stands for."""
 _ONLY_THE_CODE = re.compile(r"(topic|group|cluster|transactional id) authorization failed\.?", re.IGNORECASE)
 
 SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for code, row in _SENTENCES.items()})
@@ -367,4 +374,5 @@ def error_sentence(code: int, message: str | None = None, way_out: str | None = 
     meaning, usual_way_out = SENTENCES[code]
     if message is not None and _ONLY_THE_CODE.fullmatch(message):
         message = None
-    return f"{(message or meaning).rstrip('.')} ({error_name(code)}); {way_out or usual_way_out}"
+    way_out = way_out or _WAYS_OUT_BY_MESSAGE.get(message or "", usual_way_out)
+    return f"{(message or meaning).rstrip('.')} ({error_name(code)}); {way_out}"

@@ -41,6 +41,7 @@ from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 from .hidden_topics import HIDDEN_TOPICS, WHO_SEES_ALL, may_miss_topics
+from .internal_topic_checks import missing_internal_topics
 from .silent_nodes import NO_TROUBLES, BrokerTroubles, bring_back, fenced
 from .transaction_checks import hanging_transactions, long_transactions
 
@@ -129,6 +130,7 @@ async def examine_cluster(
         found += [*_unled(view, troubles), *_leaderless(await _leaderless_partitions(client, view), served)]
         seen = _in_sync_without(view, silent)
         found += _partitions(seen, troubles)
+        found += await missing_internal_topics(client, view) if is_led else []
         if await may_miss_topics(client):
             found.append(Finding(WARNING, HIDDEN_TOPICS, WHO_SEES_ALL))
         try:

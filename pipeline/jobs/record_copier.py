@@ -151,21 +151,24 @@ def last_copied(
 ) -> tuple[int, int]:
     """The offsets of the last record of a copy, at the source and in the copy; both are -1 for an empty copy.
 
-    `PipelineError` when that record is none of a mirror's: others write to the topic, and nobody knows what is there.
+    `PipelineError` when that record is none of a mirror's: others write to the topic, and nobody knows what is there;
+    and when the partition cannot be read.
     """
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "raftwerk-mirror", "enable.auto.commit": False,
          "isolation.level": "read_uncommitted", **_CLIENT, **(login or {})}
     )  # fmt: skip
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_READ_TIMEOUT_S)
-        at = high
+        ends = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_READ_TIMEOUT_S)
+        if ends is None:
+            raise _unread(bootstrap_servers, topic, partition, f"no answer in {_READ_TIMEOUT_S:.0f} s")
+        low, at = ends
         deadline = time.monotonic() + _READ_TIMEOUT_S
         while at > low:
             at -= 1
-            found = _read_one(consumer, topic, partition, at, deadline)
+            found = _read_one(consumer, bootstrap_servers, topic, partition, at, deadline)
             if found is not None:
                 headers = dict(found.headers() or [])
                 if HEADER not in headers:
@@ -175,11 +178,20 @@ def last_copied(
                     )
                 return int(headers[HEADER]), at
         return -1, -1
+    except KafkaException as error:
+        raise _unread(bootstrap_servers, topic, partition, error.args[0].str()) from None
     finally:
         consumer.close()
 
 
-def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: float) -> Any:
+def _unread(bootstrap_servers: str, topic: str, partition: int, why: str) -> PipelineError:
+    return PipelineError(
+        f"the end of the copy, {topic}-{partition} at {bootstrap_servers}, could not be read: {why}. Has it a leader? "
+        f"raftwerk doctor -b {bootstrap_servers} tells."
+    )
+
+
+def _read_one(consumer: Any, bootstrap_servers: str, topic: str, partition: int, offset: int, deadline: float) -> Any:
     """The record at or after an offset, None when there is none."""
     from confluent_kafka import KafkaError, TopicPartition
 
@@ -195,9 +207,7 @@ def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: 
             return message
         if message.error().code() == KafkaError._PARTITION_EOF:
             return None
-    raise PipelineError(
-        f"the end of {topic}-{partition} could not be read in {_READ_TIMEOUT_S:.0f} s: is the target up?"
-    )
+    raise _unread(bootstrap_servers, topic, partition, f"no record came in {_READ_TIMEOUT_S:.0f} s")
 
 
 def translate(runs: list[CopiedRange], offset: int) -> int | None:

@@ -57,19 +57,23 @@ def line_chart(
     if not points:
         return _NOTHING
     height = 280
-    x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, _WIDTH - _RIGHT)
+    first, last = min(p[0] for p in points), max(p[0] for p in points)
+    around = 0 if last > first else 1  # a single place is in the middle
+    x = Axis(first - around, last + around, _LEFT, _WIDTH - _RIGHT)
     y = Axis(min(0.0, *(p[1] for p in points)), max(p[1] for p in points), height - 26, _TOP)
     parts = [_grid(y, unit)]
     parts += _labels({x.at(place): label for place, label in labels.items()}, height - 6)
     for number, line in enumerate(series.values()):
         color = COLORS[number % len(COLORS)]
         for stretch in _stretches(line, gap):
-            path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in stretch)
-            # A single point is a line of length zero; its round ends make it visible.
-            path += f" {path}" if len(stretch) == 1 else ""
-            parts.append(
-                f"<polyline points='{path}' fill='none' stroke='{color}' stroke-width='1.5' stroke-linecap='round'/>"
-            )
+            places = [(f"{x.at(a):.1f}", f"{y.at(b):.1f}") for a, b in stretch]
+            if len(places) == 1:
+                (left, top), *_ = places
+                radius = 4 if len(line) == 1 else 1.5
+                parts.append(f"<circle cx='{left}' cy='{top}' r='{radius}' fill='{color}'/>")
+                continue
+            path = " ".join(map(",".join, places))
+            parts.append(f"<polyline points='{path}' fill='none' stroke='{color}' stroke-width='1.5'/>")
     legend = "".join(
         f"<span><i class='dot' style='background:{COLORS[number % len(COLORS)]}'></i>{escape(name)}</span>"
         for number, name in enumerate(series)

@@ -28,6 +28,8 @@ def test_every_row_is_documented_and_its_default_valid() -> None:
             assert key.doc.endswith("."), key.name
             assert key.default is None or key.default_value is not None
             assert not (key.is_required and key.default), key.name
+    for key in TOPIC_CONFIGS.values():
+        assert key.is_served or key.doc.endswith("no effect here."), key.name
 
 
 def test_every_configuration_of_the_broker_behind_another_is_in_the_table() -> None:

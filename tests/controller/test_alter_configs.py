@@ -90,6 +90,7 @@ def test_alter_configs_replaces_everything() -> None:
         (TOPIC, "t", "bogus", "1", ErrorCode.INVALID_CONFIG),
         (TOPIC, "t", "retention.ms", "soon", ErrorCode.INVALID_CONFIG),
         (TOPIC, "t", "segment.bytes", "1", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "remote.storage.enable", "true", ErrorCode.INVALID_CONFIG),
         (TOPIC, "nowhere", "retention.ms", "1", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", "node.id", "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),

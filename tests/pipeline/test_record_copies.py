@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.jobs.mirror import summary
-from raftwerk.pipeline.jobs.record_copier import RecordCopier
+from raftwerk.pipeline.jobs.record_copier import RecordCopier, last_copied
 from raftwerk.pipeline.topics import Topics
 
 pa = pytest.importorskip("pyarrow", reason="no pyarrow: copies are NOT tested")
@@ -37,6 +38,11 @@ def test_records_that_are_there_already_are_told_apart(bootstrap: str, topic: st
     assert ranges(range(7, 10)) == [(7, 0, 3, False)]
     assert ranges(range(7, 12)) == [(10, 3, 2, False), (7, 0, 3, True)]
     assert ranges(range(10, 12)) == [(10, 3, 2, True)]
+
+
+def test_a_copy_that_cannot_be_read_is_named(bootstrap: str, topic: str) -> None:
+    with pytest.raises(PipelineError, match=f"the end of the copy, {topic}-0 at .* could not be read: .* doctor -b"):
+        last_copied(bootstrap, topic, 0)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,13 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
         ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
         ("An error occurred while calling o44.create.\n: java.io.IOException: no room\n\tat x", "IOException: no room"),
         (
+            "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+            'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    work()\n'
+            '  File "job.py", line 2, in work\n    raise x\ncimpl.KafkaException: KafkaError{code=_TIMED_OUT}\n\n',
+            "cimpl.KafkaException: KafkaError{code=_TIMED_OUT}",
+        ),
+        ("java.lang.NoSuchMethodError: 'Relation Relation.create()'", "for another version of Spark"),
+        (
             'terminated with exception: Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the '
             'return value of "scala.Option.get()" is null SQLSTATE: XXKST',
             "go on with --source raftwerk",
@@ -148,8 +155,13 @@ def test_dates_under_a_plot_are_few_and_named_by_how_far_they_are_apart() -> Non
 
 def test_a_line_is_broken_where_nothing_was_seen() -> None:
     line = [(0.0, 1.0), (1.0, 1.0), (9.0, 2.0), (20.0, 1.0), (21.0, 1.0)]
-    assert line_chart({"a": line}, {}, unit="u", gap=1.5).count("<polyline") == 3
+    broken = line_chart({"a": line}, {}, unit="u", gap=1.5)
+    assert (broken.count("<polyline"), broken.count("<circle")) == (2, 1)
     assert line_chart({"a": line}, {}, unit="u").count("<polyline") == 1
+
+
+def test_a_single_value_is_a_dot_in_the_middle() -> None:
+    assert "<circle cx='524.0' cy='14.0' r='4'" in line_chart({"a": [(7.0, 3.0)]}, {7.0: "now"}, unit="u")
 
 
 def test_labels_never_touch() -> None:

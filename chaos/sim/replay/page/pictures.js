@@ -27,7 +27,7 @@ const hostOf = (history, id) => history.hosts.find(host => nodeId(host) === id);
 
 // -- the time line
 
-const LANE = { left: 74, right: 10, fault: 15, acks: 30, node: 15, gap: 5, axis: 18 };
+const LANE = { left: 92, right: 10, fault: 15, acks: 30, node: 15, gap: 5, axis: 18 };
 const RAIL = { up: "up", starting: "starting", stopping: "starting", paused: "paused", down: "down" };
 
 function packedFaults(faults) {

@@ -1,0 +1,73 @@
+"""Looks for internal topics that are not there yet, and that the controller would refuse to create."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...wire.errors import ErrorCode
+from ..client.admin_client import AdminClient, NewTopic
+from ..client.client_errors import ClientError, RefusedError
+from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
+from .findings import FAILURE, Finding
+
+_BROKER_RESOURCE = 4
+
+
+class _InternalTopic(NamedTuple):
+    """An internal topic that brokers create when it is needed, and by which settings."""
+
+    name: str
+    partitions: str
+    replication_factor: str
+    needed_by: str
+
+
+_TOPICS = (
+    _InternalTopic(
+        "__consumer_offsets", "offsets.topic.num.partitions", "offsets.topic.replication.factor", "consumer groups"
+    ),
+    _InternalTopic(
+        "__transaction_state",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "transactions",
+    ),
+)
+
+
+async def missing_internal_topics(client: ClusterClient, view: ClusterView) -> list[Finding]:
+    """Ask the controller whether it would create those that are not there; it creates none.
+
+    Nothing is found where this user may not ask, or nobody answers.
+    """
+    there = {topic.name for topic in view.topics}
+    missing = [topic for topic in _TOPICS if topic.name not in there]
+    if not missing or not view.brokers:
+        return []
+    admin, found = AdminClient(client), []
+    try:
+        name = str(view.brokers[0].node_id)
+        settings = {
+            one.name: one.value for one in await admin.describe_configs(_BROKER_RESOURCE, name, everything=True)
+        }
+        for topic in missing:
+            sizes = (int(settings.get(each) or -1) for each in (topic.partitions, topic.replication_factor))
+            refusal = await _refusal(admin, NewTopic(topic.name, *sizes))
+            if refusal is not None:
+                what = f"{topic.name} is not there and cannot be created, so {topic.needed_by} do not work: {refusal}"
+                way_out = "remedy that; a policy for new topics (create.topic.policy.class.name) has to let it pass"
+                found.append(Finding(FAILURE, what, way_out))
+    except (ClientError, *NO_ANSWER):
+        return found
+    return found
+
+
+async def _refusal(admin: AdminClient, topic: NewTopic) -> str | None:
+    """Why the controller refuses to create the topic; None when it would create it, or for another reason than that."""
+    try:
+        await admin.create_topic(topic, validate_only=True)
+    except RefusedError as error:
+        if error.is_of_rights or error.code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            return None
+        return error.reason
+    return None
