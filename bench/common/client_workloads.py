@@ -97,10 +97,11 @@ def produce_single(bootstrap: str, topic: str, count: int, acks: int, **more: An
 
 
 def consume(bootstrap: str, topic: str, count: int, size_bytes: int, **more: Any) -> Figure:
-    """The throughput of one consumer that reads the whole topic, from its first batch on, in MB/s of values.
+    """The throughput of one consumer that reads the whole topic, from its assignment on, in MB/s of values.
 
-    `more` are settings of librdkafka. It keeps 64 MB of records that were not taken yet, as by default: with much more
-    it is measured how fast the client gets memory from the system.
+    From the first batch on, it would be measured how much has come before that one is taken. `more` are settings of
+    librdkafka. It keeps 64 MB of records that were not taken yet, as by default: with much more it is measured how fast
+    the client gets memory from the system.
     """
     from confluent_kafka import Consumer, TopicPartition
 
@@ -117,13 +118,12 @@ def consume(bootstrap: str, topic: str, count: int, size_bytes: int, **more: Any
             **more,
         }
     )
+    got, started = 0, time.perf_counter()
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    got, started = 0, 0.0
     while got < count:
         messages = consumer.consume(10_000, 5)
         if not messages:
             break
-        started = started or time.perf_counter()
         got += len(messages)
     seconds = time.perf_counter() - started
     consumer.close()
