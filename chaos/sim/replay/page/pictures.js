@@ -143,7 +143,7 @@ class TimeLine {
       const bar = this.box(fault.from, fault.to, top, LANE.fault - 3, "fault", title);
       if (!bar) continue;
       found.push(bar);
-      const text = `${fault.what} ${where}`, x = Number(bar.getAttribute("x"));
+      const text = everywhere && fault.what.endsWith(" all") ? fault.what : `${fault.what} ${where}`, x = Number(bar.getAttribute("x"));
       if (text.length * 6 < Number(bar.getAttribute("width")) - 6) {
         found.push(draw("text", { x: x + 4, y: top + 9.5, class: "in-fault" }, text));
       }
