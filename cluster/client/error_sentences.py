@@ -350,7 +350,7 @@ _WAYS_OUT_BY_MESSAGE = {
         "topics alter -p"
     ),
 }
-"""Of messages that are no matter of what else their code stands for."""
+"""The ways out where a message tells a case of its own."""
 _ONLY_THE_CODE = re.compile(r"(topic|group|cluster|transactional id) authorization failed\.?", re.IGNORECASE)
 
 SENTENCES: Mapping[int, tuple[str, str]] = MappingProxyType({int(code): row for code, row in _SENTENCES.items()})

@@ -11,10 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import RefusedError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.error_sentences import SENTENCES, error_sentence
 from raftwerk.cluster.client.peer_protocol import explained
+from raftwerk.controller.topics.new_partitions import PARTITIONS_PER_REQUEST_MAX
+from raftwerk.testing import cluster
 from raftwerk.wire.errors import ErrorCode
 
 
@@ -39,6 +42,16 @@ def test_sentences_of_refusals() -> None:
     )
     assert str(RefusedError(29, "x", "Topic authorization failed.")) == str(RefusedError(29, "x"))
     assert "(error 999)" in str(RefusedError(999, "x"))
+
+
+def test_too_many_partitions_are_no_matter_of_a_policy() -> None:
+    async def create() -> str:
+        async with cluster() as running, ClusterClient(running.bootstrap) as client:
+            with pytest.raises(RefusedError) as refused:
+                await AdminClient(client).create_topic(NewTopic("x", PARTITIONS_PER_REQUEST_MAX + 1, 1))
+            return str(refused.value)
+
+    assert f"{PARTITIONS_PER_REQUEST_MAX:,} partitions at most: create the topic with fewer" in asyncio.run(create())
 
 
 async def _ask(first_bytes: bytes) -> str:
