@@ -105,3 +105,26 @@ def test_what_is_truncated_never_becomes_readable() -> None:
     replica.append_as_follower(memoryview(b""), 9)
     assert replica.high_watermark == 2, "as far as the log reaches"
     assert replica.committed_bytes() == (sizes[0] + sizes[1],) * 2
+
+
+def test_what_was_there_before_a_restart_of_the_log_never_becomes_readable() -> None:
+    replica = make(leader=2)
+    data = encode_batch([NewRecord(None, b"v", (), WALL_MS)], base_offset=0, leader_epoch=5)
+    replica.append_as_follower(memoryview(data), 0)
+    replica.restart_at(10)
+    replica.append_as_follower(memoryview(b""), 10)
+    assert (replica.log_end_offset, replica.high_watermark) == (10, 10)
+    assert replica.committed_bytes() == (0, 0)
+
+
+def test_when_nothing_happens_by_the_next_fetch_of_a_follower() -> None:
+    replica = make(isr=(1,))
+    replica.append_as_leader(batch(), -1, TIMES)
+    assert not replica.is_clean_for(2, 0, is_counted=True), "there is a record for it"
+    assert replica.is_clean_for(2, 1, is_counted=True)
+    assert not replica.is_clean_for(2, 1, is_counted=False), "it may be proposed for the ISR"
+    member = make(isr=(1, 2))
+    assert member.is_clean_for(2, 0, is_counted=False)
+    member.offline = True
+    assert not member.is_clean_for(2, 0, is_counted=True)
+    assert not make(leader=2).is_clean_for(2, 0, is_counted=True), "another leads"

@@ -224,3 +224,28 @@ def test_node_0_is_a_follower() -> None:
     session = cache.open(0, 1, True, 0)
     assert session is not None
     assert session.is_follower and session.dirty is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "may_wait"),
+    [
+        ("fetch a-0@0", True),
+        ("fetch ids a-0@0", True),
+        ("fetch follower a-0@0", True),
+        ("fetch follower ids a-0@0", False),
+    ],
+)
+def test_only_a_follower_with_topic_ids_does_not_wait_in_the_fetch_that_opens_its_session(
+    words: str, may_wait: bool
+) -> None:
+    message, uses_ids = request(words.split()[1:])
+    message.session_epoch = 0
+    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker())
+    context = cache.context(message, uses_ids, 0)
+    assert context.may_wait is may_wait
+
+
+def test_an_empty_log_that_nobody_knows_is_no_news() -> None:
+    partition = CachedPartition(FetchPartition(0))
+    assert not partition.is_news(FetchPartitionResponse(0, 0, -1, log_start_offset=-1))
+    assert partition.is_news(FetchPartitionResponse(0, 0, 0, log_start_offset=-1))

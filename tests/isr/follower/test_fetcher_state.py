@@ -7,7 +7,9 @@ from uuid import UUID
 
 from support.isr.replicas import WALL_MS, FakeBrokers, Reg, make_runtime, open_log
 
+from raftwerk.controller.metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
 from raftwerk.isr.follower.fetcher_state import FetcherState
+from raftwerk.isr.follower.throttled_partitions import ThrottledPartitions
 from raftwerk.isr.leader.leader_state import LeaderConfig
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.ports import ReplicaManagerConfig
@@ -174,3 +176,42 @@ def test_a_replica_that_cannot_be_written_is_fetched_no_more() -> None:
     follower.answer(row(0, records(0)))
     assert follower.failed == [replica]
     assert follower.state.partitions == {}
+
+
+def test_what_is_removed_was_fetched_or_not() -> None:
+    follower = Follower()
+    follower.follow(0)
+    assert follower.state.remove((TOPIC_ID, 0))
+    assert not follower.state.remove((TOPIC_ID, 0))
+    assert not follower.asked()
+
+
+def test_a_partition_that_is_added_again_is_not_paused_as_before() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    assert follower.asked()
+    follower.answer(FetchPartitionResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, -1))
+    assert follower.state.next_ready_ms(0) is not None
+    follower.state.add(replica)
+    assert follower.state.next_ready_ms(0) is None
+
+
+def test_throttled_partitions_share_what_the_quota_allows_and_ask_for_a_byte_at_least() -> None:
+    throttle = Throttle(FOLLOWER, 2, ReplicationQuota(11, 1000))
+    throttle.quota.bytes_per_s = 1000
+    image = MetadataImage("cluster")
+    image.configs[TOPIC_RESOURCE, "t"] = {"follower.replication.throttled.replicas": "*"}
+    throttle.apply_topics(image, ["t"])
+    follower = Follower()
+    partitions = {}
+    for index in (0, 1):
+        follower.follow(index)
+        partitions[TOPIC_ID, index] = follower.state.partitions[TOPIC_ID, index]
+    throttled = ThrottledPartitions(throttle)
+    assert not throttled.update(partitions, 0), "nothing pauses while the quota allows more"
+    (key, fetched), *_ = partitions.items()
+    whole = throttle.quota.available_bytes(0)
+    assert throttled.max_bytes(key, fetched, 10**9, 0) == int(whole / 2)
+    assert throttled.max_bytes(key, fetched, 7, 0) == 7
+    throttled.record(key, int(whole), 0)
+    assert throttled.max_bytes(key, fetched, 10**9, 0) == 1
