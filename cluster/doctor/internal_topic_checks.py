@@ -51,8 +51,10 @@ async def missing_internal_topics(client: ClusterClient, view: ClusterView) -> l
             one.name: one.value for one in await admin.describe_configs(_BROKER_RESOURCE, name, everything=True)
         }
         for topic in missing:
-            sizes = (int(settings.get(each) or -1) for each in (topic.partitions, topic.replication_factor))
-            refusal = await _refusal(admin, NewTopic(topic.name, *sizes))
+            partitions, factor = (
+                int(settings.get(each) or -1) for each in (topic.partitions, topic.replication_factor)
+            )
+            refusal = await _refusal(admin, NewTopic(topic.name, partitions, factor))
             if refusal is not None:
                 what = f"{topic.name} is not there and cannot be created, so {topic.needed_by} do not work: {refusal}"
                 way_out = "remedy that; a policy for new topics (create.topic.policy.class.name) has to let it pass"
