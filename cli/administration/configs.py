@@ -92,6 +92,7 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
     Example:
       raftwerk configs show --topic flights --all
     """
+    given_broker = given["broker"] is not None
     resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
@@ -112,7 +113,10 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
         else:
             click.echo(f"{row['name']}={'' if row['value'] is None else row['value']}  ({row['source']})")
     if not rows:
-        tell_none("No value was set at run time; --all shows the defaults too.")
+        of_all = (
+            "for this broker alone; --all-brokers shows those of all brokers, and " if given_broker else "at run time; "
+        )
+        tell_none(f"No value was set {of_all}--all shows the defaults too.")
 
 
 _UNSET = "raftwerk configs unset removes values, for example --topic flights retention.ms"

@@ -85,7 +85,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def describe(group: str, bootstrap: str, as_json: bool) -> None:
-    """Show the state, the members and the lag of GROUP.
+    """Show the state, the members with their partitions, and the lag of GROUP.
 
     \b
     Example:
@@ -101,7 +101,13 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
             state, members = await asked.members(group)
             lags = await asked.lags(group, all_assigned(members))
         shown = [
-            {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
+            {
+                "member": one.member_id,
+                "instance": one.instance_id,
+                "client": one.client_id,
+                "host": one.host,
+                "partitions": [str(partition) for partition in one.partitions],
+            }
             for one in members
         ]
         return {"group": group, "state": state, "members": shown, "partitions": [_lag_row(one) for one in lags]}
@@ -113,7 +119,8 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
     click.echo(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}")
     for member in found["members"]:
         instance = f"  instance {member['instance']}" if member["instance"] else ""
-        click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}")
+        has = ", ".join(member["partitions"]) or "no partition"
+        click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}  {has}")
     _print_lags(found["partitions"])
 
 

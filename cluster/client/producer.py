@@ -145,7 +145,11 @@ class Producer:
             if not answer.error_code:
                 return answer.producer_id, answer.producer_epoch
             if not is_retriable(answer.error_code) or loop.time() > deadline:
-                raise RefusedError(answer.error_code, "a producer id")
+                no_right = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # KIP-679
+                way_out = (
+                    f"an idempotent producer needs the right Write on a topic ({self.topic})" if no_right else None
+                )
+                raise RefusedError(answer.error_code, "a producer id", way_out=way_out)
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _send_partition(self, partition: int, records: list[NewRecord]) -> list[Acked]:

@@ -76,7 +76,13 @@ class GroupActions:
             "group": group_id,
             "state": state,
             "members": [
-                {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
+                {
+                    "member": one.member_id,
+                    "instance": one.instance_id,
+                    "client": one.client_id,
+                    "host": one.host,
+                    "partitions": [str(partition) for partition in one.partitions],
+                }
                 for one in members
             ],
             "lags": [

@@ -1,6 +1,6 @@
 // Groups: the list with their lag over time, and a group with its members and offsets.
-import { attempt, get, h, number, post } from "./console.js";
-import { cellOf, groupLink, lineChart, mayChange, sparkline, table, topicLink, whileShown } from "./parts.js";
+import { attempt, get, h, number } from "./console.js";
+import { cellOf, groupLink, lineChart, mayChange, previewed, sparkline, table, topicLink, whileShown } from "./parts.js";
 
 const LOOK_EVERY_MS = 3000;
 
@@ -22,17 +22,12 @@ export function groupsPage() {
 
 function resetCard(group, topics, again) {
   const topic = h("select", {}, topics.map((one) => h("option", {}, one))), to = h("input", { placeholder: "earliest, latest, or an offset", required: true, value: "earliest" });
-  const result = h("div");
-  const ask = async (execute) => {
-    const found = await attempt(() => post(`/api/groups/${encodeURIComponent(group)}/reset`, { topic: topic.value, to: to.value, execute }), form);
-    if (!found) return;
-    const rows = found.offsets.map((one) => h("tr", {}, cellOf(String(one.partition), "partition"), cellOf(number(one.from), "from"), cellOf(number(one.to), "to")));
-    result.replaceChildren(h("p", { class: "quiet" }, found.executed ? "The offsets are set:" : "Nothing is changed yet. The offsets would be:"), table(["#partition", "#from", "#to"], rows));
-    if (found.executed) again();
-  };
-  const form = h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); ask(false); } }, h("label", {}, "Topic", topic), h("label", {}, "To", to),
-    h("button", {}, "Show what would change"), h("button", { type: "button", class: "danger", onclick: () => ask(true) }, "Set the offsets"));
-  return h("details", { class: "card wide" }, h("summary", {}, "Reset offsets"), form, result);
+  return h("details", { class: "card wide" }, h("summary", {}, "Reset offsets"), previewed({
+    path: `/api/groups/${encodeURIComponent(group)}/reset`, button: "Set the offsets", done: again,
+    fields: () => ({ topic: topic.value, to: to.value }),
+    told: (found) => table(["#partition", "#from", "#to"], found.offsets.map((one) => h("tr", {}, cellOf(String(one.partition), "partition"), cellOf(number(one.from), "from"), cellOf(number(one.to), "to")))),
+    inputs: [h("label", {}, "Topic", topic), h("label", {}, "To", to)],
+  }));
 }
 
 export function groupPage(name) {
@@ -42,7 +37,7 @@ export function groupPage(name) {
     const asked = get(`/api/groups/${encodeURIComponent(name)}`);
     const group = await (isFirst ? attempt(() => asked) : asked.catch(() => null));
     if (!group) return;
-    const members = group.members.map((one) => h("tr", {}, h("td", { class: "mono" }, one.member), h("td", { "data-label": "client" }, one.client), h("td", { "data-label": "host" }, one.host)));
+    const members = group.members.map((one) => h("tr", {}, h("td", { class: "mono" }, one.member), h("td", { "data-label": "client" }, one.client), h("td", { "data-label": "host" }, one.host), h("td", { "data-label": "partitions" }, one.partitions.join(", ") || "none")));
     const lags = group.lags.map((one) => h("tr", {}, h("td", {}, topicLink(one.topic)), cellOf(String(one.partition), "partition"), cellOf(one.committed === null ? "no commit" : number(one.committed), "committed"), cellOf(number(one.end), "end"), cellOf(number(one.lag), "lag")));
     const total = group.lags.reduce((sum, one) => sum + (one.lag ?? 0), 0);
     const uncommitted = group.lags.filter((one) => one.committed === null).length;
@@ -52,7 +47,7 @@ export function groupPage(name) {
         h("div", { class: `card tile ${total ? "warn" : "good"}` }, h("b", {}, number(total)), h("span", {}, behind))),
       h("div", { class: "wide" }, lineChart("Records behind", group.history, 1, "records", "while somebody looks")),
       h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets, and no partition is assigned.")),
-      h("div", { class: "card wide" }, h("h2", {}, "Members"), members.length ? table(["member", "client", "host"], members, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has no members.")));
+      h("div", { class: "card wide" }, h("h2", {}, "Members"), members.length ? table(["member", "client", "host", "partitions"], members, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has no members.")));
     const now = [...new Set(group.lags.map((one) => one.topic))];
     if (mayChange() && now.length && topics !== now.join()) reset.replaceChildren(resetCard(name, now, load));
     topics = now.join();

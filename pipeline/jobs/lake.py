@@ -89,7 +89,9 @@ class LakeOptions:
             raise WrongOptionError(f"value format {self.value_format} is none of {', '.join(VALUE_FORMATS)}.")
         if (self.schema is not None) != (self.value_format in _WITH_SCHEMA):
             raise WrongOptionError(
-                f"a schema belongs to values in {' or '.join(_WITH_SCHEMA)}: name both --schema and --value-format."
+                f"--value-format {self.value_format} needs --schema, such as 'carrier STRING, delay INT'."
+                if self.schema is None
+                else f"--schema belongs to values in {' or '.join(_WITH_SCHEMA)}: name one as --value-format."
             )
         names = ("value",) if self.schema is None else field_names(self.schema)
         columns = (*_PLACE, *names)

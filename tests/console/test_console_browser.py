@@ -238,6 +238,12 @@ def test_the_lag_of_a_group_is_drawn_over_time(cluster: TestCluster, url: str, p
     expect(row.locator("td[data-label=lag]")).to_have_text("5")
     row.get_by_role("link").click()
     expect(page.get_by_role("img", name="Records behind: 5 records, at most 5")).to_be_visible()
+    page.get_by_text("Reset offsets").click()
+    expect(page.get_by_role("button", name="Set the offsets")).to_be_disabled()
+    page.get_by_role("button", name="Show what would change").click()
+    page.get_by_role("button", name="Set the offsets").click()
+    expect(page.get_by_text("It is done:")).to_be_visible()
+    expect(page.get_by_role("img", name="Records behind: 7 records, at most 7")).to_be_visible()
 
 
 def test_the_records_of_an_internal_topic_are_read_in_words(cluster: TestCluster, url: str, page: Page) -> None:

@@ -44,8 +44,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*LAKE, "-o", "failOnDataLoss=perhaps"], "failOnDataLoss is 'perhaps', and must be"),
         ([*LAKE, "-o", "kafka.auto.offset.reset=latest"], "kafka.auto.offset.reset cannot be set"),
         ([*LAKE, "-o", "maxTriggerDelay=soon"], "maxTriggerDelay is 'soon', and must be"),
-        ([*LAKE, "--value-format", "json"], "a schema belongs to values in json or csv or registry"),
-        ([*LAKE, "--schema", "a INT"], "a schema belongs to values in json or csv or registry"),
+        ([*LAKE, "--value-format", "json"], "--value-format json needs --schema"),
+        ([*LAKE, "--schema", "a INT"], "--schema belongs to values in json or csv or registry"),
         (
             [*LAKE, "--value-format", "json", "--schema", "a"],
             "the schema is not in Spark's DDL ('a' is no name and type)",

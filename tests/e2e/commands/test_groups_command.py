@@ -29,7 +29,10 @@ def test_list_describe_lag_reset_delete(
     assert read([consumer], COUNT) == list(range(COUNT))
     consumer.commit(asynchronous=False)
     described = json.loads(ok("groups", "describe", group, "--json", *at))
-    assert (described["state"], len(described["members"])) == ("Stable", 1)
+    (member,) = described["members"]
+    assert described["state"] == "Stable"
+    assert sorted(member["partitions"]) == [f"{filled}-{partition}" for partition in range(PARTITIONS)]
+    assert f"{filled}-0, {filled}-1" in ok("groups", "describe", group, *at)
     assert [row["lag"] for row in described["partitions"]] == [0] * PARTITIONS
     for execute in ((), ("--execute",)):
         told = fails(1, "groups", "reset", group, "--topic", filled, "--to", "0", *execute, *at)
