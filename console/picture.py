@@ -155,7 +155,12 @@ def _partition_events(before: Picture, after: Picture) -> Iterator[str]:
         if former is None:
             continue
         if (former.leader, former.leader_epoch) != (one.leader, one.leader_epoch):
-            what = "has no leader" if one.leader < 0 else f"leader {_node(former.leader)} → {one.leader}"
+            if one.leader < 0:
+                what = "has no leader"
+            elif one.leader == former.leader:
+                what = f"led by {one.leader} in a new epoch"
+            else:
+                what = f"leader {_node(former.leader)} → {one.leader}"
             told.setdefault(what, []).append(name_of(key))
     for key, one in after.partitions.items():
         former = before.partitions.get(key)
@@ -178,4 +183,6 @@ def _nodes(node_ids: list[int]) -> str:
 
 
 def _shortened(names: list[str]) -> str:
+    """The first few names; those of internal topics come last, since nobody looks for them first."""
+    names = sorted(names, key=lambda name: name.startswith("__"))
     return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"

@@ -48,6 +48,17 @@ def test_a_failover_is_told_in_order() -> None:
     ]
 
 
+def test_internal_topics_come_last_and_a_leader_may_begin_a_new_epoch() -> None:
+    names = ("__consumer_offsets", "__transaction_state", "orders", "zoo")
+
+    def led(leader: int, epoch: int) -> Picture:
+        rows = {key_of(name, 0): partition(leader, epoch) for name in names}
+        return replace(picture(), partitions=rows)
+
+    assert events(led(1, 0), led(2, 1)) == ["orders-0, zoo-0 and 2 more: leader 1 → 2"]
+    assert events(led(2, 1), led(2, 2)) == ["orders-0, zoo-0 and 2 more: led by 2 in a new epoch"]
+
+
 def test_losses_of_everything_are_told() -> None:
     before = picture(partition(1))
     after = picture(partition(-1, 1, (1,)), quorum=None, nodes={1: NODE})
