@@ -12,7 +12,7 @@ import click
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ..cluster.command_line.commands import Group, Option, json_option
 from ..cluster.command_line.plural import counted
-from .flights import check_feed, flights
+from .flights import check_feed, flights, with_progress
 from .flights import feed as feed_flights
 from .jobs.job_command import place_of_login, report_errors
 from .login import login_in_file, producer_login
@@ -113,10 +113,10 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
     flights_topic.check_names(writes=True)
     flights_topic.create(partitions, {})
     with stop_on_signal() as stopping:
-        acked = feed_flights(
-            bootstrap, topic, flights(limit), rate=rate, stopping=stopping, login=producer_login(login)
-        )
-    log(f"{counted(acked, 'flight')} sent to {topic}")
+        records = with_progress(flights(limit), lambda number: log(f"{counted(number, 'flight')} so far"))
+        acked = feed_flights(bootstrap, topic, records, rate=rate, stopping=stopping, login=producer_login(login))
+        cut = ", stopped before the end" if stopping() else ""
+    log(f"{counted(acked, 'flight')} sent to {topic}{cut}")
 
 
 @pipeline.command("demo")

@@ -32,6 +32,7 @@ _WHOLE = ("flight",)
 _NUMBERS = ("dep_delay", "arr_delay", "air_time", "distance")
 _TEXTS = ("carrier", "tailnum", "origin", "dest")
 _MISSING = ("", "NA")
+_TELL_EVERY_S = 5.0
 _POLL_S = 0.005
 _FLUSH_TIMEOUT_S = 120.0
 
@@ -85,6 +86,16 @@ def check_feed() -> None:
     missing = missing_packages("confluent_kafka")
     if missing:
         raise PipelineError(not_installed(missing, "demo"))
+
+
+def with_progress(records: Iterable[Flight], tell: Callable[[int], None]) -> Iterator[Flight]:
+    """The records; every five seconds `tell` is called with the number of those that were taken."""
+    due_s = time.monotonic() + _TELL_EVERY_S
+    for number, record in enumerate(records):
+        if time.monotonic() >= due_s:
+            tell(number)
+            due_s += _TELL_EVERY_S
+        yield record
 
 
 def feed(

@@ -142,11 +142,11 @@ def _own_correction(mechanism: str) -> str:
 
 
 def _correction(mechanism: str) -> str:
-    """What to correct after a refusal: the passwords for SCRAM are kept apart from those for PLAIN."""
+    """What to correct after a refusal: passwords for SCRAM are kept apart from those for PLAIN, in the cluster."""
     if mechanism == OAUTHBEARER:
         return "use a token for this cluster; the log of the server says why it refuses this one"
     if mechanism == GSSAPI:
         return "the log of the server says why; see kinit and klist for the ticket"
     if not mechanism.startswith("SCRAM"):
         return _CREDENTIALS
-    return f"{_CREDENTIALS}, or, if the user has no password for {mechanism}, set sasl.mechanism=PLAIN"
+    return f"{_CREDENTIALS}; an administrator sees by raftwerk users list who has one for {mechanism}"

@@ -24,7 +24,7 @@ from raftwerk.pipeline import topics as topics_of_jobs
 from raftwerk.pipeline.cli import JOBS, pipeline
 from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError, explain
-from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
+from raftwerk.pipeline.flights import SCHEMA, Flight, data_file, flight_rows, flights, with_progress
 from raftwerk.pipeline.jobs.job_command import ReadSettings, shorten_errors
 from raftwerk.pipeline.jobs.mirror import MirrorOptions, check_target
 from raftwerk.pipeline.jobs.record_copier import CopiedRanges, translate
@@ -325,3 +325,12 @@ def test_a_missing_package_is_named_before_a_cluster_is_looked_for(module: str, 
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     assert answer.returncode == 1
     assert answer.stderr.startswith(f"Error: {told}"), answer.stderr
+
+
+def test_a_feed_tells_every_five_seconds_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, *(float(second) for second in range(12))])
+    monkeypatch.setattr("raftwerk.pipeline.flights.time.monotonic", lambda: next(now))
+    told: list[int] = []
+    records = [Flight(number, b"", b"") for number in range(12)]
+    assert list(with_progress(records, told.append)) == records
+    assert told == [5, 10]

@@ -92,8 +92,8 @@ def test_a_wrong_password(authority: Authority) -> None:
 def test_a_refusal_of_scram_names_the_mechanism_and_says_that_users_of_others_are_not_its_own() -> None:
     way_out = _correction(SCRAM)
     assert way_out == (
-        "correct the user name or the password in sasl.jaas.config, or, if the user has no password for SCRAM-SHA-512, "
-        "set sasl.mechanism=PLAIN"
+        "correct the user name or the password in sasl.jaas.config; an administrator sees by raftwerk users list who "
+        "has one for SCRAM-SHA-512"
     )
     assert _correction(PLAIN) == "correct the user name or the password in sasl.jaas.config"
 
