@@ -21,7 +21,7 @@ from ..cluster.client.quorum_client import QuorumClient, QuorumView
 from ..runtime.ports import Clock
 from ..wire.api_keys import ApiKey
 from .logins.rights import needs_right
-from .picture import DOWN, PAUSED, UP, Partition, Picture, Row, events, key_of, records_between
+from .picture import DOWN, FENCED, PAUSED, UP, Partition, Picture, Row, events, key_of, records_between
 
 PERIOD_S = 1.0
 STORY_MAX = 500
@@ -196,7 +196,7 @@ class ClusterWatch:
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
                 "state": broker.state,
-                "why": broker.why_down,
+                "why": "it may not lead" if broker.state == FENCED else broker.why_down,
                 **view.counts_of(broker.node_id),
             }
         return self._with_processes(found)

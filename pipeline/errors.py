@@ -74,8 +74,8 @@ def explain(error: Exception) -> PipelineError:
         r"java\.lang\.(NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error", text
     ):
         return PipelineError(
-            "a jar is for another version of Spark (it stands in the names of Iceberg's and Delta's jars): name one "
-            f"for this version with --jars, or none, and the job fetches it ({_innermost(text)})"
+            "a jar is missing, or is for another version of Spark (the names of Iceberg's and Delta's jars tell it): "
+            f"name the right ones with --jars, or none, and the job fetches them ({_innermost(text)})"
         )
     if "IterableOps.map(scala.Function1)" in text:
         return PipelineError(
@@ -90,8 +90,7 @@ def explain(error: Exception) -> PipelineError:
 
 
 def _innermost(text: str) -> str:
-    of_worker = _of_python_worker(text)
-    if of_worker:
+    if of_worker := _of_python_worker(text):
         return of_worker
     causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]

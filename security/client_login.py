@@ -142,7 +142,7 @@ def _own_correction(mechanism: str) -> str:
 
 
 def _correction(mechanism: str) -> str:
-    """What to correct after a refusal: passwords for SCRAM are kept apart from those for PLAIN, in the cluster."""
+    """What to correct after a refusal. The cluster keeps the passwords for SCRAM apart from those for PLAIN."""
     if mechanism == OAUTHBEARER:
         return "use a token for this cluster; the log of the server says why it refuses this one"
     if mechanism == GSSAPI:

@@ -99,9 +99,9 @@ def produce_single(bootstrap: str, topic: str, count: int, acks: int, **more: An
 def consume(bootstrap: str, topic: str, count: int, size_bytes: int, **more: Any) -> Figure:
     """The throughput of one consumer that reads the whole topic, from its assignment on, in MB/s of values.
 
-    From the first batch on, it would be measured how much has come before that one is taken. `more` are settings of
-    librdkafka. It keeps 64 MB of records that were not taken yet, as by default: with much more it is measured how fast
-    the client gets memory from the system.
+    A rate from the first batch on would contain what librdkafka had fetched before. `more` are settings of librdkafka.
+    It queues 64 MB of fetched records, its default. A longer queue takes gigabytes with ten consumers, and the rate
+    then depends on how fast the client gets memory from the system.
     """
     from confluent_kafka import Consumer, TopicPartition
 

@@ -92,7 +92,6 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
     Example:
       raftwerk configs show --topic flights --all
     """
-    given_broker = given["broker"] is not None
     resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
@@ -113,10 +112,13 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
         else:
             click.echo(f"{row['name']}={'' if row['value'] is None else row['value']}  ({row['source']})")
     if not rows:
-        of_all = (
-            "for this broker alone; --all-brokers shows those of all brokers, and " if given_broker else "at run time; "
+        is_of_one_broker = resource[0] == _KINDS["broker"] and resource[1]
+        tell_none(
+            "No value was set for this broker alone; --all-brokers shows those of all brokers, and --all shows the "
+            "defaults too."
+            if is_of_one_broker
+            else "No value was set at run time; --all shows the defaults too."
         )
-        tell_none(f"No value was set {of_all}--all shows the defaults too.")
 
 
 _UNSET = "raftwerk configs unset removes values, for example --topic flights retention.ms"

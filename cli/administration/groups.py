@@ -100,17 +100,12 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
             asked = GroupClient(client)
             state, members = await asked.members(group)
             lags = await asked.lags(group, all_assigned(members))
-        shown = [
-            {
-                "member": one.member_id,
-                "instance": one.instance_id,
-                "client": one.client_id,
-                "host": one.host,
-                "partitions": [str(partition) for partition in one.partitions],
-            }
-            for one in members
-        ]
-        return {"group": group, "state": state, "members": shown, "partitions": [_lag_row(one) for one in lags]}
+        return {
+            "group": group,
+            "state": state,
+            "members": [one.to_json() for one in members],
+            "partitions": [_lag_row(one) for one in lags],
+        }
 
     found = run_client(run())
     if as_json:

@@ -51,6 +51,16 @@ class MemberView:
     host: str
     partitions: tuple[TopicPartition, ...] = ()
 
+    def to_json(self) -> dict[str, object]:
+        """The member as commands and the console show it."""
+        return {
+            "member": self.member_id,
+            "instance": self.instance_id,
+            "client": self.client_id,
+            "host": self.host,
+            "partitions": [str(partition) for partition in self.partitions],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LagView:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...wire.errors import ErrorCode
-from ..client.admin_client import AdminClient, NewTopic
+from ..client.admin_client import BROKER, AdminClient, NewTopic
 from ..client.client_errors import ClientError, RefusedError
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from .findings import FAILURE, Finding
 
-_BROKER_RESOURCE = 4
+_LASTING = (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_CONFIG)
+"""Errors that stay until somebody changes something; a quota that is used up, for example, is none."""
 
 
 class _InternalTopic(NamedTuple):
@@ -44,12 +46,11 @@ async def missing_internal_topics(client: ClusterClient, view: ClusterView) -> l
     missing = [topic for topic in _TOPICS if topic.name not in there]
     if not missing or not view.brokers:
         return []
-    admin, found = AdminClient(client), []
-    try:
+    admin = AdminClient(client)
+    found: list[Finding] = []
+    with suppress(ClientError, *NO_ANSWER):
         name = str(view.brokers[0].node_id)
-        settings = {
-            one.name: one.value for one in await admin.describe_configs(_BROKER_RESOURCE, name, everything=True)
-        }
+        settings = {one.name: one.value for one in await admin.describe_configs(BROKER, name, everything=True)}
         for topic in missing:
             partitions, factor = (
                 int(settings.get(each) or -1) for each in (topic.partitions, topic.replication_factor)
@@ -59,17 +60,13 @@ async def missing_internal_topics(client: ClusterClient, view: ClusterView) -> l
                 what = f"{topic.name} is not there and cannot be created, so {topic.needed_by} do not work: {refusal}"
                 way_out = "remedy that; a policy for new topics (create.topic.policy.class.name) has to let it pass"
                 found.append(Finding(FAILURE, what, way_out))
-    except (ClientError, *NO_ANSWER):
-        return found
     return found
 
 
 async def _refusal(admin: AdminClient, topic: NewTopic) -> str | None:
-    """Why the controller refuses to create the topic; None when it would create it, or for another reason than that."""
+    """Why the controller refuses to create the topic for good; None when it would create it, or for another error."""
     try:
         await admin.create_topic(topic, validate_only=True)
     except RefusedError as error:
-        if error.is_of_rights or error.code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-            return None
-        return error.reason
+        return error.reason if error.code in _LASTING else None
     return None

@@ -75,16 +75,7 @@ class GroupActions:
         return {
             "group": group_id,
             "state": state,
-            "members": [
-                {
-                    "member": one.member_id,
-                    "instance": one.instance_id,
-                    "client": one.client_id,
-                    "host": one.host,
-                    "partitions": [str(partition) for partition in one.partitions],
-                }
-                for one in members
-            ],
+            "members": [one.to_json() for one in members],
             "lags": [
                 {"topic": one.topic, "partition": one.partition, "committed": one.committed, "end": one.end}
                 | {"lag": one.lag}

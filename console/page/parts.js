@@ -40,7 +40,7 @@ export function nodeCard(node, buttons) {
   return h("div", { class: "card" },
     h("div", {}, h("b", { class: `state ${node.state}` }, `Node ${node.node}`), node.controller ? h("span", { class: "badge" }, "active controller") : null),
     h("div", { class: "quiet mono" }, [node.address, node.rack ? `rack ${node.rack}` : ""].filter(Boolean).join("  ")),
-    h("div", {}, node.why === "is fenced" ? "fenced: it may not lead" : node.why ? `${node.state}: ${node.why}` : node.state + (node.pid ? `, process ${node.pid}${memory}` : "")),
+    h("div", {}, node.why ? `${node.state}: ${node.why}` : node.state + (node.pid ? `, process ${node.pid}${memory}` : "")),
     node.faults?.length ? h("div", { class: "fault" }, node.faults.join(", ")) : null,
     h("div", { class: "quiet" }, `leads ${number(node.leads)}, in sync ${number(node.in_sync)} of ${number(node.replicas)}`),
     buttons ?? null);

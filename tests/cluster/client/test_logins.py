@@ -89,7 +89,7 @@ def test_a_wrong_password(authority: Authority) -> None:
     assert way_out == "correct the user name or the password in sasl.jaas.config"
 
 
-def test_a_refusal_of_scram_names_the_mechanism_and_says_that_users_of_others_are_not_its_own() -> None:
+def test_a_refusal_of_scram_names_the_mechanism_and_says_where_its_users_are_listed() -> None:
     way_out = _correction(SCRAM)
     assert way_out == (
         "correct the user name or the password in sasl.jaas.config; an administrator sees by raftwerk users list who "

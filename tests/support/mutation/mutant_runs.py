@@ -136,7 +136,8 @@ def _run_pytest(root: Path, paths: Sequence[str], plugin: object, directory: str
     os.environ["PYTEST_DEBUG_TEMPROOT"] = directory
     tempfile.tempdir = directory
     os.chdir(root)
-    # `python -m` puts the root there, and pytest would import tests/isr as a part of the folder isr/, unmutated.
+    # `python -m` puts the root on the path. pytest then takes the folder isr/ for the package of tests/isr, and
+    # imports it without the mutant.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != root]
     options = ["--rootdir", str(root), "--hypothesis-profile", "mutation"]
     without = [

@@ -13,6 +13,7 @@ from support.pipeline.topics import values_by_partition
 
 FORMATS = ["kafka", "raftwerk"]
 """Spark's own Kafka connector, and our data source."""
+READ_COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 def goes_on_with(spark: Any, form: str) -> str:
@@ -21,9 +22,6 @@ def goes_on_with(spark: Any, form: str) -> str:
     Spark 4.1's connector fails when it repeats one (SPARK-57438). A query can go on with our data source then.
     """
     return "raftwerk" if spark.version.startswith("4.1.") else form
-
-
-READ_COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 def load(spark: Any, form: str, bootstrap: str, **options: Any) -> Any:
