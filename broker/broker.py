@@ -231,10 +231,10 @@ class Broker:
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.changed_brokers:
             is_running = self.state is BrokerState.RUNNING
+            now = asyncio.get_running_loop().time()
+            lost = self._suspected_brokers.ids(now)
+            self._recently_fenced_brokers.on_metadata(image, delta, now, lost=lost, is_running=is_running)
             self._suspected_brokers.on_metadata(image, delta)
-            self._recently_fenced_brokers.on_metadata(
-                image, delta, asyncio.get_running_loop().time(), is_running=is_running
-            )
         self.lifecycle_manager.on_metadata(image, delta)
 
     def _on_leader_change(self, leader: LeaderAndEpoch) -> None:

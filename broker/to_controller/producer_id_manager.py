@@ -14,7 +14,7 @@ from .controller_channel import ControllerChannel
 ALLOCATE_PRODUCER_IDS_VERSION = 0
 ALLOCATE_TIMEOUT_MS = 5_000
 PREFETCH_AT = 0.9
-WAIT_S = 5.0
+WAIT_S = 2.0
 RETRY_S = 0.05
 
 
@@ -84,7 +84,7 @@ class ProducerIdManager:
     async def wait_until_ready(self) -> None:
         """Wait until there is an id.
 
-        Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in 5 seconds.
+        Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in `WAIT_S`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_S

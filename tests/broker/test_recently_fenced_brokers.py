@@ -1,4 +1,4 @@
-"""A broker that was fenced without a controlled shutdown stays listed for some seconds."""
+"""A broker that died and was fenced stays listed for some seconds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ def tracker() -> tuple[MetadataImage, RecentlyFencedBrokers]:
     image, recently_fenced = make_image(), RecentlyFencedBrokers()
     seen = MetadataDelta()
     seen.changed_brokers.update(dict.fromkeys(image.brokers))
-    recently_fenced.on_metadata(image, seen, 0.0, is_running=True)
+    recently_fenced.on_metadata(image, seen, 0.0, lost=(), is_running=True)
     return image, recently_fenced
 
 
 def change(
-    image: MetadataImage, recently_fenced: RecentlyFencedBrokers, now: float, is_running: bool = True, **fields: Any
+    image: MetadataImage,
+    recently_fenced: RecentlyFencedBrokers,
+    now: float,
+    is_running: bool = True,
+    lost: Sequence[int] = (2,),
+    **fields: Any,
 ) -> None:
     delta = MetadataDelta()
     epoch = image.brokers[2].epoch
     image.replay(BrokerChangeRecord(2, epoch, **fields), image.offset + 1, delta)
-    recently_fenced.on_metadata(image, delta, now, is_running=is_running)
+    recently_fenced.on_metadata(image, delta, now, lost=lost, is_running=is_running)
 
 
 def listed(image: MetadataImage, ids: Sequence[int]) -> list[int]:
@@ -58,4 +63,10 @@ def test_a_broker_after_controlled_shutdown_is_not_listed() -> None:
 def test_metadata_replayed_at_a_start_is_ignored() -> None:
     image, recently_fenced = tracker()
     change(image, recently_fenced, 5.0, is_running=False, fenced=True)
+    assert recently_fenced.ids(5.0) == []
+
+
+def test_a_silent_broker_is_not_listed() -> None:
+    image, recently_fenced = tracker()
+    change(image, recently_fenced, 5.0, lost=(3,), fenced=True)
     assert recently_fenced.ids(5.0) == []

@@ -153,7 +153,7 @@ def test_a_window_that_is_no_interval(spark: Any, bootstrap: str, topic: str, tm
 
 
 def test_options_that_do_not_fit_together() -> None:
-    with pytest.raises(PipelineError, match="a schema belongs to values in json or csv or registry"):
+    with pytest.raises(PipelineError, match="--schema belongs to values in json or csv or registry"):
         LakeOptions("out", "string", "n INT")
     with pytest.raises(PipelineError, match="none of binary"):
         LakeOptions("out", "xml")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import ClusterMetadata
 
 from raftwerk.cluster.local.supervisor import LocalNodeError
 from raftwerk.testkit.process_cluster import TestCluster
@@ -61,9 +62,15 @@ def read(bootstrap: str, topic: str) -> list[bytes]:
     return values
 
 
+def metadata_of(cluster: TestCluster, node: int, topic: str) -> ClusterMetadata:
+    """What a client learns that knows this node only."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_of(node), "log_level": 0})
+    metadata: ClusterMetadata = producer.list_topics(topic, 10)
+    return metadata
+
+
 def leader_as_seen_by(cluster: TestCluster, node: int, topic: str) -> int:
-    view = Producer({"bootstrap.servers": cluster.bootstrap_of(node), "log_level": 0}).list_topics(topic, 10)
-    return int(view.topics[topic].partitions[0].leader)
+    return int(metadata_of(cluster, node, topic).topics[topic].partitions[0].leader)
 
 
 def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
@@ -74,6 +81,8 @@ def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
     others = [node for node in cluster.node_ids if node != old]
     # All others have to know it: a client that a node tells of the old leader stays there.
     wait_for("another leader", lambda: not {leader_as_seen_by(cluster, one, topic) for one in others} & {old, -1})
+    for one in others:
+        assert sorted(metadata_of(cluster, one, topic).brokers) == others, "no new client turns to the silent node"
 
     lonely = Producer({"bootstrap.servers": cluster.bootstrap_of(old), "message.timeout.ms": 1500, "log_level": 0})
     refused: list[object] = []

@@ -1,12 +1,18 @@
-"""Brokers that were fenced just now: Metadata responses list them for nine more seconds.
+"""Brokers that died and were fenced just now: Metadata responses list them for nine more seconds.
 
 librdkafka drops its handle of a broker that Metadata no longer lists. When the same response moves the leader of a
 partition, the partition has no broker until the client's next scan, a second or two later. Apache Kafka lists a dead
 broker until its session expires, after nine seconds. Here a dead broker is fenced within milliseconds, so it is listed
 for that time as well, unless it was shut down in a controlled way. Its partitions have their new leaders at once.
+
+A broker that was fenced for its silence is not listed: it was so until its session expired, and clients that choose it
+for a request of any broker would wait, where a dead one refuses them. Connections to it are not lost, which tells it
+from a dead one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 from ....controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
@@ -20,9 +26,12 @@ class RecentlyFencedBrokers:
         self._alive: dict[int, int] = {}  # broker id to epoch, of the unfenced
         self._until: dict[int, float] = {}
 
-    def on_metadata(self, image: MetadataImage, delta: MetadataDelta, now: float, *, is_running: bool) -> None:
+    def on_metadata(
+        self, image: MetadataImage, delta: MetadataDelta, now: float, *, lost: Container[int], is_running: bool
+    ) -> None:
         """Take a change of the metadata.
 
+        `lost`: the brokers to which a connection was lost just now.
         `is_running`: this broker runs, so the change is new and not replayed history.
         """
         for broker_id in delta.changed_brokers:
@@ -31,9 +40,10 @@ class RecentlyFencedBrokers:
             self._until.pop(broker_id, None)
             if broker is None:
                 continue
+            died = broker_id in lost and was_alive_in == broker.epoch and not broker.in_controlled_shutdown
             if not broker.fenced:
                 self._alive[broker_id] = broker.epoch
-            elif is_running and was_alive_in == broker.epoch and not broker.in_controlled_shutdown:
+            elif is_running and died:
                 self._until[broker_id] = now + LISTED_S
 
     def ids(self, now: float) -> list[int]:

@@ -12,7 +12,7 @@ client that is connected for a while asks about a partition that another broker 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 
 from ....controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
@@ -46,10 +46,13 @@ class SuspectedBrokers:
 
     def includes_any(self, leaders: Iterable[int], now: float) -> bool:
         """Whether one of `leaders` is suspected."""
-        if not self._since:
-            return False
-        self._since = {one: since for one, since in self._since.items() if since + SUSPICION_S > now}
-        return any(leader in self._since for leader in leaders)
+        return not self.ids(now).isdisjoint(leaders)
+
+    def ids(self, now: float) -> KeysView[int]:
+        """The suspected brokers."""
+        if self._since:
+            self._since = {one: since for one, since in self._since.items() if since + SUSPICION_S > now}
+        return self._since.keys()
 
     async def wait(self, now: float) -> None:
         """Return when a suspicion ends, or when the oldest has lasted a second."""
