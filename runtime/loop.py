@@ -8,9 +8,10 @@ import os
 import random
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import uvloop
 
@@ -50,6 +51,20 @@ def files_left_after(transport: asyncio.BaseTransport) -> int:
     fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if fileno is None or soft_limit < 0 else soft_limit - 1 - int(fileno())
+
+
+class ListeningSocket(Protocol):
+    """What is needed of a listening socket, which may be a simulated one."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Set an option. See `socket.socket.setsockopt`."""
+
+
+def set_buffers(listening: ListeningSocket, send_bytes: int, receive_bytes: int) -> None:
+    """Limit the buffers that the system has for each accepted connection; -1 leaves one to the system."""
+    for option, size_bytes in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+        if size_bytes >= 0:
+            listening.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ...runtime.loop import set_buffers
 from ...runtime.tls_contexts import report_failed_handshakes
 from ..log_limiter import LogLimiter
 from .connection import Connection, ConnectionLimits
@@ -35,6 +36,10 @@ class ServerConfig:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_idle_ms: int = 600_000
     backlog: int = 1024
+    send_buffer_bytes: int = 100 * 1024
+    """socket.send.buffer.bytes; -1 for what the system chooses. With megabytes in a buffer, a response costs more."""
+    receive_buffer_bytes: int = -1
+    """socket.receive.buffer.bytes; -1 for what the system chooses."""
     is_protected: bool = False
     """Whether this is the inter-broker listener, which `max.connections` does not limit."""
     security: ListenerSecurity | None = None
@@ -87,6 +92,8 @@ class Server:
             if self.security.tls is not None:
                 report_failed_handshakes(self.security.tls, partial(self.log_rejection, "a client"))
         self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog, **options)
+        for listening in self._server.sockets:
+            set_buffers(listening, self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         if self.config.max_idle_ms >= 0:
             self._schedule_idle_check()
 

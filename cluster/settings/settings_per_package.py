@@ -344,6 +344,8 @@ def server_config(config: NodeConfig, listener: Listener, security: ListenerSecu
         port=listener.port,
         limits=ConnectionLimits(max_frame_bytes=config["socket.request.max.bytes"]),
         max_idle_ms=config["connections.max.idle.ms"],
+        send_buffer_bytes=config["socket.send.buffer.bytes"],
+        receive_buffer_bytes=config["socket.receive.buffer.bytes"],
         is_protected=len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name,
         security=security,
     )

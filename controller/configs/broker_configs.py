@@ -180,6 +180,20 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey("inter.broker.listener.name", STRING, "", "The listener over which brokers talk to each other."),
     ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request in bytes.", POSITIVE),
     ConfigKey(
+        "socket.send.buffer.bytes",
+        INT,
+        "102400",
+        "What the system takes of the responses to a connection at most (SO_SNDBUF); -1: as the system chooses.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "socket.receive.buffer.bytes",
+        INT,
+        "-1",
+        "What the system keeps of a connection's requests at most (SO_RCVBUF); -1: as the system chooses.",
+        at_least(-1),
+    ),
+    ConfigKey(
         "queued.max.request.bytes",
         LONG,
         "-1",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
+import struct
 from contextlib import suppress
 
 _PIECE_BYTES = 256 * 1024
@@ -17,17 +19,48 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, c
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+_SYS_CACHESTAT = 451
+"""The number of cachestat(2), of Linux 6.5, on every processor but Alpha."""
+_libc.syscall.restype = ctypes.c_long
+_RANGE = struct.Struct("=QQ")
+_PAGES = struct.Struct("=QQQQQ")
 
 
 def is_cached(fd: int, offset: int, length: int) -> bool:
     """Whether every page of the range is in the page cache; true where the system does not tell.
 
-    It takes some ten microseconds: the range is mapped, and none of its pages is read.
+    It takes a microsecond or two on Linux from 6.5 on, and some twenty for each megabyte on older ones.
     """
-    start = offset // mmap.PAGESIZE * mmap.PAGESIZE
-    size = offset + length - start
     if length <= 0:
         return True
+    pages = _cached_pages(fd, offset, length)
+    if pages is None:
+        return _is_mapped_range_cached(fd, offset, length)
+    last = offset + length - 1
+    return pages > last // mmap.PAGESIZE - offset // mmap.PAGESIZE and _is_readable_now(fd, last)
+
+
+def _cached_pages(fd: int, offset: int, length: int) -> int | None:
+    """How many pages of the range are in the page cache or being read into it; None where cachestat is not there."""
+    counts = ctypes.create_string_buffer(_PAGES.size)
+    if _libc.syscall(_SYS_CACHESTAT, fd, _RANGE.pack(offset, length), counts, 0):
+        return None
+    return int(_PAGES.unpack(counts)[0])
+
+
+def _is_readable_now(fd: int, position: int) -> bool:
+    """Whether the byte can be read without waiting. The system reads ahead in order, so those before it can be, too."""
+    try:
+        os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT)
+    except OSError as error:
+        return error.errno != errno.EAGAIN  # file systems without such reads do not tell
+    return True
+
+
+def _is_mapped_range_cached(fd: int, offset: int, length: int) -> bool:
+    """The same by mincore(2): the range is mapped, and none of its pages is read."""
+    start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+    size = offset + length - start
     address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, start)
     if address == _MAP_FAILED:
         return True

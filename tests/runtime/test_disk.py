@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raftwerk.runtime.files import page_cache
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.loop import run
 
@@ -199,3 +200,19 @@ def test_what_is_not_in_the_page_cache_is_known_and_fetched_by_a_thread(disk: Re
     run(main())
     assert again.is_cached(500_000, 1_000_000)
     assert again.pread(500_000, 10) == content[500_000:500_010]
+
+
+def test_both_ways_to_look_into_the_page_cache_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(os.urandom(2_000_000))
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    page_cache.disable_read_ahead(fd)
+    os.pread(fd, 300_000, 1_000_000)
+    ranges = [(start, size) for start in range(0, 2_100_000, 30_011) for size in (1, 4_095, 4_097, 40_000, 300_000)]
+    found = [page_cache.is_cached(fd, *one) for one in ranges]
+    monkeypatch.setattr(page_cache, "_SYS_CACHESTAT", 99_999)  # as before Linux 6.5
+    assert [page_cache.is_cached(fd, *one) for one in ranges] == found
+    assert True in found and False in found
+    os.close(fd)

@@ -92,6 +92,9 @@ class SimSocket:
         """The address of the listener."""
         return self._address
 
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Do nothing: a simulated connection has no buffers of a system."""
+
 
 class SimServer(asyncio.AbstractServer):
     """A listener. Closing it does not close its connections. See `asyncio.Server`."""

@@ -129,3 +129,18 @@ def test_stopping_the_server_waits_for_no_client(run: Callable[[Scenario], None]
         await files.server.stop()
 
     run(scenario)
+
+
+def test_the_system_takes_little_of_a_response_at_once(run: Callable[[Scenario], None]) -> None:
+    """Response data that waits in a socket's buffer has left the caches of the processor when the client reads it."""
+
+    async def scenario(files: FileServer, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, ask(0, 6_000_000))
+        await receive(client, 1)
+        (connection,) = files.server.connections
+        assert connection._transport is not None
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * files.server.config.send_buffer_bytes
+
+    run(scenario)
