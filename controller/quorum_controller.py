@@ -46,7 +46,7 @@ from .security import acls, client_quotas, delegation_tokens, scram_credentials
 from .security.delegation_tokens import TokenRequester
 from .security.rights import IsAllowed, allows_all
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
-from .term import Decide, PendingRequest, PendingResponse, Term
+from .term import PART_PAUSE_S, Decide, PendingRequest, PendingResponse, Term
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import CountPartitions, TopicContext, counts_nothing
 
@@ -421,14 +421,17 @@ class QuorumController:
         return PendingRequest(decide, refuse, finish, future, not_controller)
 
     def _take_turn(self, term: Term) -> None:
-        """Make one part of the decision of one client's request. The next turn is in the next iteration."""
+        """Make one part of one client's decision. The next turn is in the next iteration, or after `PART_PAUSE_S`."""
         term.is_turn_scheduled = bool(term.waiting)
         if not term.waiting:
             return
-        asyncio.get_running_loop().call_soon(self._take_turn, term)
-        pending = term.waiting.popleft()
-        if self._decide_part(term, pending):
-            term.waiting.append(pending)
+        pending, offset, pause_s = term.waiting.popleft(), term.image.offset, 0.0
+        try:
+            if self._decide_part(term, pending):
+                term.waiting.append(pending)
+                pause_s = PART_PAUSE_S if term.image.offset > offset else 0.0
+        finally:
+            asyncio.get_running_loop().call_later(pause_s, self._take_turn, term)
 
     def _decide(self, term: Term, pending: PendingRequest) -> None:
         """Make the first part of the decision, and one part in each iteration after this one."""

@@ -17,6 +17,8 @@ from .result import ControllerResult, Decision, Response
 
 Decide: TypeAlias = Callable[[MetadataImage], ControllerResult | Decision]
 """A decision by the image of the moment at which it is made."""
+PART_PAUSE_S = 0.003
+"""After records of a client's request that has more parts: all nodes replay them, and make new logs."""
 
 
 class PendingResponse(NamedTuple):

@@ -378,6 +378,7 @@ class ReplicaManager:
 
     def on_records_fetched(self, replica: Replica, size_bytes: int) -> None:
         """A fetcher has got records."""
+        self._operations.note_append()
         self._observer.on_records_fetched(replica.topic_partition, size_bytes)
 
     def on_no_space(self, replica: Replica, error: NoSpaceError) -> None:

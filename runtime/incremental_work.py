@@ -170,16 +170,29 @@ async def run_in_steps(work: Work[T], disk: Disk, pause_s: Callable[[Step], floa
         work.close()
 
 
+def _no_pause_between_slices() -> float:
+    return 0.0
+
+
 class IncrementalTask(Generic[T]):
     """Does work whose steps ask for nothing, `steps_per_slice` steps in each iteration of the loop, then calls `done`.
 
-    The first slice is done before the constructor returns, so a short job is not delayed. An error of the work ends it;
+    `pause_s` says how many seconds to pause after a slice; with 0 the next one follows in the next iteration. The
+    first slice is done before the constructor returns, so a short job is not delayed. An error of the work ends it;
     it is raised by the constructor in the first slice, and goes to the loop's exception handler later.
     """
 
-    def __init__(self, work: Work[T], *, steps_per_slice: int = 1, done: Callable[[T], object] | None = None) -> None:
+    def __init__(
+        self,
+        work: Work[T],
+        *,
+        steps_per_slice: int = 1,
+        pause_s: Callable[[], float] = _no_pause_between_slices,
+        done: Callable[[T], object] | None = None,
+    ) -> None:
         self._work = work
         self._steps_per_slice = steps_per_slice
+        self._pause_s = pause_s
         self._done = done
         self._handle: asyncio.Handle | None = None
         self.is_running = True
@@ -209,7 +222,9 @@ class IncrementalTask(Generic[T]):
             self.is_running = False
             raise
         else:
-            self._handle = asyncio.get_running_loop().call_soon(self._run_slice)
+            loop, pause_s = asyncio.get_running_loop(), self._pause_s()
+            later = loop.call_later(pause_s, self._run_slice) if pause_s else loop.call_soon(self._run_slice)
+            self._handle = later
             return
         self.is_running = False
         if self._done is not None:

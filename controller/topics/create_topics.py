@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...wire.message_types.topics import CreateTopicsRequest
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-PARTITIONS_PER_BATCH = 60
+PARTITIONS_PER_BATCH = 30
 """Partitions that are created in one iteration of the loop and in one batch of records, unless one topic has more."""
 _PARTITIONS_A_TOPIC_COSTS = 2
 _REFUSED_TOPIC_COSTS = 1

@@ -36,6 +36,9 @@ class DelayedOperations:
         self._tracker = tracker
         self._is_deferring = False
         self._advanced: list[Replica] = []
+        self._now_ms = now_ms
+        self.last_append_ms: int | None = None
+        """When a log of this broker has grown last."""
 
     def defer(self) -> None:
         """Remember the replicas whose high watermark advances, until `complete` is called."""
@@ -69,8 +72,13 @@ class DelayedOperations:
 
     def on_appended(self, replica: Replica, size_bytes: int) -> None:
         """The leader's log has grown: the fetches of followers that wait for records are answered."""
+        self.note_append()
         self._tracker.on_appended(replica, size_bytes)
         self.purgatory.on_appended(replica.topic_partition, size_bytes)
+
+    def note_append(self) -> None:
+        """A log of this broker has grown."""
+        self.last_append_ms = self._now_ms()
 
     def answer_when_committed(
         self,

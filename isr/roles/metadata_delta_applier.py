@@ -43,6 +43,8 @@ _state_changes = logging.getLogger(STATE_CHANGE)
 
 INTERNAL_PREFIX = "__"
 EXPANSIONS_PER_SLICE = 250
+BUSY_MS = 100
+"""So long after it has appended records a broker counts as busy with them."""
 
 
 class MetadataDeltaApplier:
@@ -68,7 +70,7 @@ class MetadataDeltaApplier:
         self._proposals = proposals
         self._on_led = on_led
         self._now_ms = now_ms
-        self._pending = PendingRoleTransitions(self._take_up, self._is_new)
+        self._pending = PendingRoleTransitions(self._take_up, self._is_new, self._is_busy)
         self._seen_offset = -1
         self._expansions: dict[int, IncrementalTask[None]] = {}
         """By broker: the work of proposing it to all ISRs that it may join."""
@@ -155,6 +157,11 @@ class MetadataDeltaApplier:
         if topic is None or registration is None or self._hosted.local_id not in registration.replicas:
             return False
         return TopicPartition(topic.name, key[1]) not in self._hosted.replicas
+
+    def _is_busy(self) -> bool:
+        """Whether this broker writes records: new replicas are then made more slowly."""
+        last_ms = self._operations.last_append_ms
+        return last_ms is not None and self._now_ms() - last_ms < BUSY_MS
 
     def _take_up(self, deleted: list[tuple[TopicPartition, UUID]], keys: list[PartitionKey]) -> None:
         """Take up the roles in some partitions, as the image has them now."""

@@ -19,19 +19,23 @@ PARTITIONS_PER_SLICE = 10
 """A change of a replica's role takes some hundredths of a millisecond."""
 NEW_REPLICA_COSTS = 5
 """As many partitions of a slice; to make the files of a log takes milliseconds while the disk is busy."""
+PAUSE_S = 0.005
+"""After a slice with new replicas, while records are written: making files delays writes to others, on all nodes."""
 
 
 class PendingRoleTransitions:
     """Lists each partition once, however often it changed; `take_up` takes up the roles in some of them.
 
-    `is_new` says whether a replica has to be made for that.
+    `is_new` says whether a replica has to be made for that, `is_busy` whether this broker writes records.
 
     `applied_offset` is the metadata offset up to which nothing is pending, None while nothing at all is.
     """
 
-    def __init__(self, take_up: TakeUp, is_new: Callable[[PartitionKey], bool]) -> None:
+    def __init__(self, take_up: TakeUp, is_new: Callable[[PartitionKey], bool], is_busy: Callable[[], bool]) -> None:
         self._take_up = take_up
         self._is_new = is_new
+        self._is_busy = is_busy
+        self._has_made_replicas = False  # in the last slice
         self._deleted: dict[DeletedPartition, None] = {}
         self._to_lead: dict[PartitionKey, None] = {}
         self._others: dict[PartitionKey, None] = {}
@@ -56,7 +60,7 @@ class PendingRoleTransitions:
         """Take up the first ones now, unless others are waiting; `offset_before` is the offset of the last delta."""
         if not self._is_running and len(self):
             self.applied_offset = offset_before
-            self._task = IncrementalTask(self._transitions(), done=self._release)
+            self._task = IncrementalTask(self._transitions(), pause_s=self._pause_s, done=self._release)
 
     async def settled(self) -> None:
         """Return when nothing is pending."""
@@ -88,14 +92,20 @@ class PendingRoleTransitions:
                 return
             yield PLAIN_STEP
 
+    def _pause_s(self) -> float:
+        return PAUSE_S if self._has_made_replicas and self._is_busy() else 0.0
+
     def _next_keys(self, room: int) -> list[PartitionKey]:
         taken = []
+        self._has_made_replicas = False
         for waiting in (self._to_lead, self._others):
             while waiting and room > 0:
                 key = next(iter(waiting))
                 del waiting[key]
                 taken.append(key)
-                room -= NEW_REPLICA_COSTS if self._is_new(key) else 1
+                is_new = self._is_new(key)
+                self._has_made_replicas |= is_new
+                room -= NEW_REPLICA_COSTS if is_new else 1
         return taken
 
     def _release(self, _: None = None) -> None:

@@ -10,7 +10,7 @@ from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
 from ..types import LeaderAndEpoch, RaftListener
 
-_CHUNK_BYTES = 16 * 1024
+_CHUNK_BYTES = 4 * 1024
 
 
 class CommitPublisher:

@@ -43,6 +43,20 @@ def test_a_task_does_some_steps_an_iteration_and_the_first_at_once(count: int, i
     assert all(later - earlier <= 3 for earlier, later in zip([0, *sizes], sizes))
 
 
+def test_a_task_pauses_between_its_slices() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        seen: list[float] = []
+        ended = loop.create_future()
+        work = for_each(range(5), lambda _: seen.append(loop.time()))
+        IncrementalTask(work, steps_per_slice=2, pause_s=lambda: 0.25, done=ended.set_result)
+        await ended
+        return seen
+
+    begin, *later = ProcessLoop(Scheduler(), "test").run_until_complete(main())
+    assert [one - begin for one in later] == pytest.approx([0, 0.25, 0.25, 0.5])
+
+
 def test_a_cancelled_task_stops_where_it_is() -> None:
     async def main() -> list[int]:
         seen: list[int] = []

@@ -8,7 +8,7 @@ import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
-from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE
+from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE, PAUSE_S
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
@@ -46,6 +46,23 @@ def test_the_first_slice_is_at_once_and_the_rest_follows(cluster: Cluster) -> No
     answer = cluster.produce(1, TopicPartition("t", COUNT - 1))
     cluster.sleep(0.1)
     assert answer.error == 0
+
+
+def test_new_replicas_leave_room_for_records(cluster: Cluster) -> None:
+    create(cluster, "busy", 8, 1)
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.produce(1, TopicPartition("busy", 0))
+    create(cluster)
+    cluster.tell(1)
+    made = here(cluster, 1)
+    for _ in range(10):
+        cluster.produce(1, TopicPartition("busy", 0))
+        cluster.sleep(PAUSE_S)
+        assert here(cluster, 1) == made + PARTITIONS_PER_SLICE // NEW_REPLICA_COSTS
+        made = here(cluster, 1)
+    cluster.sleep(0.2)
+    assert here(cluster, 1) == COUNT + 1
 
 
 def test_an_internal_topic_does_not_wait(cluster: Cluster) -> None:
