@@ -17,13 +17,14 @@ def _ignore() -> None:
 
 
 class HighWatermark:
-    """The offset, and the listener that is called after each advance."""
+    """The offset, and the listeners that are called after each advance, and after a truncation below it."""
 
-    __slots__ = ("offset", "on_advanced")
+    __slots__ = ("offset", "on_advanced", "on_lowered")
 
     def __init__(self, offset: int, on_advanced: Callable[[], None] = _ignore) -> None:
         self.offset = offset
         self.on_advanced = on_advanced
+        self.on_lowered = _ignore
 
     def advance(self, offset: int) -> bool:
         """Move forward to `offset` and tell the listener; false when that is not forward."""
@@ -34,5 +35,8 @@ class HighWatermark:
         return True
 
     def reset(self, offset: int) -> None:
-        """Set it without a notification: the log was truncated, or all its records were deleted."""
+        """Set it: the log was truncated, or all its records were deleted. Only a lower one is told."""
+        is_lower = offset < self.offset
         self.offset = offset
+        if is_lower:
+            self.on_lowered()

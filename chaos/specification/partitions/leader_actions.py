@@ -32,17 +32,21 @@ class LeaderActions:
         yield Proposal("WriteRecordToLeader", replace(now, log=after.log, end_offset=after.end_offset), failed)
 
     def receive_fetch(self, now: ReplicaState, after: ReplicaState) -> Proposals:
-        """ReceiveFetchRequest: a follower in the leader's epoch has the leader's log up to its fetch offset."""
+        """ReceiveFetchRequest: a follower in the leader's epoch has the leader's log up to its fetch offset.
+
+        A follower whose log ends where the leader's begins may have had other records: it deletes them all.
+        """
         if not now.is_leader or after.fetch_offsets == now.fetch_offsets:
             return
         for follower, offset in sorted(after.fetch_offsets - now.fetch_offsets):
             entry = after.log.up_to(offset)
-            is_end = entry.end_offset == offset or offset <= max(now.log_start_offset, after.log_start_offset)
+            is_start = offset <= max(now.log_start_offset, after.log_start_offset)
+            is_end = entry.end_offset == offset or is_start
             has_had = self._history.has_had(follower, now.leader_epoch, entry)
             failed = violated(
                 (is_end and offset <= after.end_offset, f"no batch of its log ends at {offset}"),
                 (
-                    not is_end or has_had,
+                    not is_end or is_start or has_had,
                     f"{follower} did not have the leader's log up to {offset} as a follower in epoch "
                     f"{now.leader_epoch}",
                 ),
