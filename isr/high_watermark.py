@@ -17,14 +17,13 @@ def _ignore() -> None:
 
 
 class HighWatermark:
-    """The offset, and the listeners that are called after each advance, and after a truncation below it."""
+    """The offset, and the listener that is called after each advance."""
 
-    __slots__ = ("offset", "on_advanced", "on_lowered")
+    __slots__ = ("offset", "on_advanced")
 
     def __init__(self, offset: int, on_advanced: Callable[[], None] = _ignore) -> None:
         self.offset = offset
         self.on_advanced = on_advanced
-        self.on_lowered = _ignore
 
     def advance(self, offset: int) -> bool:
         """Move forward to `offset` and tell the listener; false when that is not forward."""
@@ -35,8 +34,5 @@ class HighWatermark:
         return True
 
     def reset(self, offset: int) -> None:
-        """Set it: the log was truncated, or all its records were deleted. Only a lower one is told."""
-        is_lower = offset < self.offset
+        """Set it without a notification: the log was truncated, or all its records were deleted."""
         self.offset = offset
-        if is_lower:
-            self.on_lowered()

@@ -56,12 +56,7 @@ class Replica:
     )
 
     def __init__(
-        self,
-        topic_id: UUID,
-        partition: Partition,
-        log: PartitionLog,
-        on_high_watermark: Callable[[Replica], None],
-        on_lowered: Callable[[Replica], None] | None = None,
+        self, topic_id: UUID, partition: Partition, log: PartitionLog, on_high_watermark: Callable[[Replica], None]
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
@@ -78,8 +73,6 @@ class Replica:
         """The last stable offset when `_unstable` was last looked at."""
         self._refused_batches = RefusedBatches(None)
         partition.watermark.on_advanced = partial(on_high_watermark, self)
-        if on_lowered is not None:
-            partition.watermark.on_lowered = partial(on_lowered, self)
 
     # ---------------------------------------------------------------- views
 

@@ -74,7 +74,7 @@ class SchemasTopic:
         try:
             await asyncio.to_thread(self._prepare)
             self._follower.start()
-            await self.read_to_the_end()
+            await self._until(await asyncio.to_thread(self._first_end))
         except KafkaException as error:
             raise SchemasTopicError(f"the topic {self.topic} cannot be used: {error.args[0].str()}") from None
         except TimeoutError:
@@ -190,6 +190,19 @@ class SchemasTopic:
             return int(consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=_TIMEOUT_S)[1])
         finally:
             consumer.close()
+
+    def _first_end(self) -> int:
+        """As `_end`, but wait for brokers that have not heard of a new topic yet."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        for _ in range(round(_TIMEOUT_S / _POLL_S)):
+            try:
+                return self._end()
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+                    raise
+                self._ended.wait(_POLL_S)
+        return self._end()
 
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer

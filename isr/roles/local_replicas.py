@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from uuid import UUID
 
@@ -52,8 +51,6 @@ class LocalReplicas:
         self._errors = errors
         self._suspended: dict[Replica, UUID] = {}
         """Replicas that shall be in no ISR, and the id that stands for a directory that does not work."""
-        self._lowered: dict[TopicPartition, int] = {}
-        """High watermarks below those of the checkpoint, which are to be written."""
 
     # ---------------------------------------------------------------- replicas
 
@@ -144,26 +141,9 @@ class LocalReplicas:
             BrokersOfPartition(hosted, topic_partition),
             high_watermark,
         )
-        replica = Replica(topic_id, partition, log, self._operations.on_high_watermark, self._on_lowered)
+        replica = Replica(topic_id, partition, log, self._operations.on_high_watermark)
         hosted.replicas[topic_partition] = replica
         return replica
-
-    def _on_lowered(self, replica: Replica) -> None:
-        """Committed records were truncated after an unclean election.
-
-        The checkpoint is lowered before the log grows again: else, after a crash, records that have taken the place of
-        the lost ones would count as committed by the old checkpoint.
-        """
-        topic_partition = replica.topic_partition
-        if self._logs.high_watermark_checkpoint.get(topic_partition, 0) <= replica.high_watermark:
-            return
-        if not self._lowered:
-            asyncio.get_running_loop().call_soon(self._write_lowered)
-        self._lowered[topic_partition] = replica.high_watermark
-
-    def _write_lowered(self) -> None:
-        lowered, self._lowered = self._lowered, {}
-        self._logs.write_high_watermarks(lowered)
 
     def _log_for(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> PartitionLog | None:
         """The log, opened or created; None when it is lost and the controller has to know first. `ProtocolError`."""

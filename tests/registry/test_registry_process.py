@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -19,6 +20,7 @@ from support.registry.registry_process import registry, registry_at
 
 from raftwerk.registry.protobuf.schema import parse_protobuf
 from raftwerk.registry.references import Referenced
+from raftwerk.registry.schemas_topic import SchemasTopic
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
 
 pytestmark = pytest.mark.process
@@ -339,3 +341,22 @@ def test_topics_that_would_lose_schemas_are_refused(cluster: TestCluster) -> Non
     deleting, many = cluster.create_topic(), cluster.create_topic(partitions=2)
     assert "cleanup.policy=delete, which would delete schemas" in fails(1, "registry", "--topic", deleting, *at)
     assert "must have one partition" in fails(1, "registry", "--topic", many, *at)
+
+
+def test_brokers_that_do_not_know_a_new_topic_yet_are_waited_for(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to CreateTopics comes from the controller, and other brokers may learn of the topic a moment later."""
+    name = unique_topic("schemas")
+    monkeypatch.setattr(SchemasTopic, "_prepare", lambda _: None)
+
+    async def main() -> None:
+        topic = SchemasTopic({"bootstrap.servers": cluster.bootstrap_servers}, name)
+        start = asyncio.ensure_future(topic.start())
+        done, _ = await asyncio.wait([start], timeout=1.0)
+        assert not done, "the topic is not there"
+        await asyncio.to_thread(cluster.create_topic, name)
+        await asyncio.wait_for(start, 20)
+        await topic.stop()
+
+    asyncio.run(main())
