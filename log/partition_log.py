@@ -65,6 +65,8 @@ class LogHooks:
     """The disk refused, and the log has failed for good."""
     on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
     """The recovery point will be lowered: checkpoints of it and of the start offset must not be above it on return."""
+    on_truncating: Callable[[PartitionLog, int], None] = _ignore
+    """The log is about to end at this offset: the checkpoint of its high watermark must not be above it on return."""
     on_files_deleted: Callable[[PartitionLog, list[str]], None] | None = None
     """Files of deleted segments, renamed already, to be removed after `file.delete.delay.ms`; None: at once."""
     on_gaps: Callable[[PartitionLog, bool], None] = _ignore
@@ -547,6 +549,7 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         self.durability.history += 1
+        self._hooks.on_truncating(self, offset)
         if offset < max(self.recovery_point, self._log_start_offset):
             self._hooks.on_recovery_point_lowered(self, offset)
             self.durability.recovery_point = min(self.recovery_point, offset)

@@ -223,8 +223,7 @@ class IncrementalTask(Generic[T]):
             raise
         else:
             loop, pause_s = asyncio.get_running_loop(), self._pause_s()
-            later = loop.call_later(pause_s, self._run_slice) if pause_s else loop.call_soon(self._run_slice)
-            self._handle = later
+            self._handle = loop.call_later(pause_s, self._run_slice) if pause_s else loop.call_soon(self._run_slice)
             return
         self.is_running = False
         if self._done is not None:

@@ -107,10 +107,10 @@ def cold_reader(peer: Peer) -> Iterator[None]:
     with topic(peer, "old", peer.replicated) as name:
         produce(peer.bootstrap, name, _OLD_RECORDS, 1024, -1)
         if peer.directory is not None:
-            for directory, _, files in os.walk(peer.directory):  # passes over those that are deleted meanwhile
+            for directory, _, _ in os.walk(peer.directory):  # passes over directories that are deleted meanwhile
                 if Path(directory).name.startswith(f"{name}-"):
-                    for log in (one for one in files if one.endswith(".log")):
-                        drop_from_page_cache(Path(directory, log))
+                    for log in Path(directory).glob("*.log"):
+                        drop_from_page_cache(log)
         with _beside(_read_again_and_again, peer.bootstrap, name):
             yield
 

@@ -37,7 +37,7 @@ class ServerConfig:
     max_idle_ms: int = 600_000
     backlog: int = 1024
     send_buffer_bytes: int = 100 * 1024
-    """socket.send.buffer.bytes; -1 for what the system chooses. With megabytes in a buffer, a response costs more."""
+    """socket.send.buffer.bytes; -1 for what the system chooses. A large one costs processor time."""
     receive_buffer_bytes: int = -1
     """socket.receive.buffer.bytes; -1 for what the system chooses."""
     is_protected: bool = False

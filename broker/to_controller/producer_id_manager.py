@@ -84,7 +84,7 @@ class ProducerIdManager:
     async def wait_until_ready(self) -> None:
         """Wait until there is an id.
 
-        Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in `WAIT_S`.
+        Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in two seconds.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_S

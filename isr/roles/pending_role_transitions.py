@@ -20,7 +20,7 @@ PARTITIONS_PER_SLICE = 10
 NEW_REPLICA_COSTS = 5
 """As many partitions of a slice; to make the files of a log takes milliseconds while the disk is busy."""
 PAUSE_S = 0.005
-"""After a slice with new replicas, while records are written: making files delays writes to others, on all nodes."""
+"""After a slice with new replicas, while records are written: making many files delays writes to other files."""
 
 
 class PendingRoleTransitions:

@@ -298,6 +298,10 @@ class LogDirectory:
             self.checkpoints.recovery_points.lower(tp, offset)
             self.checkpoints.log_start_offsets.lower(tp, offset)
 
+        def truncating(_: PartitionLog, offset: int) -> None:
+            # After a crash, records that take the place of removed ones must not count as committed.
+            self.checkpoints.high_watermarks.lower(tp, offset)
+
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
             deletion.add(paths, log.config.file_delete_delay_ms)
 
@@ -315,6 +319,7 @@ class LogDirectory:
             hooks=LogHooks(
                 on_failed=lambda _, error: self.fail(error),
                 on_recovery_point_lowered=recovery_point_lowered,
+                on_truncating=truncating,
                 on_files_deleted=files_deleted,
                 on_gaps=lambda _, at_once: self._note_gaps(tp, at_once=at_once),
             ),
@@ -326,6 +331,7 @@ class LogDirectory:
                 "on this disk, and for good if no other replica has them",
                 *(tp, log.log_end_offset, committed, committed - log.log_end_offset),
             )
+            truncating(log, log.log_end_offset)
         # The log may have lost what it had there.
         self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log

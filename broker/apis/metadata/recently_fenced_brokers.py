@@ -5,9 +5,9 @@ partition, the partition has no broker until the client's next scan, a second or
 broker until its session expires, after nine seconds. Here a dead broker is fenced within milliseconds, so it is listed
 for that time as well, unless it was shut down in a controlled way. Its partitions have their new leaders at once.
 
-A broker that was fenced for its silence is not listed: it was so until its session expired, and clients that choose it
-for a request of any broker would wait, where a dead one refuses them. Connections to it are not lost, which tells it
-from a dead one.
+A broker that was fenced because its session expired is not listed. Clients have had it in their lists for that session
+already, and a request to a frozen broker waits, while a dead one refuses the connection. This broker tells them apart
+by its own connections: those to a dead broker are lost just before it is fenced.
 """
 
 from __future__ import annotations
