@@ -29,7 +29,7 @@ _NEW_TOPICS, _DELETED_TOGETHER = 3_000, 250
 _FETCHED_PARTITIONS = 100_000
 _HALF_FRAMES, _HALF_FRAME_BYTES, _HALF_FRAMES_HELD_S = 200, 2_200_000, 3.0
 _BOMB_BYTES = 100_000_000
-_BOMB_RECORDS = 1_000_000
+_BOMB_RECORDS = 700_000
 _LOG_FLOOD_REQUESTS = 17_000
 _LOG_LINES_MAX = 1_000
 _LARGEST_EPOCH = 2**31 - 1
@@ -104,7 +104,7 @@ def half_frames(run: AttackRun) -> None:
 
 
 def decompression_bombs(run: AttackRun) -> None:
-    """Small batches that inflate to 100 MB, or hold a million records, to topics whose batches are looked into."""
+    """Small batches that inflate to 100 MB, or hold 700,000 records, to topics whose batches are looked into."""
     configs = {"bomb-compacted": {"cleanup.policy": "compact"}, "bomb-zstd": {"compression.type": "zstd"}}
     with _topics(run, configs):
         batches = [bomb(codec, _BOMB_BYTES) for codec in (Compression.ZSTD, Compression.GZIP, Compression.LZ4)]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import gzip
+import mmap
 import random
 import struct
 import tracemalloc
@@ -92,12 +94,48 @@ def test_a_size_that_is_stated_is_refused_before_anything_is_decompressed(
     codec: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = compress(codec, bytes(2_000_000))
-    monkeypatch.delattr("cramjam.lz4.decompress")
-    monkeypatch.delattr("cramjam.snappy.decompress_raw")
-    monkeypatch.delattr("zlib.decompressobj")
+    monkeypatch.delattr("cramjam.lz4.decompress_into")
+    monkeypatch.delattr("cramjam.snappy.decompress_raw_into")
+    monkeypatch.delattr("cramjam.gzip.decompress_into")
     monkeypatch.delattr("zstandard.ZstdDecompressor")
     with pytest.raises(TooLargeError):
         decompress(codec, packed, 1_000_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_much_is_decompressed_into_mapped_memory(codec: Compression) -> None:
+    """It is given back without the interpreter's lock, which the event loop needs."""
+    data = decompress(codec, compress(codec, bytes(2_000_000)), 3_000_000)
+    assert isinstance(data, memoryview)
+    assert isinstance(data.obj, mmap.mmap)
+    assert bytes(data) == bytes(2_000_000)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="of Linux")
+def test_a_kernel_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 99)  # refused as what is unknown to the kernel
+    packed = compress(Compression.GZIP, bytes(2_000_000))
+    assert bytes(decompress(Compression.GZIP, packed, 2_000_000)) == bytes(2_000_000)
+
+
+def test_no_memory_is_no_fault_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = compress(Compression.ZSTD, bytes(2_000_000))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="no memory for 2000001 decompressed bytes"):
+        decompress(Compression.ZSTD, packed, 2_000_000)
+
+
+def test_gzip_that_states_less_than_it_holds() -> None:
+    packed = compress(Compression.GZIP, bytes(2_000_000))
+    small = struct.pack("<I", 10)
+    with pytest.raises(TooLargeError):
+        decompress(Compression.GZIP, packed[:-4] + small, 1_000)
+    with pytest.raises(CompressionError, match="malformed gzip data"):
+        decompress(Compression.GZIP, packed[:-4] + small, 2_000_000)
 
 
 def test_a_snappy_block_that_lies_about_its_length() -> None:
