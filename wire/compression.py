@@ -2,13 +2,11 @@
 
 A leader decompresses the batches that clients send in order to look into them. A few kilobytes may decompress to
 gigabytes, so every decoder here checks the size in advance, or stops at the limit. A thread that decompresses much
-holds the interpreter's lock for short times only: each decoder writes into memory of `_room` in few long calls.
+holds the interpreter's lock for short times only: each decoder writes into `scratch_memory` in few long calls.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import struct
 from collections.abc import Callable
 from enum import IntEnum
@@ -17,6 +15,7 @@ import cramjam
 import zstandard
 
 from ..runtime.ports import Buffer
+from ..runtime.mapped_memory import scratch_memory
 
 
 class Compression(IntEnum):
@@ -37,7 +36,6 @@ class TooLargeError(CompressionError):
     """The decompressed size is over the limit."""
 
 
-_MAPPED_BYTES_MIN = 1 << 20
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 # The Java client compresses each block of this size on its own.
@@ -55,24 +53,6 @@ _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 def _too_large(limit: int) -> TooLargeError:
     return TooLargeError(f"decompressed data exceeds {limit} bytes")
-
-
-def _room(size_bytes: int) -> memoryview:
-    """Memory for so many bytes, all zero.
-
-    Much of it is mapped: it takes pages only where something is written, huge ones if the system has them, which take a
-    fifth of the time, and it is given back without the interpreter's lock.
-    """
-    if size_bytes < _MAPPED_BYTES_MIN:
-        return memoryview(bytearray(size_bytes))
-    try:
-        mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"no memory for {size_bytes} decompressed bytes: {error}") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # the kernel may be built without them
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(mapped)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -115,7 +95,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     sizes = [_snappy_block_size(block) for block in blocks]
     if sum(sizes) > limit:
         raise _too_large(limit)
-    room = _room(sum(sizes))
+    room = scratch_memory(sum(sizes))
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         cramjam.snappy.decompress_raw_into(block, room[position : position + size])
@@ -127,7 +107,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
     # The last four bytes are the size of the last member, modulo 2^32.
     if data[:2] == _GZIP_MAGIC and _UINT32_LE.unpack_from(data, len(data) - _UINT32_LE.size)[0] > limit:
         raise _too_large(limit)
-    room = _room(limit)
+    room = scratch_memory(limit)
     try:
         return room[: cramjam.gzip.decompress_into(data, room)]
     except cramjam.DecompressionError as error:
@@ -178,7 +158,7 @@ def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     end, bound = _lz4_frame(data)
     if bound > limit:
         raise _too_large(limit)
-    room = _room(bound)
+    room = scratch_memory(bound)
     return room[: cramjam.lz4.decompress_into(data[:end], room)]
 
 
@@ -187,7 +167,7 @@ def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     if stated > limit:
         raise _too_large(limit)
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-    room = _room(limit + 1)
+    room = scratch_memory(limit + 1)
     position = 0
     with decoder.stream_reader(data, read_across_frames=True) as reader:
         while position <= limit and (count := reader.readinto(room[position:])):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import gzip
 import mmap
 import random
@@ -109,24 +108,6 @@ def test_much_is_decompressed_into_mapped_memory(codec: Compression) -> None:
     assert isinstance(data, memoryview)
     assert isinstance(data.obj, mmap.mmap)
     assert bytes(data) == bytes(2_000_000)
-
-
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="of Linux")
-def test_a_kernel_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 99)  # refused as what is unknown to the kernel
-    packed = compress(Compression.GZIP, bytes(2_000_000))
-    assert bytes(decompress(Compression.GZIP, packed, 2_000_000)) == bytes(2_000_000)
-
-
-def test_no_memory_is_no_fault_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = compress(Compression.ZSTD, bytes(2_000_000))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(mmap, "mmap", refuse)
-    with pytest.raises(MemoryError, match="no memory for 2000001 decompressed bytes"):
-        decompress(Compression.ZSTD, packed, 2_000_000)
 
 
 def test_gzip_that_states_less_than_it_holds() -> None:
