@@ -14,8 +14,8 @@ from enum import IntEnum
 import cramjam
 import zstandard
 
-from ..runtime.ports import Buffer
 from ..runtime.mapped_memory import scratch_memory
+from ..runtime.ports import Buffer
 
 
 class Compression(IntEnum):
