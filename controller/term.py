@@ -17,7 +17,7 @@ from .result import ControllerResult, Decision, Response
 
 Decide: TypeAlias = Callable[[MetadataImage], ControllerResult | Decision]
 """A decision by the image of the moment at which it is made."""
-PART_PAUSE_S = 0.003
+PART_PAUSE_S = 0.005
 """The pause after a part of a client's request, while all nodes replay its records and make the new logs."""
 
 

@@ -38,12 +38,6 @@ def memory_mb(pid: int) -> float:
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
-def cpu_seconds(pid: int) -> float:
-    """The processor time that a process has used so far, with its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 LISTENER_OFFSETS = (0, 200, 400, 1001)
 """What is added to the base port for each listener of a node."""
 

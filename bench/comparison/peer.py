@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..common.systems import System, cpu_seconds, memory_mb
+from ...cluster.local.processes import cpu_seconds
+from ..common.systems import System, memory_mb
 
 
 class Replication(NamedTuple):
@@ -55,7 +56,7 @@ class Peer:
 
     def cpu_seconds(self) -> float | None:
         """The processor time of all nodes so far; None where it is not known."""
-        return sum(map(cpu_seconds, self.pids)) if self.pids else None
+        return sum(cpu_seconds(pid) or 0.0 for pid in self.pids) if self.pids else None
 
     def memory_mb(self) -> float | None:
         """The resident memory of all nodes; None where it is not known."""
