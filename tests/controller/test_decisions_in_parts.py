@@ -217,7 +217,7 @@ def test_between_two_parts_of_a_client_there_is_time_for_other_work(ask: Ask) ->
         await ask(harness, *NAMES)
         pauses = len(harness.quorum.batches) - batches - 1
         assert pauses > 2
-        assert loop.time() - begin == pytest.approx(pauses * PART_PAUSE_S, abs=PART_PAUSE_S)
+        assert round((loop.time() - begin) / PART_PAUSE_S) in (pauses, pauses + 1)
 
     run(main())
 
