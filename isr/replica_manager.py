@@ -94,7 +94,7 @@ class ReplicaManager:
         self._moves = LogDirMoves(hosted, logs, self.throttles.dirs, replicas.on_moved, self.on_replica_failed)
         self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
         self._tasks: list[PeriodicTask] = []
-        self._checkpoint: IncrementalTask[dict[TopicPartition, int]] | None = None
+        self._checkpoint: IncrementalTask[None] | None = None
         self._started = False
 
     # ---------------------------------------------------------------- start and stop
@@ -136,7 +136,8 @@ class ReplicaManager:
         self.purgatory.close()
         self._operations.reads.close()
         self._timers.close()
-        self._logs.write_high_watermarks(run_at_once(self._high_watermarks()))
+        run_at_once(self._noting_high_watermarks())
+        self._logs.write_high_watermarks()
         self._hosted.replicas.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -319,17 +320,20 @@ class ReplicaManager:
         """Collect all high watermarks in steps, and write them, if one has changed."""
         if self._checkpoint is None or not self._checkpoint.is_running:
             self._checkpoint = IncrementalTask(
-                self._high_watermarks(), steps_per_slice=4, done=self._logs.write_high_watermarks_soon
+                self._noting_high_watermarks(),
+                steps_per_slice=4,
+                done=lambda _: self._logs.write_high_watermarks_soon(),
             )
 
-    def _high_watermarks(self) -> Work[dict[TopicPartition, int]]:
-        replicas = list(self._hosted.replicas.values())
-        found: dict[TopicPartition, int] = {}
-        for start in range(0, len(replicas), ITEMS_PER_STEP):
-            part = replicas[start : start + ITEMS_PER_STEP]
-            found.update((replica.topic_partition, replica.high_watermark) for replica in part if not replica.offline)
+    def _noting_high_watermarks(self) -> Work[None]:
+        hosted = self._hosted.replicas
+        partitions = list(hosted)
+        for start in range(0, len(partitions), ITEMS_PER_STEP):
+            part = [hosted[tp] for tp in partitions[start : start + ITEMS_PER_STEP] if tp in hosted]
+            self._logs.note_high_watermarks(
+                {one.topic_partition: one.high_watermark for one in part if not one.offline}
+            )
             yield PLAIN_STEP
-        return found
 
     def _now(self) -> tuple[int, int]:
         return self._timers.now_ms(), self._runtime.clock.wall_ms()

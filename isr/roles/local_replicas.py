@@ -133,7 +133,7 @@ class LocalReplicas:
             return None
         hosted.unusable.pop(topic_partition, None)
         hosted.without_space.pop(topic_partition, None)
-        checkpoint = self._logs.high_watermark_checkpoint.get(topic_partition, 0)
+        checkpoint = self._logs.directories.high_watermarks.get(topic_partition, 0)
         high_watermark = max(min(checkpoint, log.log_end_offset), log.log_start_offset)
         partition = Partition(
             topic_partition,

@@ -28,6 +28,11 @@ class LogDirectories:
         self._dir_of: dict[TopicPartition, LogDirectory] = {}
         self._refused: dict[str, DirFailedError] = {}
         """Directories that could not even be locked."""
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """The last known high watermark of each partition, to be written to the checkpoint files.
+
+        Truncation of a log lowers it.
+        """
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._dirs)
@@ -56,6 +61,7 @@ class LogDirectories:
                 takes_partitions=config.holds_partitions(path),
                 format_advice=config.format_advice(path),
                 on_failed=config.on_dir_failed,
+                high_watermarks=self.high_watermarks,
             )
         except DirFailedError as error:
             if self.is_indispensable(path):

@@ -153,6 +153,7 @@ class LogDirectory:
         lock: DirLock,
         takes_partitions: bool,
         on_failed: Callable[[str, OSError], None],
+        high_watermarks: dict[TopicPartition, int],
     ) -> None:
         self.path = path
         self.directory_id = directory_id
@@ -173,6 +174,7 @@ class LogDirectory:
         self._disk = disk
         self._lock = lock
         self._on_failed = on_failed
+        self._high_watermarks = high_watermarks
 
     @classmethod
     def acquire(
@@ -185,8 +187,11 @@ class LogDirectory:
         takes_partitions: bool,
         on_failed: Callable[[str, OSError], None],
         format_advice: str,
+        high_watermarks: dict[TopicPartition, int],
     ) -> LogDirectory:
         """Lock the directory and check that it is this node's; raises a `LogDirError` that says what to do.
+
+        `high_watermarks` has the last known ones of all directories.
 
         `DirFailedError` says that the disk refuses: a node may go on without this directory.
         """
@@ -212,7 +217,7 @@ class LogDirectory:
                 refuse_data_of_unknown_owner(disk, path)
                 raise UnformattedDirError(f"Log directory {path} is not formatted: {format_advice}.")
             check_owner(path, found, cluster_id, node_id)
-            return cls(disk, path, found.directory_id, lock, takes_partitions, on_failed)
+            return cls(disk, path, found.directory_id, lock, takes_partitions, on_failed, high_watermarks)
         except OSError as error:
             lock.release()
             raise DirFailedError(why_unusable(disk, path, error)) from error
@@ -300,6 +305,8 @@ class LogDirectory:
 
         def truncating(_: PartitionLog, offset: int) -> None:
             # After a crash, records that take the place of removed ones must not count as committed.
+            if self._high_watermarks.get(tp, 0) > offset:
+                self._high_watermarks[tp] = offset
             self.checkpoints.high_watermarks.lower(tp, offset)
 
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
@@ -338,13 +345,13 @@ class LogDirectory:
 
     # Checkpoints
 
-    def write_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks(self) -> None:
         """Write the high watermarks of the partitions in this directory. `OSError`."""
-        self.checkpoints.high_watermarks.write(self._share_of(known))
+        self.checkpoints.high_watermarks.write(self._known_high_watermarks())
 
-    def write_high_watermarks_soon(self, known: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks_soon(self) -> None:
         """The same without blocking the loop. A refusing disk fails the directory."""
-        self.checkpoints.high_watermarks.write_soon(self._share_of(known), self.fail)
+        self.checkpoints.high_watermarks.write_soon(self._known_high_watermarks(), self.fail)
 
     def write_recovery_points(self) -> None:
         """Write the recovery points, log start offsets and clean offsets that changed. `OSError`."""
@@ -397,8 +404,9 @@ class LogDirectory:
                 self.fail(error)
                 raise StorageError(f"{self.path} cannot be written: {error}") from error
 
-    def _share_of(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {tp: offsets[tp] for tp in self.logs if tp in offsets}
+    def _known_high_watermarks(self) -> dict[TopicPartition, int]:
+        known = self._high_watermarks
+        return {tp: known[tp] for tp in self.logs if tp in known}
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
         return {tp: log.recovery_point for tp, log in self.logs.items()}

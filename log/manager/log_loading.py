@@ -94,8 +94,8 @@ class LogLoader:
             log_dir.was_cleanly_shut_down = epoch is not None
         self.previous_broker_epoch = -1 if self._directories.has_failed else min(epochs)
 
-    def loading(self, high_watermarks: dict[TopicPartition, int]) -> Work[None]:
-        """Open every log; the checkpointed high watermarks of their partitions are put into `high_watermarks`.
+    def loading(self) -> Work[None]:
+        """Open every log, and learn the checkpointed high watermarks of their partitions.
 
         A directory whose disk refuses fails. `LogDirError` when the node cannot work with what is left.
         """
@@ -104,7 +104,7 @@ class LogLoader:
             if log_dir.failure is not None:
                 continue
             try:
-                for step in self._load_directory(log_dir, progress, high_watermarks):
+                for step in self._load_directory(log_dir, progress):
                     progress.checked(step.done_bytes)
                     yield step
             except OSError as error:
@@ -124,9 +124,7 @@ class LogLoader:
         self._directories.close_all_in(log_dir)
         log_dir.fail(error)
 
-    def _load_directory(
-        self, log_dir: LogDirectory, progress: LoadProgress, high_watermarks: dict[TopicPartition, int]
-    ) -> Work[None]:
+    def _load_directory(self, log_dir: LogDirectory, progress: LoadProgress) -> Work[None]:
         disk, root = self._runtime.disk, log_dir.path
         names = [name for name in disk.listdir(root) if disk.is_dir(f"{root}/{name}")]
         report_strays(root, names)
@@ -157,7 +155,7 @@ class LogLoader:
             if tp in log_dir.checkpoints.clean_offsets.offsets:
                 log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
             if tp in log_dir.checkpoints.high_watermarks.offsets:
-                high_watermarks[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
+                self._directories.high_watermarks[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
 
     def _load_future_log(self, log_dir: LogDirectory, name: str) -> None:

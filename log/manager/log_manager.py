@@ -53,8 +53,6 @@ class LogManager:
         """Looks for damage in the metadata log; None before `scrub_metadata_log`."""
         self._displaced: dict[TopicPartition, UUID] = {}
         """Partitions whose directory held a stray log at a clean start, with their topic ids."""
-        self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
-        """The last known high watermark of each partition, to be written to the checkpoint files."""
 
     # Start and shutdown
 
@@ -65,7 +63,7 @@ class LogManager:
     def load(self) -> None:
         """Open every partition's log, with recovery where the last shutdown was not clean. `LogDirError`."""
         self.begin_load()
-        run_at_once(self._loader.loading(self.high_watermark_checkpoint))
+        run_at_once(self._loader.loading())
 
     def begin_load(self) -> None:
         """Lock the directories, and learn how they were left. `LogDirError`."""
@@ -74,7 +72,7 @@ class LogManager:
 
     async def load_soon(self) -> None:
         """After `begin_load`, open every partition's log without blocking the loop. `LogDirError`."""
-        await run_in_steps(self._loader.loading(self.high_watermark_checkpoint), self._runtime.disk)
+        await run_in_steps(self._loader.loading(), self._runtime.disk)
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -94,7 +92,7 @@ class LogManager:
 
         def high_watermark(tp: TopicPartition) -> int:
             known = high_watermark_of(tp) if high_watermark_of is not None else None
-            return self.high_watermark_checkpoint.get(tp, 0) if known is None else known
+            return self.directories.high_watermarks.get(tp, 0) if known is None else known
 
         self._maintenance = LogMaintenance(
             self._config, self._runtime, self.directories, self.deletion, high_watermark, on_damaged
@@ -229,7 +227,7 @@ class LogManager:
 
     def _rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
         if self.get(tp) is not None:
-            self.high_watermark_checkpoint.pop(tp, None)
+            self.directories.high_watermarks.pop(tp, None)
         return self.directories.rename_away(tp, suffix)
 
     # Checkpoints
@@ -238,19 +236,19 @@ class LogManager:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
         self.directories.write_each(LogDirectory.write_recovery_points)
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks; partitions that are not mentioned keep the last known one."""
-        known = self.high_watermark_checkpoint
-        known.update(high_watermarks)
-        self.directories.write_each(lambda log_dir: log_dir.write_high_watermarks(known))
+    def note_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """These are the present high watermarks; partitions that are not mentioned keep the last known one."""
+        self.directories.high_watermarks.update(high_watermarks)
 
-    def write_high_watermarks_soon(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks(self) -> None:
+        """Write the known high watermarks to the checkpoint files. A refusing disk fails its directory."""
+        self.directories.write_each(LogDirectory.write_high_watermarks)
+
+    def write_high_watermarks_soon(self) -> None:
         """Like `write_high_watermarks`, without blocking the loop; skipped while the last write is under way."""
-        known = self.high_watermark_checkpoint
-        known.update(high_watermarks)
         for log_dir in self.directories:
             if log_dir.is_usable:
-                log_dir.write_high_watermarks_soon(known)
+                log_dir.write_high_watermarks_soon()
 
 
 class _MetadataLogHost:

@@ -417,11 +417,11 @@ def test_high_watermark_survives_a_restart_of_all() -> None:
         cluster.produce(1, TP)
     cluster.sleep(6.0)
     for node in (1, 2, 3):
-        assert cluster.logs[node].high_watermark_checkpoint[TP] == 5
+        assert cluster.logs[node].directories.high_watermarks[TP] == 5
     cluster.produce(1, TP)
     cluster.sleep(1.0)
     cluster.stop(2)
-    assert cluster.logs[2].high_watermark_checkpoint[TP] == 6
+    assert cluster.logs[2].directories.high_watermarks[TP] == 6
     replica = cluster.boot(2).partitions[TP]
     assert replica.high_watermark == 6
 

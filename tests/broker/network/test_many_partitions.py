@@ -89,7 +89,10 @@ def test_the_high_watermarks_of_many_partitions_are_collected_in_steps(monkeypat
         await hosting.start()
         append(hosting, 7)
         written: list[dict[TopicPartition, int]] = []
-        monkeypatch.setattr(hosting.manager._logs, "write_high_watermarks_soon", written.append)
+        logs = hosting.manager._logs
+        monkeypatch.setattr(
+            logs, "write_high_watermarks_soon", lambda: written.append(dict(logs.directories.high_watermarks))
+        )
         for _ in range(2):
             hosting.manager.checkpoint_high_watermarks()
             assert not written

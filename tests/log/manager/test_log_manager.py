@@ -170,7 +170,8 @@ def test_logs_are_found_again_after_a_clean_stop() -> None:
     manager.create(B, OTHER_ID)
     append(log, 5)
     content = read_all(log)
-    manager.write_high_watermarks({A: 4})
+    manager.note_high_watermarks({A: 4})
+    manager.write_high_watermarks()
     manager.shutdown(broker_epoch=42)
     assert json.loads(disk.read_bytes("/data/.kafka_cleanshutdown")) == {"version": 0, "brokerEpoch": 42}
     assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n2\na 0 5\nb.c-d 12 0\n"
@@ -182,7 +183,7 @@ def test_logs_are_found_again_after_a_clean_stop() -> None:
     assert not disk.exists("/data/.kafka_cleanshutdown")
     assert manager.previous_broker_epoch == 42
     assert list(manager.logs) == [A, B]
-    assert manager.high_watermark_checkpoint == {A: 4}
+    assert manager.directories.high_watermarks == {A: 4}
     found = manager.get(A)
     assert found is not None
     assert (found.topic_id, found.recovery_point, read_all(found)) == (TOPIC_ID, 5, content)
@@ -214,7 +215,8 @@ def test_records_below_the_high_watermark_that_recovery_drops_are_an_error(
     for _ in range(5):
         append(log, 1)
     log.flush()
-    manager.write_high_watermarks({A: known})
+    manager.note_high_watermarks({A: known})
+    manager.write_high_watermarks()
     path = f"/data/{A}/{0:020d}.log"
     disk.crash()
     disk.flip_bit(path, len(disk.read_bytes(path)) - 1, 0)
@@ -242,7 +244,7 @@ def test_a_node_that_never_loaded_its_logs_leaves_the_directory_as_it_was() -> N
     }
     manager = manager_of(runtime)
     manager.acquire()
-    manager.write_high_watermarks({})
+    manager.write_high_watermarks()
     manager.shutdown(7)
     assert plain_files(disk) == before
     assert len(loaded(runtime).logs) == 1
@@ -261,7 +263,8 @@ def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)
     append(manager.create(A, TOPIC_ID), 5)
-    manager.write_high_watermarks({A: 5})
+    manager.note_high_watermarks({A: 5})
+    manager.write_high_watermarks()
     manager.checkpoint_recovery_points()
     manager.delete(A)
     assert manager.get(A) is None
@@ -272,7 +275,7 @@ def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
     assert len(names[0]) == len("a-0.") + 32 + len("-delete")
     log = manager.create(A, OTHER_ID)
     assert log.log_end_offset == 0
-    assert manager.high_watermark_checkpoint == {}
+    assert manager.directories.high_watermarks == {}
     assert b"a 0" not in disk.read_bytes("/data/replication-offset-checkpoint")
     remove_deleted(manager)
     assert [name for name in disk.listdir("/data") if name.startswith("a-0")] == ["a-0"]

@@ -226,7 +226,8 @@ class World:
 
     def checkpoint(self) -> None:
         self.manager.checkpoint_recovery_points()
-        self.manager.write_high_watermarks({TP: self.end})
+        self.manager.note_high_watermarks({TP: self.end})
+        self.manager.write_high_watermarks()
         self.start_min = max(self.start_min, self.log.log_start_offset)
 
     def truncate(self) -> None:

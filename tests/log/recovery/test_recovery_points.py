@@ -46,7 +46,7 @@ def bytes_checked(runtime: Runtime, config: LogConfig = LARGE) -> tuple[int, Par
     """How many bytes a start checks, and the log that it opens."""
     manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, config))
     manager.begin_load()
-    checked = sum(step.done_bytes for step in manager._loader.loading({}))
+    checked = sum(step.done_bytes for step in manager._loader.loading())
     log = manager.get(TP)
     assert log is not None
     return checked, log

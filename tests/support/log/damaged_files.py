@@ -82,7 +82,8 @@ def original() -> tuple[Files, Seen]:
     assert len(log.segments) == 3
     log.raise_start(1)
     seen = look(log)
-    manager.write_high_watermarks({TP: log.log_end_offset})
+    manager.note_high_watermarks({TP: log.log_end_offset})
+    manager.write_high_watermarks()
     manager.shutdown(5)
     paths = [f"{NODE}/{name}" for name in disk.listdir(NODE)] + [f"{PARTITION}/{n}" for n in disk.listdir(PARTITION)]
     return {path: disk.read_bytes(path) for path in paths if not disk.is_dir(path)}, seen
