@@ -33,7 +33,8 @@ from .jobs.windows_page import write_page
 from .lakehouse.duckdb_query import check_duckdb, query
 from .lakehouse.table_format import TABLE_FORMATS
 from .pages.charts import bar_chart
-from .pages.report_page import Section, check_report
+from .pages.report_file import check_report
+from .pages.report_page import Section
 from .running_query import Metrics, ProgressLog, RunningQuery
 from .session import DEFAULT_MASTER, JarSettings, spark_session
 from .topics import Topics

@@ -58,7 +58,13 @@ async def missing_internal_topics(client: ClusterClient, view: ClusterView) -> l
             refusal = await _refusal(admin, NewTopic(topic.name, partitions, factor))
             if refusal is not None:
                 what = f"{topic.name} is not there and cannot be created, so {topic.needed_by} do not work: {refusal}"
-                way_out = "remedy that; a policy for new topics (create.topic.policy.class.name) has to let it pass"
+                if factor > len(view.brokers):
+                    way_out = (
+                        f"start more brokers, or set {topic.replication_factor}={len(view.brokers)} in the properties "
+                        "of each node and start it again"
+                    )
+                else:
+                    way_out = "mend that; a policy for new topics (create.topic.policy.class.name) has to let it pass"
                 found.append(Finding(FAILURE, what, way_out))
     return found
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ..pages.charts import Axis, line_chart
-from ..pages.report_page import DataTable, Section, Verdict, render_report, write_report
+from ..pages.report_file import write_report
+from ..pages.report_page import DataTable, Section, Verdict, render_report
 from .anomalies import AuditVerdict
 from .history import History
 from .parcels import bucket_ms

@@ -18,13 +18,10 @@ import click
 
 from ...cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ...cluster.command_line.commands import Command
-from ..audit.anomalies import Audit
-from ..audit.audit_page import write_page
-from ..audit.history import History, history_files, lake_records
 from ..errors import WrongOptionError
 from ..lakehouse.table_format import TABLE_FORMATS, check_format, local_format
 from ..login import login_in_file
-from ..pages.report_page import check_report
+from ..pages.report_file import check_report
 from ..session import check_spark
 from ..topics import FORMATS, Topics
 from .job_command import format_option, place_of_login, prepare_job, report_errors, spark_options, take_run_settings
@@ -59,6 +56,11 @@ def command(
       raftwerk pipeline run audit chaos-20260131-120000 --report audit.html
       raftwerk pipeline run audit chaos-20260131-120000 --lake lake
     """
+    check_spark()
+    from ..audit.anomalies import Audit  # these need packages of the extra
+    from ..audit.audit_page import write_page
+    from ..audit.history import History, history_files, lake_records
+
     login = login_in_file(chosen_client_properties())
     source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"), {}, login, place_of_login())
     run_settings = take_run_settings(given)
@@ -70,7 +72,6 @@ def command(
         on_this_machine = local_format(lake, run_settings.master)
         if on_this_machine is not None:
             check_format(lake, on_this_machine, str(table_format))
-    check_spark()
     source.check_names()
     log, _ = prepare_job(JOB, run_settings)
     if report is not None:

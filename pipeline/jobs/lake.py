@@ -34,7 +34,7 @@ from ..topics import Topics
 from ..typed_values import REGISTRY
 from ..typed_values.registry_values import json_texts, registered_columns
 from ..typed_values.spark_types import ddl_of
-from .ddl import field_names, not_ddl
+from .ddl import field_names, not_ddl, without_colons
 from .job_command import (
     ReadSettings,
     format_option,
@@ -181,7 +181,7 @@ class Lake:
         from pyspark.sql import functions as f
 
         how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _DAMAGE}
-        whole = f"{schema}, {_DAMAGE} STRING"
+        whole = f"{without_colons(schema)}, {_DAMAGE} STRING"
         return f.from_csv(text, whole, how) if self.options.value_format == "csv" else f.from_json(text, whole, how)
 
     def _fields(self) -> list[str]:
@@ -207,11 +207,26 @@ class Lake:
             f.lit("the record at "),
             where,
             f.lit(f" does not fit the schema ({self.options.schema}): "),
+            self._misfits(good.columns),
             what,
-            f.lit(" - keep such records apart with --rejects, or begin another output with a schema that fits."),
+            f.lit(
+                " - keep such records apart with --rejects, or correct the schema, in another --output if it has rows."
+            ),
         )
         fine = f.when(f.col(_DAMAGE), f.raise_error(sentence).cast("boolean")).otherwise(f.lit(True))
         return rows.where(fine).drop(_RAW, _DAMAGE)
+
+    def _misfits(self, columns: list[str]) -> Column:
+        """Of a record in JSON, the fields with their values that have no place in the columns; then a colon."""
+        from pyspark.sql import functions as f
+
+        if self.options.value_format != "json":
+            return f.lit("")
+        given = f.from_json(f.col(_RAW).cast("string"), "MAP<STRING, STRING>")
+        unread = f.array(*(f.when(f.col(f"`{name}`").isNull(), f.lit(name)) for name in columns))
+        misfits = f.filter(unread, lambda name: given[name].isNotNull())
+        told = f.transform(misfits, lambda name: f.concat(name, f.lit(" is "), given[name]))
+        return f.when(f.size(told) > 0, f.concat(f.concat_ws(", ", told), f.lit(", in "))).otherwise(f.lit(""))
 
 
 @click.command(JOB, cls=Command)

@@ -319,7 +319,7 @@ def command(**given: Any) -> None:
     log, metrics = prepare_job(JOB, run_settings)
     check_local_output(options.out, JOB, identity_of(topics, options), run_settings.master)
     if given["report"] is not None:
-        from ..pages.report_page import check_report
+        from ..pages.report_file import check_report
 
         check_report(given["report"])
     topics.check()

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..pages.charts import bar_chart, line_chart
-from ..pages.report_page import DataTable, Section, render_report, write_report
+from ..pages.report_file import write_report
+from ..pages.report_page import DataTable, Section, render_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

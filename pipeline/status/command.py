@@ -16,13 +16,13 @@ from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.consumer import LATEST, topic_offsets
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.commands import Command, json_option
+from ...cluster.command_line.extras import missing_packages, not_installed
 from ...cluster.command_line.plural import counted, size_text
 from ..errors import PipelineError
 from ..jobs.job_command import report_errors
-from ..pages.report_page import check_report
+from ..pages.report_file import check_report
 from ..running_query import Place
 from .job_report import JobReport, read_report
-from .status_page import write_status_page
 
 _TIMEOUT_S = 5.0
 
@@ -56,6 +56,8 @@ def status(
         if len(outputs) > 1:
             raise click.UsageError("--report writes the page of one output: name one")
         check_report(report)
+        if missing := missing_packages("jinja2"):
+            raise PipelineError(not_installed(missing, "spark"))
     is_named = any(one is not None for one in (bootstrap_server, cluster_name, cluster_dir))
     address = choose_address(bootstrap_server, cluster_name, cluster_dir)
     is_well, unknown = True, []
@@ -70,6 +72,8 @@ def status(
         bootstrap = address.bootstrap if is_named or of_job is None else of_job
         lag, why = _lag_of_brokers(one, bootstrap)
         if report is not None:
+            from .status_page import write_status_page  # jinja2 comes with an extra
+
             write_status_page(report, one, lag)
         if as_json:
             click.echo(json.dumps(_as_json(one, bootstrap, lag, why)))

@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from ...cluster.command_line.plural import size_text
 from ..pages.charts import line_chart
-from ..pages.report_page import DataTable, Section, render_report, write_report
+from ..pages.report_file import write_report
+from ..pages.report_page import DataTable, Section, render_report
 from .job_report import JobReport
 from .status_file import Batch
 

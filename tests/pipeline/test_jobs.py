@@ -127,6 +127,16 @@ def test_a_record_that_does_not_fit_stops_the_lake_or_is_kept_apart(
     assert {at: bytes(raw) for at, (_, raw) in rows.items() if raw} == {1: values[1], 2: values[2]}
 
 
+def test_a_field_that_does_not_fit_is_named(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    make(bootstrap, topic, 1)
+    value = b'{"a": "' + b"x" * 300 + b'", "n": 762.0, "m": {"k": [1]}, "t": "y"}'
+    send(bootstrap, topic, [Sent(0, b"k", value)])
+    options = LakeOptions(str(tmp_path / "lake"), "json", "a: STRING, n:INT, `m` INT, t STRING, absent INT")
+    told = r'does not fit the schema \(a: STRING, .*\): n is 762.0, m is {"k":\[1\]}, in {"a": "xxx'
+    with pytest.raises(PipelineError, match=told):
+        run(Lake(spark, Topics(bootstrap, (topic,)), options))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from raftwerk.pipeline.cli import pipeline
 from raftwerk.pipeline.errors import PipelineError, WrongOptionError
 from raftwerk.pipeline.jobs import job_command
-from raftwerk.pipeline.jobs.ddl import field_names
+from raftwerk.pipeline.jobs.ddl import field_names, without_colons
 from raftwerk.pipeline.jobs.intervals import interval_microseconds
 from raftwerk.pipeline.output_directory import check_local_output, locked
 
@@ -51,6 +51,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
             "the schema is not in Spark's DDL ('a' is no name and type)",
         ),
         ([*LAKE, "--value-format", "json", "--schema", "a NUMBER"], "has no type that Spark knows"),
+        ([*JSON, "a INT, d DECIMAL(40,2)"], "DECIMAL(40,2) in 'd DECIMAL(40,2)' has more than the 38 digits that"),
+        ([*JSON, "s STRUCT<d: dec(3, 4)>"], "has more digits behind the point than it has at all"),
         ([*LAKE, "--value-format", "csv", "--schema", "offset INT"], "a field offset, which is a column of every lake"),
         ([*LAKE, "--partition-by", "dat"], "there is no column dat to partition by: there are topic, partition,"),
         ([*LAKE, "--max-offsets", "0"], "0 is not a whole number of 1 or more"),
@@ -306,6 +308,13 @@ def test_the_fields_of_a_schema() -> None:
         "m",
         "s",
     ]
+    assert field_names("d DECIMAL(38, 38), n NUMERIC (7), t STRING COMMENT 'was DECIMAL(99)'") == ["d", "n", "t"]
     for wrong in ("", "a", "a INT,", "a NUMBER", ", a INT"):
         with pytest.raises(WrongOptionError, match="is not in Spark's DDL"):
             field_names(wrong)
+
+
+def test_colons_between_name_and_type() -> None:
+    assert without_colons("a:INT, `b:c`: STRUCT<d: INT>, e STRING COMMENT 'f: g'") == (
+        "a INT, `b:c` STRUCT<d: INT>, e STRING COMMENT 'f: g'"
+    )
