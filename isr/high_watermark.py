@@ -33,6 +33,10 @@ class HighWatermark:
         self.on_advanced()
         return True
 
+    def tell_nobody(self) -> None:
+        """The replica is removed: the listener, which refers to it, would keep it until the next garbage collection."""
+        self.on_advanced = _ignore
+
     def reset(self, offset: int) -> None:
         """Set it without a notification: the log was truncated, or all its records were deleted."""
         self.offset = offset

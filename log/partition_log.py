@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -53,7 +52,7 @@ from .validation import (
 )
 
 
-def _ignore(log: PartitionLog, what: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -61,14 +60,14 @@ def _ignore(log: PartitionLog, what: object) -> None:
 class LogHooks:
     """What a log tells its owner."""
 
-    on_failed: Callable[[PartitionLog, OSError], None] = _ignore
+    on_failed: Callable[[OSError], None] = _ignore
     """The disk refused, and the log has failed for good."""
     on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
     """The recovery point will be lowered: checkpoints of it and of the start offset must not be above it on return."""
     on_truncating: Callable[[PartitionLog, int], None] = _ignore
     """The log is about to end at this offset: the checkpoint of its high watermark must not be above it on return."""
-    on_files_deleted: Callable[[PartitionLog, list[str]], None] | None = None
-    """Files of deleted segments, renamed already, to be removed after `file.delete.delay.ms`; None: at once."""
+    on_files_deleted: Callable[[int, list[str]], None] | None = None
+    """`file.delete.delay.ms`, and files of deleted segments, renamed already, to be removed after it; None: at once."""
     on_gaps: Callable[[PartitionLog, bool], None] = _ignore
     """Recovery has to know that offsets may be missing: durably on return if the flag is set, soon if not."""
 
@@ -90,20 +89,22 @@ class PartitionLog:
         self.producers = ProducerStateManager()
         self._disk = runtime.disk
         self._hooks = hooks
-        self._segments = LogSegments(loaded.segments)
+        # No part refers to the log: a reference cycle would stay until the next whole garbage collection.
+        segments = self._segments = LogSegments(loaded.segments)
+        policy = self._roll_policy = RollPolicy(runtime.rng, config)
         self._log_start_offset = self._segments.first_offset
-        self.epoch_cache = LeaderEpochCache(lambda: self._segments.active.next_offset, loaded.epochs)
+        self.epoch_cache = LeaderEpochCache(lambda: segments.active.next_offset, loaded.epochs)
         self._snapshots = loaded.snapshots
-        self._availability = LogAvailability(directory, lambda error: hooks.on_failed(self, error))
+        self._availability = LogAvailability(directory, hooks.on_failed)
         files = LogFiles(runtime.disk, directory, self._segments, self.epoch_cache, loaded.snapshots)
         self.durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._availability)
-        on_deleted = None if hooks.on_files_deleted is None else partial(hooks.on_files_deleted, self)
+        told = hooks.on_files_deleted
+        on_deleted = None if told is None else lambda paths: told(policy.config.file_delete_delay_ms, paths)
         self._local = LocalLog(files, self.durability, self._availability, on_deleted)
         self._has_gaps = False
         self.may_have_gaps = True
         """Whether offsets may be missing, as after compaction; if not, a missing one is damage."""
         self._config = config
-        self._roll_policy = RollPolicy(runtime.rng, config)
         self._use(config)
 
     @classmethod

@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
             if request.on_gone is not None:
                 request.on_gone()
         if self._responses is not None:
-            self._responses.clear()
+            self._responses.close()
         self._server.closed(self)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:

@@ -35,6 +35,22 @@ class BadFrameError(Exception):
     """The peer does not send Kafka frames. The text is the reason for the log."""
 
 
+class _Nobody:
+    """Instead of the connection, when that is gone."""
+
+    def on_frame(self, frame: memoryview) -> bool:
+        return False
+
+    def on_memory_granted(self) -> None:
+        pass
+
+    def on_frame_too_slow(self) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
+
+
 class FrameReader:
     """Cuts frames out of what is received into `buffer()`, and passes them to `on_frame`.
 
@@ -185,6 +201,7 @@ class FrameReader:
 
     def close(self) -> memoryview | None:
         """Drop what was received, and release its claim. Returns the part of a big frame, which is still in memory."""
+        self._owner, self._on_frame = _NOBODY, _NOBODY.on_frame  # a reference cycle would keep the connection for long
         frame = self._frame or self._refused
         self._frame = self._refused = None
         self._carry = b""

@@ -23,6 +23,10 @@ BYTES_PER_ITERATION = 4 * PIECE_BYTES
 _PUSHED_BYTES = 4096
 
 
+def _ignore(_error: OSError | None = None) -> None:
+    """Nobody is told any more."""
+
+
 class ResponseQueue:
     """`on_sent` is called when file slices are sent after a wait, `on_broken` with the error of a failed send."""
 
@@ -81,6 +85,11 @@ class ResponseQueue:
         self._parts.clear()
         self._queue.clear()
         self.is_sending_files = False
+
+    def close(self) -> None:
+        """The connection is gone: drop everything, also what refers to it."""
+        self.clear()
+        self._on_sent, self._on_broken = _ignore, _ignore
 
     def _want_drained(self) -> None:
         """Have the transport call back when its buffer is empty."""

@@ -309,9 +309,6 @@ class LogDirectory:
                 self._high_watermarks[tp] = offset
             self.checkpoints.high_watermarks.lower(tp, offset)
 
-        def files_deleted(log: PartitionLog, paths: list[str]) -> None:
-            deletion.add(paths, log.config.file_delete_delay_ms)
-
         recovery_point = self.checkpoints.recovery_points.offsets.get(tp, 0)
         clean_offsets = self.checkpoints.clean_offsets
         log = yield from PartitionLog.opening(
@@ -324,10 +321,10 @@ class LogDirectory:
             clean_shutdown=clean_shutdown,
             has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
             hooks=LogHooks(
-                on_failed=lambda _, error: self.fail(error),
+                on_failed=self.fail,
                 on_recovery_point_lowered=recovery_point_lowered,
                 on_truncating=truncating,
-                on_files_deleted=files_deleted,
+                on_files_deleted=lambda delay_ms, paths: deletion.add(paths, delay_ms),
                 on_gaps=lambda _, at_once: self._note_gaps(tp, at_once=at_once),
             ),
         )

@@ -25,13 +25,12 @@ _TIME_ENTRY = struct.Struct(">qI")
 class IndexFile:
     """The file of an index, whose entries are only added or cut at the end."""
 
-    __slots__ = ("_disk", "_encode", "_entry_size", "_file", "_saved", "_synced", "path")
+    __slots__ = ("_disk", "_entry_size", "_file", "_saved", "_synced", "path")
 
-    def __init__(self, disk: Disk, path: str, entry_size: int, encode: Callable[[int], bytes]) -> None:
+    def __init__(self, disk: Disk, path: str, entry_size: int) -> None:
         self._disk = disk
         self.path = path
         self._entry_size = entry_size
-        self._encode = encode
         self._file: File | None = None
         self._saved = 0
         self._synced = True
@@ -46,10 +45,10 @@ class IndexFile:
         if not exact and (count or self._file is not None or self._disk.exists(self.path)):
             self.entries_cut(count, force=True)
 
-    def entry_added(self, count: int) -> None:
-        """There are `count` entries now; some of them may not be written yet."""
+    def entry_added(self, count: int, encode: Callable[[int], bytes]) -> None:
+        """There are `count` entries now; some of them may not be written yet. `encode` as in `save`."""
         if count - self._saved >= _SAVE_EVERY_ENTRIES:
-            self.save(count)
+            self.save(count, encode)
 
     def entries_cut(self, count: int, *, force: bool = False) -> None:
         """Only the first `count` entries are left."""
@@ -58,13 +57,13 @@ class IndexFile:
             self._synced = False
             self.open().truncate(self._saved * self._entry_size)
 
-    def save(self, count: int) -> None:
-        """Write the entries up to `count` that are not in the file yet."""
+    def save(self, count: int, encode: Callable[[int], bytes]) -> None:
+        """Write the entries up to `count` that are not in the file yet; `encode` gives all from one of them on."""
         if count > self._saved:
             file = self.open()
             self._synced = False
             try:
-                file.append((self._encode(self._saved),))
+                file.append((encode(self._saved),))
             except OSError:
                 file.truncate(self._saved * self._entry_size)
                 raise
@@ -121,7 +120,7 @@ class OffsetIndex:
         self._base_offset = base_offset
         self.offsets = array("I")
         self.positions = array("I")
-        self.file = IndexFile(disk, path, 8, self._encode)
+        self.file = IndexFile(disk, path, 8)
 
     def load(self, log_size_bytes: int, end_offset: int | None = None) -> bool:
         """Read the file; returns False, and stays empty, if it cannot be the index of a log of that size.
@@ -151,7 +150,7 @@ class OffsetIndex:
         """Add the entry of a batch, which comes after all others."""
         self.offsets.append(last_offset - self._base_offset)
         self.positions.append(position)
-        self.file.entry_added(len(self.positions))
+        self.file.entry_added(len(self.positions), self._encode)
 
     def scan_start(self, offset: int) -> tuple[int, int]:
         """Where to begin a scan for the first batch with last offset >= `offset`: a position, and an upper bound.
@@ -188,7 +187,7 @@ class OffsetIndex:
 
     def save(self) -> None:
         """Write the entries that are not in the file yet."""
-        self.file.save(len(self.positions))
+        self.file.save(len(self.positions), self._encode)
 
     def _encode(self, start: int) -> bytes:
         flat = array("I", bytes(8 * (len(self.positions) - start)))
@@ -208,7 +207,7 @@ class TimeIndex:
         self._base_offset = base_offset
         self.timestamps = array("q")
         self.offsets = array("I")
-        self.file = IndexFile(disk, path, 12, self._encode)
+        self.file = IndexFile(disk, path, 12)
 
     def load(self, log_size_bytes: int, end_offset: int | None = None) -> bool:
         """As `OffsetIndex.load` does."""
@@ -237,7 +236,7 @@ class TimeIndex:
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
             self.timestamps.append(timestamp)
             self.offsets.append(offset - self._base_offset)
-            self.file.entry_added(len(self.timestamps))
+            self.file.entry_added(len(self.timestamps), self._encode)
 
     def scan_start(self, timestamp: int) -> tuple[int, int | None]:
         """Where to begin a scan for `timestamp`: no batch before the one that holds the returned offset reaches it.
@@ -263,7 +262,7 @@ class TimeIndex:
 
     def save(self) -> None:
         """Write the entries that are not in the file yet."""
-        self.file.save(len(self.timestamps))
+        self.file.save(len(self.timestamps), self._encode)
 
     def _encode(self, start: int) -> bytes:
         pairs = zip(self.timestamps[start:], self.offsets[start:])

@@ -17,7 +17,7 @@ from .segment import Segment
 class RollPolicy:
     """Knows when the active segment is full or old: `segment.bytes`, `segment.index.bytes`, `segment.ms`."""
 
-    __slots__ = ("_config", "_rng", "_roll_after_ms")
+    __slots__ = ("_rng", "_roll_after_ms", "config")
 
     def __init__(self, rng: random.Random, config: LogConfig) -> None:
         self._rng = rng
@@ -25,16 +25,16 @@ class RollPolicy:
 
     def set_config(self, config: LogConfig) -> None:
         """Use these settings from now on."""
-        self._config = config
+        self.config = config
         self.draw_jitter()
 
     def draw_jitter(self) -> None:
         """A new segment begins: draw its part of `segment.jitter.ms`, so that many partitions do not roll at once."""
-        self._roll_after_ms = self._config.draw_segment_ms(self._rng)
+        self._roll_after_ms = self.config.draw_segment_ms(self._rng)
 
     def fits(self, active: Segment, size_bytes: int, first: BatchHeader, last: BatchHeader) -> bool:
         """Whether batches of `size_bytes`, from `first` to `last`, may be appended to the active segment."""
-        config = self._config
+        config = self.config
         is_near = last[0] + last[6] - active.base_offset <= MAX_INT32
         if not active.size_bytes:
             return is_near and (size_bytes <= config.segment_bytes or first is last)
@@ -55,8 +55,8 @@ class RollPolicy:
         if not active.size_bytes or first_ms < 0:
             return False
         limit_ms = self._roll_after_ms
-        if self._config.is_compacted:
-            limit_ms = min(limit_ms, self._config.max_compaction_lag_ms)
+        if self.config.is_compacted:
+            limit_ms = min(limit_ms, self.config.max_compaction_lag_ms)
         return now_ms - first_ms > limit_ms
 
 

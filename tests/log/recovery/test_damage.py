@@ -239,7 +239,7 @@ def test_after_a_failed_fsync_the_log_refuses_everything(
 ) -> None:
     runtime, disk = make_runtime()
     failures: list[OSError] = []
-    hooks = LogHooks(on_failed=lambda log, error: failures.append(error))
+    hooks = LogHooks(on_failed=failures.append)
     log = open_log(runtime, hooks=hooks)
     append(log)
     disk.fail_fsync()
@@ -319,7 +319,7 @@ def test_flush_soon_fails_the_log_once() -> None:
     async def main() -> None:
         runtime, disk = make_runtime()
         failures: list[OSError] = []
-        log = open_log(runtime, hooks=LogHooks(on_failed=lambda log, error: failures.append(error)))
+        log = open_log(runtime, hooks=LogHooks(on_failed=failures.append))
         append(log)
         log.flush()
         append(log)
