@@ -36,7 +36,7 @@ from .job_command import (
     take_run_settings,
     take_source_options,
 )
-from .record_copier import TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, translate
+from .record_copier import TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, last_copied, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +87,7 @@ class Mirror:
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Create the topics at the target, then start the streaming query."""
         self._create_target_topics()
+        self._refuse_foreign_records()
         source = Topics(
             self.topics.bootstrap_servers,
             self.topics.names,
@@ -163,6 +164,19 @@ class Mirror:
                     f"{self.copy_names[name]} at {self.options.target} has {there} partitions, {name} has "
                     f"{partitions}: a copy keeps each record in its partition, so they must be equal."
                 )
+
+    def _refuse_foreign_records(self) -> None:
+        """Raise `PipelineError` where a copy ends with a record of somebody else, also if nothing is to be copied."""
+        from confluent_kafka.admin import OffsetSpec
+
+        at, login = self.options.target, self.options.target_login
+        known = {place: max(one.target + one.length for one in runs) for place, runs in self.copied.by_place().items()}
+        places = [(name, one) for name, count in self.topics.partitions().items() for one in range(count)]
+        copies = [(self.copy_names[name], partition) for name, partition in places]
+        ends = _offsets(_admin(at, login), copies, OffsetSpec.latest(), at)  # type: ignore[no-untyped-call]
+        for place, copy in zip(places, copies, strict=True):
+            if ends[copy] > known.get(place, 0):  # an interrupted run may have copied more than it wrote down
+                last_copied(at, *copy, producer_login(login))
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         if self.copied.has(batch):

@@ -522,6 +522,21 @@ def test_a_mirror_of_a_poisonous_record_or_to_nowhere_copies_nothing(
     assert last_copied(target, topic, 0) == (-1, -1)
 
 
+def test_a_mirror_refuses_a_copy_that_others_wrote_to_though_nothing_is_to_be_copied(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster
+) -> None:
+    make(bootstrap, topic, 2)
+    send(bootstrap, topic, [Sent(0, b"k", b"v"), Sent(1, b"k", b"v")])
+    target = other_cluster.bootstrap_servers
+    topics, options = Topics(bootstrap, (topic,)), MirrorOptions(target, str(tmp_path / "m"))
+    assert run(Mirror(spark, topics, options)).rows == 2
+    assert run(Mirror(spark, topics, options)).rows == 0
+    send(target, topic, [Sent(0, b"k", b"foreign")])
+    send(bootstrap, topic, [Sent(1, b"k", b"more")])
+    with pytest.raises(PipelineError, match=f"^{topic}-0 at .* holds records that no mirror wrote"):
+        run(Mirror(spark, topics, options))
+
+
 def test_a_mirror_onto_itself_or_onto_others_records_is_refused(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster
 ) -> None:

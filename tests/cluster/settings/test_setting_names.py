@@ -25,6 +25,8 @@ from raftwerk.controller.metadata.metadata_image import (
         (BROKER_RESOURCE, "retention.ms", "did you mean log.retention.ms?"),
         (BROKER_RESOURCE, "max.message.bytes", "did you mean message.max.bytes?"),
         (BROKER_RESOURCE, "listeners", "set listeners in the nodes' settings files, which they read when they start"),
+        (BROKER_RESOURCE, "log.retention.hours", "set log.retention.ms, which a running cluster takes"),
+        (BROKER_RESOURCE, "log.roll.jitter.hours", "set log.roll.jitter.ms, which a running cluster takes"),
         (BROKER_RESOURCE, "nonsense", "configs show --broker ID --all lists"),
         (GROUP_RESOURCE, "consumer.session.timeot.ms", "did you mean consumer.session.timeout.ms?"),
         (GROUP_RESOURCE, "consumer.poem", "configs show --group ID --all lists"),
