@@ -47,7 +47,8 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_START = struct.Struct("<IBB")
 _LZ4_BLOCK_MAX = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _GZIP_MAGIC = b"\x1f\x8b"
-_OUTPUT_IS_FULL = "failed to write whole buffer"
+_OUTPUT_IS_FULL = "failed to write whole buffer"  # in the text of cramjam's error
+_ZSTD_GUESSED_RATIO = 16
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
@@ -105,22 +106,24 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
 
 def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
     # The last four bytes are the size of the last member, modulo 2^32.
-    if data[:2] == _GZIP_MAGIC and _UINT32_LE.unpack_from(data, len(data) - _UINT32_LE.size)[0] > limit:
+    stated = _UINT32_LE.unpack_from(data, len(data) - _UINT32_LE.size)[0] if data[:2] == _GZIP_MAGIC else 0
+    if stated > limit:
         raise _too_large(limit)
-    room = scratch_memory(limit)
-    try:
-        return room[: cramjam.gzip.decompress_into(data, room)]
-    except cramjam.DecompressionError as error:
-        if _OUTPUT_IS_FULL in str(error):
-            raise _too_large(limit) from None
-        raise
+    for size in (stated, limit):  # members before the last one make it more
+        room = scratch_memory(size)
+        try:
+            return room[: cramjam.gzip.decompress_into(data, room)]
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_IS_FULL not in str(error):
+                raise
+    raise _too_large(limit)
 
 
 def _compress_lz4(data: Buffer) -> bytes:
     # The Java client refuses frames whose blocks depend on each other.
     compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
     view = memoryview(data)
-    for start in range(0, len(view), _LZ4_PIECE):
+    for start in range(0, len(view), _LZ4_PIECE):  # it takes bytes only, and a copy of all would hold the lock for long
         compressor.compress(bytes(view[start : start + _LZ4_PIECE]))
     return bytes(compressor.finish())
 
@@ -167,13 +170,18 @@ def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     if stated > limit:
         raise _too_large(limit)
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-    room = scratch_memory(limit + 1)
+    # The Java client states no size, and what it compresses is seldom larger than the guess.
+    room = scratch_memory(min(max(stated, len(data) * _ZSTD_GUESSED_RATIO), limit) + 1)
     position = 0
     with decoder.stream_reader(data, read_across_frames=True) as reader:
-        while position <= limit and (count := reader.readinto(room[position:])):
+        while count := reader.readinto(room[position:]):
             position += count
-    if position > limit:
-        raise _too_large(limit)
+            if position > limit:
+                raise _too_large(limit)
+            if position == len(room):
+                larger = scratch_memory(limit + 1)
+                larger[:position] = room
+                room = larger
     return room[:position]
 
 

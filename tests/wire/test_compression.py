@@ -104,10 +104,31 @@ def test_a_size_that_is_stated_is_refused_before_anything_is_decompressed(
 @pytest.mark.parametrize("codec", CODECS)
 def test_much_is_decompressed_into_mapped_memory(codec: Compression) -> None:
     """It is given back without the interpreter's lock, which the event loop needs."""
-    data = decompress(codec, compress(codec, bytes(2_000_000)), 3_000_000)
+    data = decompress(codec, compress(codec, bytes(20_000_000)), 30_000_000)
     assert isinstance(data, memoryview)
     assert isinstance(data.obj, mmap.mmap)
-    assert bytes(data) == bytes(2_000_000)
+    assert bytes(data) == bytes(20_000_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_little_takes_little_memory_whatever_the_limit(codec: Compression) -> None:
+    """Readers allow a gigabyte, and most batches have some kilobytes."""
+    text = b"".join(b"record %d, " % number for number in range(2_000))
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(text) if codec == 4 else compress(codec, text)
+    data = decompress(codec, packed, 1 << 30)
+    assert bytes(data) == text
+    assert isinstance(data, memoryview)
+    assert len(memoryview(data.obj)) < 2_000_000
+
+
+def test_zstd_that_holds_more_than_was_guessed() -> None:
+    text = bytes(3_000_000)
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(text)
+    assert bytes(decompress(Compression.ZSTD, packed, 3_000_000)) == text
+    with pytest.raises(TooLargeError):
+        decompress(Compression.ZSTD, packed, 2_999_999)
+    framed = compress(Compression.ZSTD, b"first, ") + packed  # the first frame states its own size only
+    assert bytes(decompress(Compression.ZSTD, framed, 4_000_000)) == b"first, " + text
 
 
 def test_gzip_that_states_less_than_it_holds() -> None:
