@@ -33,8 +33,8 @@ class HighWatermark:
         self.on_advanced()
         return True
 
-    def tell_nobody(self) -> None:
-        """The replica is removed: the listener, which refers to it, would keep it until the next garbage collection."""
+    def forget_listener(self) -> None:
+        """The replica is removed. Its listener refers to it, so that each would keep the other in memory."""
         self.on_advanced = _ignore
 
     def reset(self, offset: int) -> None:

@@ -329,10 +329,9 @@ class ReplicaManager:
         hosted = self._hosted.replicas
         partitions = list(hosted)
         for start in range(0, len(partitions), ITEMS_PER_STEP):
-            part = [hosted[tp] for tp in partitions[start : start + ITEMS_PER_STEP] if tp in hosted]
-            self._logs.note_high_watermarks(
-                {one.topic_partition: one.high_watermark for one in part if not one.offline}
-            )
+            part = partitions[start : start + ITEMS_PER_STEP]  # some of them may have been removed meanwhile
+            there = {tp: hosted[tp].high_watermark for tp in part if tp in hosted and not hosted[tp].offline}
+            self._logs.note_high_watermarks(there)
             yield PLAIN_STEP
 
     def _now(self) -> tuple[int, int]:

@@ -62,13 +62,13 @@ class LogHooks:
 
     on_failed: Callable[[OSError], None] = _ignore
     """The disk refused, and the log has failed for good."""
-    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
+    on_recovery_point_lowered: Callable[[int], None] = _ignore
     """The recovery point will be lowered: checkpoints of it and of the start offset must not be above it on return."""
-    on_truncating: Callable[[PartitionLog, int], None] = _ignore
+    on_truncating: Callable[[int], None] = _ignore
     """The log is about to end at this offset: the checkpoint of its high watermark must not be above it on return."""
     on_files_deleted: Callable[[int, list[str]], None] | None = None
     """`file.delete.delay.ms`, and files of deleted segments, renamed already, to be removed after it; None: at once."""
-    on_gaps: Callable[[PartitionLog, bool], None] = _ignore
+    on_gaps: Callable[[bool], None] = _ignore
     """Recovery has to know that offsets may be missing: durably on return if the flag is set, soon if not."""
 
 
@@ -104,7 +104,6 @@ class PartitionLog:
         self._has_gaps = False
         self.may_have_gaps = True
         """Whether offsets may be missing, as after compaction; if not, a missing one is damage."""
-        self._config = config
         self._use(config)
 
     @classmethod
@@ -152,7 +151,7 @@ class PartitionLog:
             yield from log_recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log.log_end_offset)
             log.durability.close_idle_files()
             if log.recovery_point < recovery_point:
-                hooks.on_recovery_point_lowered(log, log.recovery_point)
+                hooks.on_recovery_point_lowered(log.recovery_point)
         except OSError as error:
             raise refused_write(f"{directory} cannot be opened: {error}", error) from error
         return log
@@ -160,12 +159,11 @@ class PartitionLog:
     @property
     def config(self) -> LogConfig:
         """The settings of the log; may be set, and count from then on."""
-        return self._config
+        return self._roll_policy.config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
-        if config != self._config:
-            self._config = config
+        if config != self.config:
             self._roll_policy.set_config(config)
             self._use(config)
 
@@ -216,7 +214,7 @@ class PartitionLog:
     def note_gaps(self, *, at_once: bool) -> None:
         """Offsets will be missing from this log, now (`at_once`) or when it is compacted; recovery has to know that."""
         if at_once or not self._has_gaps:
-            self._hooks.on_gaps(self, at_once)
+            self._hooks.on_gaps(at_once)
         self.may_have_gaps = True
         self._has_gaps = self._has_gaps or at_once
 
@@ -255,7 +253,7 @@ class PartitionLog:
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR).
         """
         self._availability.check()
-        config = self._config
+        config = self.config
         first_offset = self._segments.active.next_offset
         if config.compression_type is not None and not (internal or is_validated):
             batches, is_validated = validate(batches, config, now_ms, budget), True
@@ -323,7 +321,7 @@ class PartitionLog:
         else:
             self._write_across_segments(batches, headers)
         next_offset = self._segments.active.next_offset
-        if next_offset - self.durability.recovery_point >= self._config.flush_messages:
+        if next_offset - self.durability.recovery_point >= self.config.flush_messages:
             self.flush()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         append_time_ms = last.max_timestamp if last.attributes & LOG_APPEND_TIME_FLAG else NO_TIMESTAMP
@@ -341,7 +339,7 @@ class PartitionLog:
             position += header.size_bytes
 
     def _write(self, batches: memoryview, headers: list[BatchHeader]) -> None:
-        self._local.append(batches, headers, self._config.index_interval_bytes)
+        self._local.append(batches, headers, self.config.index_interval_bytes)
         epochs = self.epoch_cache
         position = 0
         for header in headers:
@@ -470,7 +468,7 @@ class PartitionLog:
             sometimes(True, "retention waited for file names that were being changed")
             return 0  # the next round does what is left
         try:
-            count = count_expired(self.segments, self._config, self._log_start_offset, high_watermark, now_ms)
+            count = count_expired(self.segments, self.config, self._log_start_offset, high_watermark, now_ms)
             sometimes(count and count == len(self.segments), "retention deleted every segment of a log")
             if count:
                 count = self._local.delete_oldest(count, roll=lambda: self._roll(self.log_end_offset))
@@ -550,9 +548,9 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         self.durability.history += 1
-        self._hooks.on_truncating(self, offset)
+        self._hooks.on_truncating(offset)
         if offset < max(self.recovery_point, self._log_start_offset):
-            self._hooks.on_recovery_point_lowered(self, offset)
+            self._hooks.on_recovery_point_lowered(offset)
             self.durability.recovery_point = min(self.recovery_point, offset)
 
     # Durability

@@ -11,9 +11,8 @@ import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from ..cluster.command_line.commands import Group, Option, json_option
-from ..cluster.command_line.extras import missing_packages, not_installed
 from ..cluster.command_line.plural import counted
-from .errors import PipelineError
+from .errors import check_packages
 from .flights import check_feed, flights, with_progress
 from .flights import feed as feed_flights
 from .jobs.job_command import place_of_login, report_errors
@@ -135,9 +134,7 @@ def demo(seconds: int, report: str, as_json: bool) -> None:
     Example:
       raftwerk pipeline demo --seconds 60
     """
-    missing = missing_packages("pyspark", "jinja2", "confluent_kafka")
-    if missing:
-        raise PipelineError(not_installed(missing, "spark"))
+    check_packages("spark", "pyspark", "jinja2", "confluent_kafka")
     from .demo import run_demo
 
     raise SystemExit(run_demo(seconds=seconds, report=report, as_json=as_json))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..cluster.command_line.extras import missing_packages, not_installed
+
 
 class PipelineError(Exception):
     """A cause and a way out, in one sentence that is shown to the user."""
@@ -23,6 +25,13 @@ class UnreachableClusterError(PipelineError):
         self.bootstrap = bootstrap
         self.is_explained = is_explained
         super().__init__(reason)
+
+
+def check_packages(extra: str, *modules: str) -> None:
+    """`PipelineError` when one of the modules, which the packages of the extra have, is not installed."""
+    missing = missing_packages(*modules)
+    if missing:
+        raise PipelineError(not_installed(missing, extra))
 
 
 def sentence_of(error: BaseException) -> str | None:

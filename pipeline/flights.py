@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..cluster.command_line.extras import missing_packages, not_installed
-from .errors import PipelineError
+from ..cluster.command_line.extras import not_installed
+from .errors import PipelineError, check_packages
 
 SCHEMA = (
     "number BIGINT, event_time TIMESTAMP, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
@@ -83,9 +83,7 @@ def flights_by_time() -> list[Flight]:
 def check_feed() -> None:
     """Raise `PipelineError` when a package is missing that `feed` needs."""
     data_file("flights.csv.zip")
-    missing = missing_packages("confluent_kafka")
-    if missing:
-        raise PipelineError(not_installed(missing, "demo"))
+    check_packages("demo", "confluent_kafka")
 
 
 def with_progress(records: Iterable[Flight], tell: Callable[[int], None]) -> Iterator[Flight]:

@@ -17,7 +17,7 @@ from .peer import UNREPLICATED, Peer, Replication
 SIZES = ((1024, 300_000), (100, 800_000))
 """Bytes of a record, and how many of them."""
 READS = 5
-"""One consumer reads the same data so often."""
+"""How often a single consumer reads the data of a row: once takes a third of a second, which is too short."""
 CONSUMERS = (3, 10)
 ONE_RECORD_REQUESTS = 30_000
 _SETTLE_S = 0.5
@@ -62,7 +62,7 @@ def _consume_at_once(peer: Peer, name: str, count: int, size: int, consumers: in
 
 
 def _consume_repeatedly(peer: Peer, name: str, count: int, size: int) -> Figure:
-    """One consumer after the other: a single one is done in a third of a second."""
+    """The mean rate of consumers that read all of the topic, one after the other."""
     figures = [client_workloads.consume(peer.bootstrap, name, count, size) for _ in range(READS)]
     return Figure("", harmonic_mean(one.value for one in figures), "MB/s", sum(one.bad for one in figures))
 

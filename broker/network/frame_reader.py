@@ -36,7 +36,7 @@ class BadFrameError(Exception):
 
 
 class _Nobody:
-    """Instead of the connection, when that is gone."""
+    """Stands in for a connection that is closed, so that the reader no longer refers to it."""
 
     def on_frame(self, frame: memoryview) -> bool:
         return False
@@ -201,7 +201,7 @@ class FrameReader:
 
     def close(self) -> memoryview | None:
         """Drop what was received, and release its claim. Returns the part of a big frame, which is still in memory."""
-        self._owner, self._on_frame = _NOBODY, _NOBODY.on_frame  # a reference cycle would keep the connection for long
+        self._owner, self._on_frame = _NOBODY, _NOBODY.on_frame  # else they would keep each other in memory
         frame = self._frame or self._refused
         self._frame = self._refused = None
         self._carry = b""

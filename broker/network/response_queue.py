@@ -24,7 +24,7 @@ _PUSHED_BYTES = 4096
 
 
 def _ignore(_error: OSError | None = None) -> None:
-    """Nobody is told any more."""
+    """The callback of a closed queue."""
 
 
 class ResponseQueue:
@@ -87,7 +87,7 @@ class ResponseQueue:
         self.is_sending_files = False
 
     def close(self) -> None:
-        """The connection is gone: drop everything, also what refers to it."""
+        """Drop everything, also the callbacks of the connection, which is closed: they would keep it in memory."""
         self.clear()
         self._on_sent, self._on_broken = _ignore, _ignore
 

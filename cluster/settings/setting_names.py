@@ -81,9 +81,9 @@ def way_out_of_names(resource_type: int, names: Iterable[str]) -> str | None:
     if meant:
         return f"did you mean {' and '.join(meant)}?"
     fixed = [name for name in wrong if resource_type == BROKER_RESOURCE and name in BROKER_CONFIGS]
-    twins = [f"{name.rpartition('.')[0]}.ms" for name in fixed]
-    if fixed and all(one in known for one in twins):
-        return f"set {' and '.join(twins)}, which a running cluster takes"
+    in_ms = [f"{name.rpartition('.')[0]}.ms" for name in fixed]
+    if fixed and all(one in known for one in in_ms):
+        return f"set {' and '.join(in_ms)}, which a running cluster takes"
     if fixed:
         return f"set {' and '.join(fixed)} in the nodes' settings files, which they read when they start"
     return _LISTS.get(resource_type)

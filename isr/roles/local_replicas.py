@@ -100,7 +100,7 @@ class LocalReplicas:
         self._operations.on_role_lost(
             replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
-        replica.partition.watermark.tell_nobody()
+        replica.partition.watermark.forget_listener()
         try:
             self._logs.delete(topic_partition)
         except (ProtocolError, OSError) as error:

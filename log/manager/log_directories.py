@@ -29,10 +29,7 @@ class LogDirectories:
         self._refused: dict[str, DirFailedError] = {}
         """Directories that could not even be locked."""
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """The last known high watermark of each partition, to be written to the checkpoint files.
-
-        Truncation of a log lowers it.
-        """
+        """The last known high watermark of each partition, for the checkpoints. Truncation of its log lowers it."""
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._dirs)

@@ -296,14 +296,14 @@ class LogDirectory:
         Files that the log deletes go to `deletion`.
         """
 
-        def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
+        def recovery_point_lowered(offset: int) -> None:
             if tp in self.clean_offsets:
                 self.clean_offsets[tp] = min(self.clean_offsets[tp], offset)
             self.checkpoints.clean_offsets.lower(tp, offset)
             self.checkpoints.recovery_points.lower(tp, offset)
             self.checkpoints.log_start_offsets.lower(tp, offset)
 
-        def truncating(_: PartitionLog, offset: int) -> None:
+        def truncating(offset: int) -> None:
             # After a crash, records that take the place of removed ones must not count as committed.
             if self._high_watermarks.get(tp, 0) > offset:
                 self._high_watermarks[tp] = offset
@@ -325,7 +325,7 @@ class LogDirectory:
                 on_recovery_point_lowered=recovery_point_lowered,
                 on_truncating=truncating,
                 on_files_deleted=lambda delay_ms, paths: deletion.add(paths, delay_ms),
-                on_gaps=lambda _, at_once: self._note_gaps(tp, at_once=at_once),
+                on_gaps=lambda at_once: self._note_gaps(tp, at_once=at_once),
             ),
         )
         committed = max(recovery_point, self.checkpoints.high_watermarks.offsets.get(tp, 0))
@@ -335,7 +335,7 @@ class LogDirectory:
                 "on this disk, and for good if no other replica has them",
                 *(tp, log.log_end_offset, committed, committed - log.log_end_offset),
             )
-            truncating(log, log.log_end_offset)
+            truncating(log.log_end_offset)
         # The log may have lost what it had there.
         self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log

@@ -237,7 +237,7 @@ class LogManager:
         self.directories.write_each(LogDirectory.write_recovery_points)
 
     def note_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """These are the present high watermarks; partitions that are not mentioned keep the last known one."""
+        """Remember these high watermarks for the next write; other partitions keep the last known one."""
         self.directories.high_watermarks.update(high_watermarks)
 
     def write_high_watermarks(self) -> None:

@@ -57,7 +57,7 @@ def command(
       raftwerk pipeline run audit chaos-20260131-120000 --lake lake
     """
     check_spark()
-    from ..audit.anomalies import Audit  # these need packages of the extra
+    from ..audit.anomalies import Audit  # they import packages of the extra
     from ..audit.audit_page import write_page
     from ..audit.history import History, history_files, lake_records
 

@@ -217,7 +217,7 @@ class Lake:
         return rows.where(fine).drop(_RAW, _DAMAGE)
 
     def _misfits(self, columns: list[str]) -> Column:
-        """Of a record in JSON, the fields with their values that have no place in the columns; then a colon."""
+        """The fields of a JSON record that could not be read as their columns' types, each with its value; else ''."""
         from pyspark.sql import functions as f
 
         if self.options.value_format != "json":

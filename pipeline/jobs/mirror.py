@@ -166,7 +166,7 @@ class Mirror:
                 )
 
     def _refuse_foreign_records(self) -> None:
-        """Raise `PipelineError` where a copy ends with a record of somebody else, also if nothing is to be copied."""
+        """Raise `PipelineError` if a partition of a copy ends with a record that no mirror wrote."""
         from confluent_kafka.admin import OffsetSpec
 
         at, login = self.options.target, self.options.target_login
@@ -175,7 +175,7 @@ class Mirror:
         copies = [(self.copy_names[name], partition) for name, partition in places]
         ends = _offsets(_admin(at, login), copies, OffsetSpec.latest(), at)  # type: ignore[no-untyped-call]
         for place, copy in zip(places, copies, strict=True):
-            if ends[copy] > known.get(place, 0):  # an interrupted run may have copied more than it wrote down
+            if ends[copy] > known.get(place, 0):  # by somebody else, or by a run that was interrupted
                 last_copied(at, *copy, producer_login(login))
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...cluster.command_line.extras import missing_packages, not_installed
-from ..errors import PipelineError
+from ..errors import check_packages
 
 
 def check_duckdb() -> None:
     """`PipelineError` when a package is missing that `query` needs."""
-    missing = missing_packages("duckdb", "pyiceberg")
-    if missing:
-        raise PipelineError(not_installed(missing, "lakehouse"))
+    check_packages("lakehouse", "duckdb", "pyiceberg")
 
 
 def query(directory: str, sql: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The file that a job's page is written to. It needs no package of the extras."""
+"""Checks and writes the file of a job's page. This module needs no package of an extra, the page itself does."""
 
 from __future__ import annotations
 

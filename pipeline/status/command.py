@@ -16,9 +16,8 @@ from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.consumer import LATEST, topic_offsets
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ...cluster.command_line.commands import Command, json_option
-from ...cluster.command_line.extras import missing_packages, not_installed
 from ...cluster.command_line.plural import counted, size_text
-from ..errors import PipelineError
+from ..errors import PipelineError, check_packages
 from ..jobs.job_command import report_errors
 from ..pages.report_file import check_report
 from ..running_query import Place
@@ -56,8 +55,7 @@ def status(
         if len(outputs) > 1:
             raise click.UsageError("--report writes the page of one output: name one")
         check_report(report)
-        if missing := missing_packages("jinja2"):
-            raise PipelineError(not_installed(missing, "spark"))
+        check_packages("spark", "jinja2")
     is_named = any(one is not None for one in (bootstrap_server, cluster_name, cluster_dir))
     address = choose_address(bootstrap_server, cluster_name, cluster_dir)
     is_well, unknown = True, []

@@ -61,7 +61,7 @@ class LogMachine(RuleBasedStateMachine):
             hooks=LogHooks(on_recovery_point_lowered=self.lowered),
         )
 
-    def lowered(self, log: PartitionLog, offset: int) -> None:
+    def lowered(self, offset: int) -> None:
         self.checkpointed = min(self.checkpointed, offset)
 
     def next_sequence(self, producer_id: int, bump: bool) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """What a deleted topic or a closed connection had is freed at once, without the garbage collector.
 
-A node's collector freezes what has survived, so what is in a reference cycle stays for an hour: deleting 60,000 topics
-left 600 MB behind.
+A node's collector freezes what has survived, so what is in a reference cycle stays for an hour: a deleted partition
+left 10 KB, and an hour of creating and deleting topics took a node from 66 to 374 MB.
 """
 
 from __future__ import annotations

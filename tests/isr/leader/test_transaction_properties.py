@@ -111,7 +111,7 @@ class Node:
         self.epoch = epoch
         self.replica.make_follower(Reg((1, 2), (1, 2), 1, epoch, epoch))
 
-    def _lowered(self, log: PartitionLog, offset: int) -> None:
+    def _lowered(self, offset: int) -> None:
         self.checkpointed = min(self.checkpointed, offset)
 
     @property
