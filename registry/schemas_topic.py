@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -174,12 +175,20 @@ class SchemasTopic:
         """Raise `RegistryError` where no broker answers, before anything is begun: a commit waits much longer."""
         from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            producer.list_topics(self.topic, timeout=_REACH_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
-                raise
-            raise RegistryError(50001, _NO_BROKER) from None
+        deadline = time.monotonic() + _REACH_TIMEOUT_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                producer.list_topics(self.topic, timeout=left_s)
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in (
+                    KafkaError._TRANSPORT,
+                    KafkaError._TIMED_OUT,
+                    KafkaError._ALL_BROKERS_DOWN,
+                ):
+                    raise
+            self._ended.wait(_POLL_S)  # it was one broker's failure, perhaps, and librdkafka asks no other one
+        raise RegistryError(50001, _NO_BROKER)
 
     def _end(self) -> int:
         """The end of the log, up to which this registry has to read before it may decide."""
