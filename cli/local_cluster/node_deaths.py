@@ -47,8 +47,10 @@ class NodeDeaths:
         if other is not None:
             self._others[node_id] = other
             self._due.pop(node_id, None)
-        elif node_id in self._others:
-            child.newest_pid = self._others.pop(node_id)
+            return
+        ended = self._others.pop(node_id, child.unseen_ended_pid)
+        if ended is not None:
+            child.newest_pid = ended
             was_stopped = has_stopped(child.plan)  # no other process learns its exit code
             child.others_ending = STOPPED_CLEANLY if was_stopped else "killed or has failed"
             self._has_ended(child, now)

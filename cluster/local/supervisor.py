@@ -22,7 +22,7 @@ from ...runtime.faults.fault_socket import FaultConnection, FaultSocketError, No
 from ...runtime.files.real_disk import LOCK_FILE
 from ..command_line.cluster_address import options_of
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
-from .processes import command_line, is_paused, lock_holders, process_ids
+from .processes import command_line, is_paused, is_running, lock_holders, process_ids
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
 
@@ -46,7 +46,10 @@ class Child:
     started_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
     newest_pid: int | None = None
-    """The newest process of the node that is known, if it is another one, as `raftwerk start` starts it."""
+    """The newest process of the node that is known, if it is another one, as `raftwerk start` starts it.
+
+    0 if it has stopped cleanly, and with it its number has gone, before it was seen.
+    """
     others_ending: str = ""
     """How that process ended."""
 
@@ -76,6 +79,16 @@ class Child:
         if has_stopped(self.plan):
             return not self.has_died
         return _read_pid(self.plan.pid_file) == (self.newest_pid or self.pid)
+
+    @property
+    def unseen_ended_pid(self) -> int | None:
+        """What `newest_pid` becomes when a process that another command started has ended before it was seen."""
+        if self.is_newest:
+            return None
+        if has_stopped(self.plan):
+            return 0
+        pid = _read_pid(self.plan.pid_file)
+        return None if pid is None or is_running(pid) else pid
 
     @property
     def alive(self) -> bool:

@@ -46,10 +46,18 @@ def test_an_item_waits_for_one_of_each_other_owner_at_most(steps: list[int | Non
 def test_a_neighbours_work_is_done_after_one_of_each_other_owner() -> None:
     async def main() -> list[str]:
         threads, gate, end = RealComputeThreads(), threading.Event(), threading.Event()
+        held = threading.Semaphore(0)
         begun: list[str] = []
+
+        def hold(until: threading.Event) -> None:
+            held.release()
+            until.wait()
+
         for _ in range(THREADS - 1):
-            threads.run_soon(end.wait, "busy")  # one thread is left, so that works end in the order in which they begin
-        works: list[asyncio.Future[Any]] = [threads.run_soon(gate.wait, "busy")]
+            threads.run_soon(partial(hold, end), "busy")  # one thread is left: works end in the order of their begin
+        works: list[asyncio.Future[Any]] = [threads.run_soon(partial(hold, gate), "busy")]
+        for _ in range(THREADS):
+            held.acquire()
         works += [threads.run_soon(partial(begun.append, f"a{number}"), "a") for number in range(20)]
         works += [threads.run_soon(partial(begun.append, f"b{number}"), "b") for number in range(20)]
         works.append(threads.run_soon(partial(begun.append, "neighbour"), "neighbour"))

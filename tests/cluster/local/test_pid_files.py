@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raftwerk.cli.local_cluster.live_table import node_state
+from raftwerk.cli.local_cluster.node_deaths import NodeDeaths
 from raftwerk.cli.local_cluster.up import unclean_ends
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import STOPPED_CLEANLY, Child, Supervisor, node_pid, stop_nodes_in
@@ -104,3 +105,36 @@ def test_how_a_node_died_is_shown_until_it_is_started_again(tmp_path: Path) -> N
         child.newest_pid, child.others_ending = killed.pid + 1, STOPPED_CLEANLY  # when `raftwerk up` has seen that
         assert unclean_ends(supervisor) == {}
         assert node_state(child, None, is_controller=False, restarts=True).text == f"stopped cleanly; {start}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("left", "ending"), [("another's number", "killed or has failed"), ("nothing", STOPPED_CLEANLY)]
+)
+def test_an_end_between_two_looks_is_told(tmp_path: Path, left: str, ending: str) -> None:
+    """A node that `raftwerk start` has started may end before `raftwerk up` has seen it."""
+    plan = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=21000))
+    (node,) = plan.nodes
+    Path(node.directory).mkdir()
+    Path(node.properties_file).touch()
+    supervisor, told = Supervisor(plan), list[str]()
+    deaths = NodeDeaths(supervisor, restarts=False, tell=told.append)
+    with process("raftwerk", "node", node.properties_file) as first:
+        supervisor.children[1] = child = Child(node, first, None)
+        Path(node.pid_file).write_text(f"{first.pid}\n")
+        first.kill()
+        first.wait()
+        deaths.look()
+    with process("being", "started") as second:
+        Path(node.pid_file).write_text(f"{second.pid}\n")
+        deaths.look()
+        assert child.newest_pid is None, "it runs, and its arguments may be shown a little later"
+        second.kill()
+        second.wait()
+    if left == "nothing":
+        Path(node.pid_file).write_text("")
+    deaths.look()
+    deaths.look()
+    next_step = f"raftwerk start 1 -d {node.directory} starts it again"
+    assert told == [f"node 1 was killed by signal 9; {next_step}", f"node 1 was {ending}; {next_step}"]
+    assert node_state(child, None, is_controller=False).text == f"{ending}; {next_step}"
