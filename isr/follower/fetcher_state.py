@@ -15,6 +15,7 @@ from ...log.errors import NoSpaceError
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError, error_name
 from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
+from ...wire.types import TopicPartition
 from ..ports import ReplicaManagerConfig
 from ..replica import Replica
 from ..throttling.throttles import Throttle
@@ -73,6 +74,8 @@ class FetcherState:
         self._delayed: dict[PartitionKey, None] = {}
         self._throttled = ThrottledPartitions(throttle)
         self._truncations_left = 0
+        self._newly_refused: dict[int, list[TopicPartition]] = {}
+        """By error code, what the leader did not refuse for this reason before, until that is logged."""
 
     def add(self, replica: Replica) -> None:
         """Fetch this replica from now on, in its present epoch."""
@@ -170,7 +173,16 @@ class FetcherState:
             if topic.topic_id is not None:
                 for row in topic.partitions:
                     self._on_row((topic.topic_id, row.partition), row, outcome, now_ms)
+        self._log_refused()
         return outcome
+
+    def _log_refused(self) -> None:
+        """One line for each reason: after thousands of topics were created, a leader may know none of them yet."""
+        for error_code, refused in self._newly_refused.items():
+            first, others = refused[0], len(refused) - 1
+            more = f" and {others} other partition{'s' * (others > 1)}" if others else ""
+            _logger.info("the leader refused a fetch of %s%s: %s", first, more, error_name(error_code))
+        self._newly_refused.clear()
 
     def _on_row(self, key: PartitionKey, row: FetchPartitionResponse, outcome: Outcome, now_ms: int) -> None:
         fetched = self.partitions.get(key)
@@ -248,7 +260,7 @@ class FetcherState:
             if reason:
                 _logger.warning("%s does not take what its leader sent: %s", where, reason)
             else:
-                _logger.info("the leader refused a fetch of %s: %s", where, error_name(error_code))
+                self._newly_refused.setdefault(error_code, []).append(where)
 
     def restart(self, key: PartitionKey, leader_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The offset is not in the leader's log: start again where that starts, or truncate to where it ends."""

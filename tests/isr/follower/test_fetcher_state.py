@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import pytest
 from support.isr.replicas import WALL_MS, FakeBrokers, Reg, make_runtime, open_log
 
 from raftwerk.controller.metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
@@ -133,6 +134,31 @@ def test_eight_logs_are_cut_for_one_answer_and_the_others_for_the_next() -> None
     )
     follower.answer(*diverging[8:])
     assert [replica.log_end_offset for replica in replicas] == [1] * 10
+
+
+def test_partitions_that_the_leader_refuses_are_logged_in_one_line_for_each_reason_and_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    follower = Follower()
+    for index in range(5):
+        follower.follow(index)
+    unknown, fenced = ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.FENCED_LEADER_EPOCH
+    with caplog.at_level("INFO", "raftwerk.isr"):
+        for now_ms in (0, 1000):
+            follower.asked(now_ms)
+            follower.answer(
+                *(FetchPartitionResponse(index, unknown) for index in range(3)),
+                FetchPartitionResponse(3, fenced),
+                row(4),
+                now_ms=now_ms,
+            )
+        follower.asked(3000)
+        follower.answer(FetchPartitionResponse(3, unknown), FetchPartitionResponse(4, unknown), now_ms=3000)
+    assert caplog.messages == [
+        "the leader refused a fetch of t-0 and 2 other partitions: UNKNOWN_TOPIC_ID",
+        "the leader refused a fetch of t-3: FENCED_LEADER_EPOCH",
+        "the leader refused a fetch of t-3 and 1 other partition: UNKNOWN_TOPIC_ID",
+    ]
 
 
 def test_a_full_disk_is_told_and_tried_again_after_a_pause() -> None:
