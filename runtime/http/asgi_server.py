@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
+
+_READ_ON_S = 10.0
+"""How long the rest of a body is read after the answer, which is also all that a client gets that never stops."""
+_READ_ON_PAUSE_S = 1.0
+"""A client that sends nothing for so long is not about to send the rest."""
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -38,36 +46,76 @@ async def serve(
     import uvicorn
 
     usual: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "off"}
-    config = uvicorn.Config(_answering_at_the_end(app), **{**usual, "timeout_graceful_shutdown": goodbye_s, **options})
+    config = uvicorn.Config(_complete(app), **{**usual, "timeout_graceful_shutdown": goodbye_s, **options})
     server = uvicorn.Server(config)
     # By itself uvicorn ends with the signal, as a process that was killed, when it has stopped cleanly.
     server.capture_signals = partial(_stopped_by_signals, server, on_stop)  # type: ignore[method-assign]
     await server.serve(sockets=[listening])
 
 
-def _answering_at_the_end(app: Callable[..., Any]) -> Callable[..., Any]:
-    """The application, whose requests are answered when they are cancelled, as uvicorn does at its end."""
+def _complete(app: Callable[..., Any]) -> Callable[..., Any]:
+    """The application, of which every client gets its answer.
 
-    async def answering(scope: Any, receive: Any, send: Any) -> None:
-        has_begun = False
+    Requests that uvicorn cancels at its end are answered, and the rest of a body is read before the connection closes.
+    """
 
-        async def noting(message: dict[str, Any]) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
+    async def complete(scope: Any, receive: Any, send: Any) -> None:
+        exchange = _Exchange(scope, receive, send)
         try:
-            await app(scope, receive, noting)
+            await app(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
             # Raised further, it would be logged as a failure of the application.
-            if not has_begun:
+            if not exchange.is_answered:
                 headers = [(b"content-type", b"application/json")]
                 await send({"type": "http.response.start", "status": 503, "headers": headers})
                 await send(
                     {"type": "http.response.body", "body": b'{"error": "the server is ending: ask again later"}'}
                 )
 
-    return answering
+    return complete
+
+
+class _Exchange:
+    """One request and its answer.
+
+    An answer may come before the whole body was read, such as 413. If the connection closed right after it, the system
+    would reset it for what comes then, and the client, still sending, would not see the answer. So the rest is read,
+    for some seconds, before the answer ends (nginx: lingering close).
+    """
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        self._receive = receive
+        self._send = send
+        self._is_read = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
+        self.is_answered = False
+        """Whether an answer has begun."""
+
+    async def receive(self) -> Mapping[str, Any]:
+        """See ASGI."""
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body"):
+            self._is_read = True
+        return message
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """See ASGI."""
+        self.is_answered = True
+        if self._is_read or message["type"] != "http.response.body" or message.get("more_body"):
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        try:
+            await self._read_on()
+        finally:
+            await self._send({"type": "http.response.body", "body": b""})
+
+    async def _read_on(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READ_ON_S):
+                while not self._is_read:
+                    async with asyncio.timeout(_READ_ON_PAUSE_S):
+                        await self.receive()
 
 
 def _family(host: str) -> socket.AddressFamily:
