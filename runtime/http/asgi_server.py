@@ -80,7 +80,7 @@ class _Exchange:
 
     An answer may come before the whole body was read, such as 413. If the connection closed right after it, the system
     would reset it for what comes then, and the client, still sending, would not see the answer. So the rest is read,
-    for some seconds, before the answer ends (nginx: lingering close).
+    for some seconds, before the answer ends, as nginx does.
     """
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
