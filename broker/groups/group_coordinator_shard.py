@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
+from ...runtime.invariants import sometimes
 from ...wire.types import TopicPartition
-from ..coordinators.record_fields import BadRecord, CoordinatorRecord
+from ..coordinators.record_fields import BadRecord
 from .classic.classic_group import ClassicGroup
 from .classic.classic_group_members import ClassicGroupState
 from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_member import ConsumerGroupMember, MemberState
 from .consumer.topics import Topics
 from .group_config import GroupConfig
+from .offset_commits_in_flight import OffsetCommitsInFlight
 from .pending_transactional_offsets import PendingTransactionalOffsets
 from .records.consumer_group_records import (
     ConsumerGroupKey,
@@ -33,7 +35,6 @@ from .records.offset_and_classic_records import (
     decode_classic_group,
     decode_key,
     decode_offset,
-    offset_record,
 )
 
 Group: TypeAlias = "ClassicGroup | ConsumerGroup"
@@ -58,6 +59,7 @@ class GroupCoordinatorShard:
         self._config_of = config_of
         self._topics = topics
         self.pending = PendingTransactionalOffsets()
+        self.in_flight = OffsetCommitsInFlight()
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
@@ -149,6 +151,7 @@ class GroupCoordinatorShard:
 
     def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
         """Store offsets whose commit is in the log."""
+        self._ensure_group(group_id)
         stored = self.offsets.setdefault(group_id, {})
         for topic_partition, value in offsets:
             stored[topic_partition] = value
@@ -159,12 +162,23 @@ class GroupCoordinatorShard:
         self, producer_id: int, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
     ) -> None:
         """Store offsets whose commit is in the log, in a transaction of the producer that is open."""
+        self._ensure_group(group_id)
         self.pending.add_all(producer_id, group_id, offsets)
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         """The marker of a transaction is in the log: its offsets take effect, or are forgotten."""
         for key, value in self.pending.end(producer_id, is_committed=is_committed):
+            self._ensure_group(key.group_id)
             self.offsets.setdefault(key.group_id, {})[key.topic_partition] = value
+
+    def _ensure_group(self, group_id: str) -> None:
+        """Offsets have a group: it shows them, and they expire with it. It may have been removed before their commit.
+
+        While the shard loads, `finish_loading` sees to that.
+        """
+        if not self.is_loading and group_id not in self.groups:
+            sometimes(True, "a commit followed the tombstones of its group")
+            self.new_classic(group_id)
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Drop offsets whose tombstones are in the log."""
@@ -175,21 +189,30 @@ class GroupCoordinatorShard:
         if not offsets:
             self.offsets.pop(group_id, None)
 
-    def forget_group(self, group_id: str) -> None:
-        """Drop a group whose tombstone is in the log, with its offsets."""
-        self.groups.pop(group_id, None)
-        self.offsets.pop(group_id, None)
-        self.pending.forget_group(group_id)
+    def forget_group(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
+        """Drop a group and these offsets of it, whose tombstones are in the log.
+
+        Only the offsets go where a member has joined the group meanwhile, or another group has taken its place.
+        """
+        group_id = group.group_id
+        self.forget(group_id, partitions)
+        if self.groups.get(group_id) is group:
+            sometimes(not group.is_empty, "a member joined a group while it was being removed")
+            if group.is_empty:
+                del self.groups[group_id]
 
     def partitions_with_offsets(self, group_id: str) -> list[TopicPartition]:
-        """The partitions of which the log may hold an offset of the group: the committed ones, and the pending ones."""
-        return list(dict.fromkeys((*self.offsets_of(group_id), *self.pending.partitions_of(group_id))))
+        """The partitions of which the log may hold an offset of the group: also those that may change at any time."""
+        return list(dict.fromkeys((*self.offsets_of(group_id), *self.unsettled_partitions(group_id))))
 
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """The records that remove a group and its offsets from the log."""
-        records = [offset_record(group_id, one, None) for one in self.partitions_with_offsets(group_id)]
-        group = self.groups.get(group_id)
-        return records if group is None else records + group.tombstones()
+    def unsettled_partitions(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of the group with an offset that is pending or on its way to the log."""
+        return [*self.pending.partitions_of(group_id), *self.in_flight.partitions_of(group_id)]
+
+    @property
+    def groups_with_offsets(self) -> list[str]:
+        """The groups of which the log may hold an offset."""
+        return list(dict.fromkeys((*self.offsets, *self.pending.groups, *self.in_flight.groups)))
 
     def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None) -> None:
         group = self._consumer.get(key.group_id)
