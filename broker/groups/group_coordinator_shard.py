@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeAlias
 
 from ...runtime.invariants import sometimes
@@ -19,6 +18,7 @@ from .offset_commits_in_flight import OffsetCommitsInFlight
 from .pending_transactional_offsets import PendingTransactionalOffsets
 from .records.consumer_group_records import (
     ConsumerGroupKey,
+    CurrentAssignmentValue,
     RecordType,
     decode_consumer_key,
     decode_current,
@@ -62,6 +62,8 @@ class GroupCoordinatorShard:
         self.in_flight = OffsetCommitsInFlight()
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
+        self._current: dict[str, dict[str, CurrentAssignmentValue]] = {}
+        """Current assignments by group and member: compaction may leave one in front of its member's metadata."""
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ class GroupCoordinatorShard:
             if group.members or (group.epoch and group_id not in self._classic):
                 self._classic.pop(group_id, None)
                 try:
+                    self._give_current_assignments(group)
                     group.restore(now_ms)
                 except Exception as error:  # its records are valid one by one, and do not fit together
                     pass_over(f"group {group_id}", error)
@@ -119,6 +122,7 @@ class GroupCoordinatorShard:
                 pass_over(f"group {group_id}", error)
         self._classic.clear()
         self._consumer.clear()
+        self._current.clear()
         for group_id in (*self.offsets, *self.pending.groups):
             if group_id not in self.groups:
                 self.new_classic(group_id)
@@ -225,6 +229,7 @@ class GroupCoordinatorShard:
         if key.kind is RecordType.GROUP:
             if value is None:
                 del self._consumer[key.group_id]
+                self._current.pop(key.group_id, None)
             else:
                 group.epoch, group.metadata_hash = decode_epoch(value)
         elif key.kind is RecordType.TARGET:
@@ -236,29 +241,35 @@ class GroupCoordinatorShard:
                 group.target.pop(key.member_id, None)
             else:
                 group.target[key.member_id] = decode_target(value)
+        elif key.kind is RecordType.MEMBER:
+            if value is None:
+                group.members.pop(key.member_id, None)
+            else:
+                group.members[key.member_id] = ConsumerGroupMember(key.member_id, decode_member_metadata(value))
         else:
-            _replay_member(group, key, value)
+            current = self._current.setdefault(key.group_id, {})
+            if value is None:
+                current.pop(key.member_id, None)
+            else:
+                current[key.member_id] = _valid_current(value)
+
+    def _give_current_assignments(self, group: ConsumerGroup) -> None:
+        for member_id, current in self._current.get(group.group_id, {}).items():
+            member = group.members.get(member_id)
+            if member is not None:
+                epoch, previous_epoch, state, assigned, revoking = current
+                group.members[member_id] = ConsumerGroupMember(
+                    member_id, member.subscription, epoch, previous_epoch, MemberState(state), assigned, revoking
+                )
 
 
-def _replay_member(group: ConsumerGroup, key: ConsumerGroupKey, value: bytes | None) -> None:
-    member = group.members.get(key.member_id)
-    if key.kind is RecordType.MEMBER:
-        if value is None:
-            group.members.pop(key.member_id, None)
-        else:
-            subscription = decode_member_metadata(value)
-            known = ConsumerGroupMember(key.member_id, subscription) if member is None else member
-            group.members[key.member_id] = replace(known, subscription=subscription)
-    elif member is not None and value is not None:
-        epoch, previous_epoch, state, assigned, revoking = decode_current(value)
-        try:
-            member_state = MemberState(state)
-        except ValueError as error:
-            raise BadRecord(str(error)) from error
-        current = ConsumerGroupMember(
-            key.member_id, member.subscription, epoch, previous_epoch, member_state, assigned, revoking
-        )
-        group.members[key.member_id] = current
+def _valid_current(value: bytes) -> CurrentAssignmentValue:
+    current = decode_current(value)
+    try:
+        MemberState(current.state)
+    except ValueError as error:
+        raise BadRecord(str(error)) from error
+    return current
 
 
 def expired_offsets(
