@@ -421,6 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         responses = self._responses
         if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
+        self._idle_ticks = 0
         self._observer.on_completed(request)
         if request.memory is not None:
             request.memory.release()
