@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -35,7 +35,7 @@ from .consumer.topics import ImageTopics
 from .effects import CancelTimer, Effect, Reload, ReplaceGroup, SetTimer, TimerName
 from .group_config import OFFSETS_TOPIC, GroupConfig, with_own_values
 from .group_coordinator_shard import Group, GroupCoordinatorShard, expired_offsets
-from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
+from .records.offset_and_classic_records import OffsetAndMetadata, offset_record
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
@@ -229,27 +229,52 @@ class GroupCoordinator:
         def finished(error: ErrorCode) -> None:
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        times = self.wall_ms(), self.config.offsets.commit_timeout_ms
-        self.partitions.append(shard, records, times, finished, committed=committed)
+        self.partitions.append(shard, records, self._append_times(), finished, committed=committed)
+
+    def commit(
+        self,
+        shard: GroupCoordinatorShard,
+        group_id: str,
+        offsets: Collection[tuple[TopicPartition, OffsetAndMetadata]],
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write the records of offsets, and store the offsets when they are committed. `done` as in `append`."""
+        ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
+
+        def committed() -> None:
+            ended()
+            shard.store(group_id, offsets)
+
+        def finished(error: ErrorCode) -> None:
+            if error not in _IN_THE_LOG:
+                ended()
+            done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+
+        self.partitions.append(shard, records, self._append_times(), finished, committed=committed)
 
     def commit_in_transaction(
         self,
         shard: GroupCoordinatorShard,
         transaction: ProducerTransaction,
         group_id: str,
-        offsets: Sequence[tuple[TopicPartition, OffsetAndMetadata]],
+        offsets: Collection[tuple[TopicPartition, OffsetAndMetadata]],
         records: Sequence[CoordinatorRecord],
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Write the records of offsets in a transaction: they are pending until its marker. `done` as in `append`."""
+        ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
 
         def finished(error: ErrorCode) -> None:
+            ended()
             if error in _IN_THE_LOG:
                 shard.store_pending(transaction.producer_id, group_id, offsets)
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        times = self.wall_ms(), self.config.offsets.commit_timeout_ms
-        self.partitions.append(shard, records, times, finished, transaction)
+        self.partitions.append(shard, records, self._append_times(), finished, transaction)
+
+    def _append_times(self) -> tuple[int, int]:
+        return self.wall_ms(), self.config.offsets.commit_timeout_ms
 
     def write_marker(
         self, partition: int, marker: TransactionMarker, timeout_ms: int, done: Callable[[ErrorCode], None]
@@ -351,43 +376,43 @@ class GroupCoordinator:
         wall_ms, retention_ms = self.wall_ms(), self.config.offsets.retention_ms
         for group_id, group in list(shard.groups.items()):
             offsets = shard.offsets_of(group_id)
-            expired = [
-                key
-                for key in expired_offsets(group, offsets, wall_ms, retention_ms)
-                if not shard.pending.is_unstable(OffsetKey(group_id, key))
-            ]
-            is_pending = shard.pending.partitions_of(group_id)
-            if len(expired) == len(offsets) and group.is_empty and not is_pending:
-                self._remove_group(shard, group)
+            unsettled = frozenset(shard.unsettled_partitions(group_id))
+            old = expired_offsets(group, offsets, wall_ms, retention_ms)
+            expired = [key for key in old if key not in unsettled]
+            if len(expired) == len(offsets) and group.is_empty and not unsettled:
+                self.remove_group(shard, group, lambda _: None)
             elif expired:
                 self._remove_offsets(shard, group_id, expired)
 
-    def _remove_group(self, shard: GroupCoordinatorShard, group: Group) -> None:
-        """Remove a group and its offsets. If a member joins before the write is committed, only the offsets go."""
+    def remove_group(self, shard: GroupCoordinatorShard, group: Group, done: Callable[[ErrorCode], None]) -> None:
+        """Remove an empty group and its offsets, also those on their way to the log. `done` as in `append`.
+
+        If a member joins before the tombstones are committed, only the offsets go.
+        """
         partitions = shard.partitions_with_offsets(group.group_id)
 
         def removed() -> None:
-            if group.is_empty:
-                shard.forget_group(group.group_id)
-            else:
-                sometimes(True, "a member joined a group while it was being removed")
-                shard.forget(group.group_id, partitions)
+            shard.forget_group(group, partitions)
 
-        records = shard.tombstones(group.group_id)
+        records = [*_offset_tombstones(group.group_id, partitions), *group.tombstones()]
         if records:
-            self.append(shard, records, lambda _: None, removed)
+            self.append(shard, records, done, removed)
         else:
             removed()
+            done(ErrorCode.NONE)
 
     def _remove_offsets(self, shard: GroupCoordinatorShard, group_id: str, partitions: list[TopicPartition]) -> None:
-        records = [offset_record(group_id, one, None) for one in partitions]
+        records = _offset_tombstones(group_id, partitions)
         self.append(shard, records, lambda _: None, lambda: shard.forget(group_id, partitions))
 
     def _forget_topics(self, names: list[str]) -> None:
         """Remove the offsets of topics that were deleted."""
         for shard in list(self.partitions.shards.values()):
-            group_ids = dict.fromkeys((*shard.offsets, *shard.pending.groups)) if not shard.is_loading else ()
-            for group_id in group_ids:
+            for group_id in shard.groups_with_offsets if not shard.is_loading else ():
                 gone = [one for one in shard.partitions_with_offsets(group_id) if one.topic in names]
                 if gone:
                     self._remove_offsets(shard, group_id, gone)
+
+
+def _offset_tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[CoordinatorRecord]:
+    return [offset_record(group_id, one, None) for one in partitions]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeAlias
 
+from ...runtime.invariants import sometimes
 from ...wire.types import TopicPartition
-from ..coordinators.record_fields import BadRecord, CoordinatorRecord
+from ..coordinators.record_fields import BadRecord
 from .classic.classic_group import ClassicGroup
 from .classic.classic_group_members import ClassicGroupState
 from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_member import ConsumerGroupMember, MemberState
 from .consumer.topics import Topics
 from .group_config import GroupConfig
+from .offset_commits_in_flight import OffsetCommitsInFlight
 from .pending_transactional_offsets import PendingTransactionalOffsets
 from .records.consumer_group_records import (
     ConsumerGroupKey,
+    CurrentAssignmentValue,
     RecordType,
     decode_consumer_key,
     decode_current,
@@ -33,7 +35,6 @@ from .records.offset_and_classic_records import (
     decode_classic_group,
     decode_key,
     decode_offset,
-    offset_record,
 )
 
 Group: TypeAlias = "ClassicGroup | ConsumerGroup"
@@ -58,8 +59,11 @@ class GroupCoordinatorShard:
         self._config_of = config_of
         self._topics = topics
         self.pending = PendingTransactionalOffsets()
+        self.in_flight = OffsetCommitsInFlight()
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
+        self._current: dict[str, dict[str, CurrentAssignmentValue]] = {}
+        """Current assignments by group and member: compaction may leave one in front of its member's metadata."""
 
     @property
     def name(self) -> str:
@@ -104,6 +108,7 @@ class GroupCoordinatorShard:
             if group.members or (group.epoch and group_id not in self._classic):
                 self._classic.pop(group_id, None)
                 try:
+                    self._give_current_assignments(group)
                     group.restore(now_ms)
                 except Exception as error:  # its records are valid one by one, and do not fit together
                     pass_over(f"group {group_id}", error)
@@ -117,6 +122,7 @@ class GroupCoordinatorShard:
                 pass_over(f"group {group_id}", error)
         self._classic.clear()
         self._consumer.clear()
+        self._current.clear()
         for group_id in (*self.offsets, *self.pending.groups):
             if group_id not in self.groups:
                 self.new_classic(group_id)
@@ -149,6 +155,7 @@ class GroupCoordinatorShard:
 
     def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
         """Store offsets whose commit is in the log."""
+        self._ensure_group(group_id)
         stored = self.offsets.setdefault(group_id, {})
         for topic_partition, value in offsets:
             stored[topic_partition] = value
@@ -159,12 +166,23 @@ class GroupCoordinatorShard:
         self, producer_id: int, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
     ) -> None:
         """Store offsets whose commit is in the log, in a transaction of the producer that is open."""
+        self._ensure_group(group_id)
         self.pending.add_all(producer_id, group_id, offsets)
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         """The marker of a transaction is in the log: its offsets take effect, or are forgotten."""
         for key, value in self.pending.end(producer_id, is_committed=is_committed):
+            self._ensure_group(key.group_id)
             self.offsets.setdefault(key.group_id, {})[key.topic_partition] = value
+
+    def _ensure_group(self, group_id: str) -> None:
+        """Offsets have a group: it shows them, and they expire with it. It may have been removed before their commit.
+
+        While the shard loads, `finish_loading` sees to that.
+        """
+        if not self.is_loading and group_id not in self.groups:
+            sometimes(True, "a commit followed the tombstones of its group")
+            self.new_classic(group_id)
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Drop offsets whose tombstones are in the log."""
@@ -175,21 +193,30 @@ class GroupCoordinatorShard:
         if not offsets:
             self.offsets.pop(group_id, None)
 
-    def forget_group(self, group_id: str) -> None:
-        """Drop a group whose tombstone is in the log, with its offsets."""
-        self.groups.pop(group_id, None)
-        self.offsets.pop(group_id, None)
-        self.pending.forget_group(group_id)
+    def forget_group(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
+        """Drop a group and these offsets of it, whose tombstones are in the log.
+
+        Only the offsets go where a member has joined the group meanwhile, or another group has taken its place.
+        """
+        group_id = group.group_id
+        self.forget(group_id, partitions)
+        if self.groups.get(group_id) is group:
+            sometimes(not group.is_empty, "a member joined a group while it was being removed")
+            if group.is_empty:
+                del self.groups[group_id]
 
     def partitions_with_offsets(self, group_id: str) -> list[TopicPartition]:
-        """The partitions of which the log may hold an offset of the group: the committed ones, and the pending ones."""
-        return list(dict.fromkeys((*self.offsets_of(group_id), *self.pending.partitions_of(group_id))))
+        """The partitions of which the log may hold an offset of the group: also those that may change at any time."""
+        return list(dict.fromkeys((*self.offsets_of(group_id), *self.unsettled_partitions(group_id))))
 
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """The records that remove a group and its offsets from the log."""
-        records = [offset_record(group_id, one, None) for one in self.partitions_with_offsets(group_id)]
-        group = self.groups.get(group_id)
-        return records if group is None else records + group.tombstones()
+    def unsettled_partitions(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of the group with an offset that is pending or on its way to the log."""
+        return [*self.pending.partitions_of(group_id), *self.in_flight.partitions_of(group_id)]
+
+    @property
+    def groups_with_offsets(self) -> list[str]:
+        """The groups of which the log may hold an offset."""
+        return list(dict.fromkeys((*self.offsets, *self.pending.groups, *self.in_flight.groups)))
 
     def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None) -> None:
         group = self._consumer.get(key.group_id)
@@ -202,6 +229,7 @@ class GroupCoordinatorShard:
         if key.kind is RecordType.GROUP:
             if value is None:
                 del self._consumer[key.group_id]
+                self._current.pop(key.group_id, None)
             else:
                 group.epoch, group.metadata_hash = decode_epoch(value)
         elif key.kind is RecordType.TARGET:
@@ -213,29 +241,35 @@ class GroupCoordinatorShard:
                 group.target.pop(key.member_id, None)
             else:
                 group.target[key.member_id] = decode_target(value)
+        elif key.kind is RecordType.MEMBER:
+            if value is None:
+                group.members.pop(key.member_id, None)
+            else:
+                group.members[key.member_id] = ConsumerGroupMember(key.member_id, decode_member_metadata(value))
         else:
-            _replay_member(group, key, value)
+            current = self._current.setdefault(key.group_id, {})
+            if value is None:
+                current.pop(key.member_id, None)
+            else:
+                current[key.member_id] = _valid_current(value)
+
+    def _give_current_assignments(self, group: ConsumerGroup) -> None:
+        for member_id, current in self._current.get(group.group_id, {}).items():
+            member = group.members.get(member_id)
+            if member is not None:
+                epoch, previous_epoch, state, assigned, revoking = current
+                group.members[member_id] = ConsumerGroupMember(
+                    member_id, member.subscription, epoch, previous_epoch, MemberState(state), assigned, revoking
+                )
 
 
-def _replay_member(group: ConsumerGroup, key: ConsumerGroupKey, value: bytes | None) -> None:
-    member = group.members.get(key.member_id)
-    if key.kind is RecordType.MEMBER:
-        if value is None:
-            group.members.pop(key.member_id, None)
-        else:
-            subscription = decode_member_metadata(value)
-            known = ConsumerGroupMember(key.member_id, subscription) if member is None else member
-            group.members[key.member_id] = replace(known, subscription=subscription)
-    elif member is not None and value is not None:
-        epoch, previous_epoch, state, assigned, revoking = decode_current(value)
-        try:
-            member_state = MemberState(state)
-        except ValueError as error:
-            raise BadRecord(str(error)) from error
-        current = ConsumerGroupMember(
-            key.member_id, member.subscription, epoch, previous_epoch, member_state, assigned, revoking
-        )
-        group.members[key.member_id] = current
+def _valid_current(value: bytes) -> CurrentAssignmentValue:
+    current = decode_current(value)
+    try:
+        MemberState(current.state)
+    except ValueError as error:
+        raise BadRecord(str(error)) from error
+    return current
 
 
 def expired_offsets(

@@ -70,11 +70,6 @@ class PendingTransactionalOffsets:
                 del self._by_producer[producer_id]
             self._unlist(key, producer_id)
 
-    def forget_group(self, group_id: str) -> None:
-        """The group was deleted."""
-        for topic_partition in self.partitions_of(group_id):
-            self.forget(OffsetKey(group_id, topic_partition))
-
     def is_unstable(self, key: OffsetKey) -> bool:
         """Whether an open transaction has committed an offset for that partition."""
         return key.topic_partition in self._producers.get(key.group_id, ())

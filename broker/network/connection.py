@@ -70,7 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self.sasl = None if server.security is None else server.security.new_session()
         self.software = ("unknown", "unknown")
         self.on_close: list[Callable[[], None]] = []
-        self.idle_ticks = 0  # of the server's idle timer, since the last read
+        self._idle_ticks = 0  # of the server's idle timer, since the last byte in either direction
+        self._unsent_bytes = 0  # at the last of these ticks
         self._loop = asyncio.get_running_loop()
         self.opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
@@ -150,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the frames in what was received."""
-        self.idle_ticks = 0
+        self._idle_ticks = 0
         self._run_reader(nbytes)
         if self._reader.is_in_big_frame:
             self._pay_for_reading(1 + nbytes // READ_BYTES_PER_UNIT)
@@ -175,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Go on after the transport has sent what it held."""
+        self._idle_ticks = 0
         self._write_paused = False
         if self._responses is not None:
             self._responses.drained()
@@ -419,6 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         responses = self._responses
         if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
+        self._idle_ticks = 0
         self._observer.on_completed(request)
         if request.memory is not None:
             request.memory.release()
@@ -473,6 +476,31 @@ class Connection(asyncio.BufferedProtocol):
             self._is_closing = True
             if not self._is_sending_files:
                 self._transport.close()
+
+    def close_if_idle(self, ticks_max: int) -> None:
+        """The idle timer ticks. Close after more ticks than this without a byte in either direction.
+
+        A client that does not read its responses is not waited for, nor one whose connection is to be closed already.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        unsent_bytes = transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._idle_ticks = 0
+        self._idle_ticks += 1
+        if self._idle_ticks <= ticks_max:
+            return
+        if self._is_closing or transport.is_closing():
+            self.abort()
+        elif self.in_flight:
+            return
+        elif unsent_bytes or self._is_sending_files:
+            self._server.log_rejection(self.peer, "it did not read its responses for connections.max.idle.ms")
+            self.abort()
+        else:
+            self.close()
 
     def abort(self) -> None:
         """Close at once."""

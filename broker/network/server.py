@@ -181,7 +181,5 @@ class Server:
 
     def _close_idle(self) -> None:
         for connection in list(self.connections):
-            connection.idle_ticks += 1
-            if connection.idle_ticks > IDLE_TICKS and not connection.in_flight:
-                connection.close()
+            connection.close_if_idle(IDLE_TICKS)
         self._schedule_idle_check()

@@ -34,13 +34,18 @@ class ColdReads:
         found.warming.add_done_callback(self._on_warmed)
 
     def then(self, callback: Callable[[], object]) -> None:
-        """Call back once when everything is read; never if nothing had to be read."""
+        """All cold reads are added: call back once when everything is read; never if nothing had to be read."""
         self._warmed = callback
+        if self.partitions:
+            self._call_if_read()
 
     def _on_warmed(self, warming: asyncio.Future[None]) -> None:
         if not warming.cancelled():
             warming.exception()
         self._left -= 1
+        self._call_if_read()
+
+    def _call_if_read(self) -> None:
         if not self._left and self._warmed is not None:
             callback, self._warmed = self._warmed, None
             self.is_over = True

@@ -62,17 +62,7 @@ def _delete(services: BrokerServices, group_id: str) -> ErrorCode | asyncio.Futu
     if not group.is_empty:
         return ErrorCode.NON_EMPTY_GROUP
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def deleted() -> None:
-        if group.is_empty:
-            shard.forget_group(group_id)
-
-    records = shard.tombstones(group_id)
-    if records:
-        groups.append(shard, records, answer_once(future), deleted)
-    else:
-        deleted()
-        future.set_result(ErrorCode.NONE)
+    groups.remove_group(shard, group, answer_once(future))
     return future
 
 

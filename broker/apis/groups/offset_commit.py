@@ -37,8 +37,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
     if not values:
         return response
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    groups.append(shard, records, answer_once(future), lambda: shard.store(group_id, values.items()))
+    groups.commit(shard, group_id, values.items(), records, answer_once(future))
     groups.watch_expiry()
     return answer(future, lambda code: with_code(response, code))
 

@@ -126,6 +126,10 @@ class ClassicGroup:
         error = self._refuse_join(request)
         if error:
             self._reply(token, JoinResult(error, request.member_id))
+            if error is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id:
+                # The others would wait for it until the rebalance time-out.
+                self._leave_one(request.member_id, request.instance_id)
+                self._maybe_complete_join(now_ms, wall_ms)
         elif not request.member_id:
             self._join_new_member(request, token, now_ms, wall_ms)
         elif request.member_id in self.members.pending:
@@ -137,7 +141,6 @@ class ClassicGroup:
         if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_for(request):
-            self._forget(request.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._shares_protocol(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -279,11 +282,8 @@ class ClassicGroup:
         self._maybe_complete_join(now_ms, wall_ms)
 
     def _maybe_complete_join(self, now_ms: int, wall_ms: int) -> None:
-        if (
-            self.state is ClassicGroupState.PREPARING_REBALANCE
-            and not self._is_initial
-            and self.members.have_all_joined
-        ):
+        is_over = not self._is_initial and self.members.have_all_joined
+        if self.state is ClassicGroupState.PREPARING_REBALANCE and is_over:
             self._complete_join(now_ms, wall_ms)
 
     def _on_join_timer(self, now_ms: int, wall_ms: int) -> None:

@@ -119,7 +119,7 @@ class ClassicProtocolAdapter:
             group.cancel_timer("sync", member.member_id)
             group.start_session(member, now_ms)
             assignment = write_assignment(version_of(metadata), by_name(member.assigned, group.topics))
-            group.reply(token, SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
+            group.finish(token, SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """Heartbeat: NONE, or REBALANCE_IN_PROGRESS when the member must join again, or why it is refused."""

@@ -5,8 +5,8 @@ target assignment is the group epoch for which it was computed. The epoch of a m
 which it has reached, or which it reaches as soon as others give up partitions; see `consumer_group_member`. A heartbeat
 with another epoch than the coordinator knows is fenced: the member joins again with epoch 0.
 
-The changes of a heartbeat are written first; it is answered when they are committed. When the write fails, the memory
-is ahead of the log, so the group asks for a reload (`Reload`).
+The changes of a heartbeat are written first; it is answered when they and all before them are committed. When the write
+fails, the memory is ahead of the log, so the group asks for a reload (`Reload`).
 
 Members may use the classic protocol while a group changes its protocol: see `classic_protocol_adapter`, `migration`.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....runtime.invariants import sometimes
@@ -23,6 +23,7 @@ from ....wire.errors import ErrorCode
 from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
+from ..classic.classic_group_members import ClassicGroupState
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..effects import CancelTimer, Effect, JoinResult, Reload, ReplaceGroup, SetTimer, TimerName
 from ..group_config import GroupConfig
@@ -61,15 +62,9 @@ from .consumer_group_member import (
     rejoined,
 )
 from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members, upgraded_records
+from .pending_writes import Answer, PendingWrite, Result
 from .topics import Topics, matching
 from .waiting_heartbeats import Heartbeat, WaitingHeartbeats
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    token: Any
-    result: HeartbeatResult | JoinResult
-
 
 _TIMERS = ("session", "rebalance", "join", "sync")
 
@@ -106,6 +101,8 @@ class ConsumerGroup:
         self._waiting = WaitingHeartbeats()
         self._records: list[CoordinatorRecord] = []
         """Records to write before the next answer."""
+        self._last_write: PendingWrite | None = None
+        """The last write that is not committed yet."""
 
     @classmethod
     def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
@@ -116,7 +113,7 @@ class ConsumerGroup:
         """
         new = cls(group.group_id, config, topics)
         new._records = group.tombstones()
-        if group.is_empty:
+        if group.state is ClassicGroupState.EMPTY:  # those that have got an id only have to join anew
             return new
         check_upgrade(group, config.consumer)
         members = upgraded_members(group, topics)
@@ -467,12 +464,12 @@ class ConsumerGroup:
             self.set_timer("session", member.member_id, session.deadline_ms)
 
     def _watch_revocation(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember, now_ms: int) -> None:
-        was_revoking = before is not None and before.state is MemberState.UNREVOKED
-        if after.state is not MemberState.UNREVOKED:
-            if was_revoking:
-                self.cancel_timer("rebalance", after.member_id)
-        elif not was_revoking:
-            self._start_revocation(after, now_ms)
+        """Give the member its rebalance time-out for what it has to revoke, and again when that is something else."""
+        if after.state is MemberState.UNREVOKED:
+            if before is None or after.revoking != before.revoking:
+                self._start_revocation(after, now_ms)
+        elif before is not None and before.state is MemberState.UNREVOKED:
+            self.cancel_timer("rebalance", after.member_id)
 
     def _start_revocation(self, member: ConsumerGroupMember, now_ms: int) -> None:
         timeout_ms = member.subscription.rebalance_timeout_ms
@@ -520,15 +517,15 @@ class ConsumerGroup:
 
     # ---------------------------------------------------------------- writes and the end
 
-    def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
+    def on_persisted(self, tag: PendingWrite, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
         """The write of a change is committed, or failed with `error`."""
+        if tag is self._last_write:
+            self._last_write = None
+        for answer in tag.answers:
+            self.reply(answer.token, answer.failed(error) if error else answer.result)
         if error:
-            is_join = isinstance(tag.result, JoinResult)
-            self.reply(tag.token, JoinResult(error, tag.result.member_id) if is_join else HeartbeatResult(error))
             sometimes(True, "a change of a consumer group could not be written")
             self.effects.append(Reload())
-        else:
-            self.reply(tag.token, tag.result)
 
     def close(self, error: ErrorCode) -> None:
         """The group moves to another broker or changes its protocol: cancel all timers."""
@@ -539,11 +536,14 @@ class ConsumerGroup:
         for member_id in self.members:
             self._cancel_timers(member_id)
 
-    def finish(self, token: Any, result: HeartbeatResult | JoinResult) -> None:
-        """Write the pending records, and answer when they are committed."""
+    def finish(self, token: Any, result: Result) -> None:
+        """Write the pending records, and answer when they and all before them are committed."""
         records, self._records = self._records, []
         if records:
-            self.effects.append(Persist(tuple(records), _Answer(token, result)))
+            self._last_write = PendingWrite([Answer(token, result)])
+            self.effects.append(Persist(tuple(records), self._last_write))
+        elif self._last_write is not None:
+            self._last_write.answers.append(Answer(token, result))
         else:
             self.reply(token, result)
 

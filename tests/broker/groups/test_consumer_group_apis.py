@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import (
+    FakeLog,
     GroupHarness,
     consumer_heartbeat,
     join_consumer_group,
     play,
     played,
     stable_group,
+    subscription,
 )
 
 from raftwerk.broker.coordinators.record_fields import BadRecord
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
+from raftwerk.broker.groups.records.consumer_group_records import MemberMetadataValue, member_metadata_record
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import NewRecord, encode_batch
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -100,6 +104,22 @@ async def test_an_empty_classic_group_becomes_a_consumer_group_and_back(harness:
 
 
 @played
+async def test_a_classic_member_that_has_only_got_its_id_keeps_no_consumer_group_away(harness: GroupHarness) -> None:
+    asked = {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 60_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": subscription(TOPIC)}],
+    }
+    classic = await harness.call(ApiKey.JOIN_GROUP, 9, asked)
+    assert classic.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert (await join_consumer_group(harness)).error_code == 0
+    assert (await harness.join("g")).error_code == 0
+
+
+@played
 async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
     refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
@@ -121,6 +141,73 @@ async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHar
     assert (await consumer_heartbeat(harness, member_epoch=1)).error_code == 0
     group = harness.groups.shard_of("g").groups["g"]
     assert isinstance(group, ConsumerGroup) and list(group.members) == ["m"]
+
+
+@played
+async def test_a_join_that_is_sent_again_is_answered_when_the_first_one_is_committed(harness: GroupHarness) -> None:
+    full = {"member_id": "m", "member_epoch": 0, "rebalance_timeout": 60_000, "subscribed_topic_names": [TOPIC]}
+    asked = {"group_id": "g", **full, "topic_partitions": []}
+    harness.hold = True
+    answers = [harness.parked(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked) for _ in range(2)]
+    await settle()
+    assert [answer() for answer in answers] == [None, None]
+    harness.release()
+    await settle()
+    told: list[Any] = [answer() for answer in answers]
+    assert [(one.error_code, one.member_epoch) for one in told] == [(0, 1), (0, 1)]
+    assert (await consumer_heartbeat(harness, member_epoch=1)).error_code == 0
+
+
+@played
+async def test_a_join_that_is_sent_again_fails_with_the_write_of_the_first_one(harness: GroupHarness) -> None:
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    full = {"member_id": "m", "member_epoch": 0, "rebalance_timeout": 60_000, "subscribed_topic_names": [TOPIC]}
+    asked = {"group_id": "g", **full, "topic_partitions": []}
+    harness.hold = True
+    answers = [harness.parked(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked) for _ in range(2)]
+    await settle()
+    harness.release()
+    await settle()
+    told: list[Any] = [answer() for answer in answers]
+    assert [one.error_code for one in told] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+
+@played
+async def test_compaction_may_leave_the_assignment_of_a_member_before_its_metadata(harness: GroupHarness) -> None:
+    await join_consumer_group(harness)
+    only_metadata = await consumer_heartbeat(harness, member_epoch=1, rebalance_timeout=70_000)
+    assert only_metadata.error_code == 0
+    for log in harness.logs.values():
+        compact(log)
+    successor = GroupHarness(harness.logs)
+    await settle(30)
+    group = successor.groups.shard_of("g").groups["g"]
+    assert isinstance(group, ConsumerGroup) and group.members["m"].epoch == 1
+    assert (await consumer_heartbeat(successor, member_epoch=1)).error_code == 0
+
+
+@played
+async def test_a_member_that_joins_again_starts_anew_after_compaction(harness: GroupHarness) -> None:
+    """Its former assignment has a tombstone, and it has no other."""
+    await join_consumer_group(harness)
+    await consumer_heartbeat(harness, member_epoch=-1)
+    (log,) = [log for log in harness.logs.values() if log.batches]
+    metadata = MemberMetadataValue(None, None, "c", "/h", (TOPIC,), None, 60_000, None)
+    log.append(memoryview(encode_batch([NewRecord(*member_metadata_record("g", "m", metadata), (), 1)])))
+    successor = GroupHarness(harness.logs)
+    await settle(30)
+    group = successor.groups.shard_of("g").groups["g"]
+    assert isinstance(group, ConsumerGroup) and group.members["m"].epoch == 0
+
+
+def compact(log: FakeLog) -> None:
+    """Keep the last record of each key, in its place."""
+    last = {record.key: at for at, record in enumerate(log.records())}
+    kept = [record for at, record in enumerate(log.records()) if last[record.key] == at]
+    log.batches = []
+    log.log_end_offset = 0
+    for record in kept:
+        log.append(memoryview(encode_batch([NewRecord(record.key, record.value, (), 1)])))
 
 
 @played

@@ -129,6 +129,24 @@ async def test_an_aborted_offset_leaves_the_former_one(harness: GroupHarness) ->
 
 
 @played
+async def test_expiry_keeps_an_offset_whose_commit_in_a_transaction_is_under_way(harness: GroupHarness) -> None:
+    harness.coordinator_answers = confirm()
+    assert await harness.commit("g", offset=5) == 0
+    long_after_ms = harness.groups.wall_ms() + 7 * 24 * 3_600_000
+    harness.groups.wall_ms = lambda: long_after_ms  # type: ignore[method-assign]
+    harness.hold = True
+    answer = harness.parked(ApiKey.TXN_OFFSET_COMMIT, 5, request())
+    await settle(20)
+    harness.groups.expire(harness.groups.shard_of("g"))
+    harness.release()
+    await settle()
+    committed: Any = answer()
+    assert committed.topics[0].partitions[0].error_code == 0
+    assert end(harness, commits=True) == [ErrorCode.NONE]
+    assert await fetched(harness) == (42, 0)
+
+
+@played
 async def test_the_records_are_a_transactional_batch_without_sequence_numbers(harness: GroupHarness) -> None:
     harness.coordinator_answers = confirm()
     assert await commit(harness) == [0]

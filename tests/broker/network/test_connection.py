@@ -348,6 +348,42 @@ def test_idle_connections_are_closed_and_busy_ones_kept() -> None:
     run(main())
 
 
+def test_a_client_that_reads_no_responses_is_closed_when_it_is_idle(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        harness = Harness()
+        silent, slow, done = harness.connect(), harness.connect(), harness.connect()
+        silent.unsent_bytes = slow.unsent_bytes = done.unsent_bytes = 1_000_000
+        for tick in range(12):
+            slow.unsent_bytes -= 1
+            if tick == 10:  # the client has read all, and the transport tells of it
+                done.unsent_bytes = 0
+                connection_of(done).resume_writing()
+            harness.server._close_idle()
+        assert (silent.is_lost, slow.closing, done.closing) == (True, False, False)
+        assert "did not read its responses" in caplog.text
+        await harness.server.stop()
+
+    run(main())
+
+
+def test_a_client_that_was_refused_and_reads_no_responses_is_not_waited_for() -> None:
+    async def main() -> None:
+        harness = Harness()
+        harness.replicas.hold = True
+        client = harness.connect()
+        client.deliver(produce(harness, acks=-1))
+        client.unsent_bytes = 1_000_000
+        client.deliver(b"GET / HTTP/1.1")
+        assert client.closing and not client.is_lost
+        for _ in range(12):
+            harness.server._close_idle()
+        await settle()
+        assert client.is_lost and not harness.server.connections
+        await harness.server.stop()
+
+    run(main())
+
+
 def test_connections_are_refused_while_few_file_descriptors_are_left(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         harness = Harness()

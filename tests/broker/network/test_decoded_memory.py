@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
 from support.broker.broker_harness import TOPIC, FakeTransport, Harness, settle
+from support.broker.group_harness import on_virtual_time
 
-from raftwerk.broker.network.decoded_memory import DecodedMemory
+from raftwerk.broker.network import decoded_memory
+from raftwerk.broker.network.decoded_memory import DecodedItems, DecodedMemory
 from raftwerk.broker.network.request_memory import RequestMemory
 from raftwerk.wire.api_keys import ApiKey
 
@@ -41,7 +44,9 @@ def attack(harness: Harness, connections: int) -> list[FakeTransport]:
     return clients
 
 
-def test_few_large_requests_have_their_items_in_memory_at_a_time() -> None:
+def test_few_large_requests_have_their_items_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded_memory, "WAIT_MAX_S", 60)
+
     async def main() -> None:
         harness, decoded = make_harness()
         clients = attack(harness, 30)
@@ -66,6 +71,81 @@ def test_a_small_request_does_not_wait_behind_large_ones() -> None:
         assert not any(client.frames() for client in clients[10:])
 
     run(main())
+
+
+class Requests:
+    """Requests for memory of 100 MB, by name, and those that have begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.memory = DecodedMemory(100_000_000)
+
+    def ask(self, name: str, size_bytes: int) -> DecodedItems:
+        items = DecodedItems(self.memory, None, size_bytes, lambda _: self.begun.append(name))
+        self.memory.decode(items)
+        return items
+
+    def hold(self, name: str, size_bytes: int, counted_bytes: int) -> DecodedItems:
+        """It is decoded and not answered yet, as a JoinGroup that waits for other members."""
+        items = self.ask(name, size_bytes)
+        items.count(counted_bytes)
+        items.settle()
+        return items
+
+
+def test_a_client_that_gives_up_while_its_request_waits_lets_the_next_ones_go_on() -> None:
+    async def main() -> None:
+        requests = Requests()
+        requests.hold("parked", 70_000, 360)
+        all_of_it = requests.ask("all", 4_000_000)
+        requests.ask("next", 70_000)
+        all_of_it.release()
+        await settle()
+        assert requests.begun == ["parked", "next"]
+
+    on_virtual_time(main)
+
+
+def test_a_request_that_has_waited_for_a_second_is_let_in_beside_the_others() -> None:
+    """Otherwise one small request that waits for minutes would keep all large ones away."""
+
+    async def main() -> None:
+        requests = Requests()
+        requests.hold("parked", 70_000, 360)
+        first = requests.ask("first", 4_000_000)
+        requests.ask("second", 4_000_000)
+        await asyncio.sleep(0.9)
+        assert requests.begun == ["parked"]
+        await asyncio.sleep(0.2)
+        assert requests.begun == ["parked", "first"], "one at a time"
+        requests.ask("small", 60_000)
+        assert requests.begun == ["parked", "first", "small"]
+        await asyncio.sleep(10)
+        assert requests.memory.used_bytes <= 2.125 * requests.memory.limit_bytes
+        first.count(1_000)
+        first.settle()
+        await settle()
+        assert requests.begun == ["parked", "first", "small", "second"], "the first one is small after all"
+
+    on_virtual_time(main)
+
+
+def test_a_request_that_was_let_in_and_is_large_keeps_others_out_until_it_is_answered() -> None:
+    async def main() -> None:
+        requests = Requests()
+        requests.hold("parked", 70_000, 360)
+        first = requests.ask("first", 4_000_000)
+        requests.ask("second", 4_000_000)
+        await asyncio.sleep(2)
+        first.count(requests.memory.limit_bytes)
+        first.settle()
+        await asyncio.sleep(2)
+        assert requests.begun == ["parked", "first"]
+        first.release()
+        await settle()
+        assert requests.begun == ["parked", "first", "second"]
+
+    on_virtual_time(main)
 
 
 def test_closed_connections_give_their_memory_back() -> None:

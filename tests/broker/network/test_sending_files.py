@@ -131,6 +131,17 @@ def test_stopping_the_server_waits_for_no_client(run: Callable[[Scenario], None]
     run(scenario)
 
 
+def test_a_client_that_stops_reading_is_closed_when_it_is_idle(run: Callable[[Scenario], None]) -> None:
+    async def scenario(files: FileServer, client: socket.socket) -> None:
+        await asyncio.get_running_loop().sock_sendall(client, ask(0, 6_000_000))
+        await receive(client, 1_000)
+        while files.server.connections:
+            files.server._close_idle()
+            await asyncio.sleep(0)
+
+    run(scenario)
+
+
 def test_the_system_takes_little_of_a_response_at_once(run: Callable[[Scenario], None]) -> None:
     """Response data that waits in a socket's buffer has left the caches of the processor when the client reads it."""
 

@@ -147,6 +147,24 @@ def test_a_client_that_disappears_is_not_answered(one: Cluster, steps: int | Non
     assert one.managers[1].purgatory.sizes() == (0, 0)
 
 
+@pytest.mark.parametrize("steps_before", [0, STEPS_UNTIL_FIRST_READ])
+def test_a_cold_read_that_is_over_before_the_last_partition_is_looked_at_is_not_waited_for(
+    one: Cluster, steps_before: int
+) -> None:
+    for _ in range(6):
+        one.produce(1, FIRST, b"v" * 400_000)
+        one.sleep(0.1)
+    one.disks[1].set_sync_latency(0.05, 0.05)
+    one.disks[1].make_cold()
+    fetch = Fetching(one, of_all(), max_wait_ms=500, max_bytes=1 << 20)
+    fetch.steps(steps_before)
+    one.sleep(0.2)
+    fetch.finish()
+    one.sleep(0.2)
+    fetch.finish()
+    assert fetch.with_records == [FIRST.partition]
+
+
 def test_an_error_in_one_partition_does_not_wait(one: Cluster) -> None:
     request = of_all()
     request.topics[0].partitions[5].fetch_offset = 99

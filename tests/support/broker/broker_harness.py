@@ -76,6 +76,12 @@ class FakeTransport(asyncio.Transport):
         self.backlog = bytearray()
         self.tls: object = None
         """The context of a connection with TLS."""
+        self.unsent_bytes = 0
+        """What the client has not read yet, as the test says; `close` waits until it has."""
+        self.is_lost = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": (self.peer, 50000), "sslcontext": self.tls}.get(name, default)
@@ -106,11 +112,15 @@ class FakeTransport(asyncio.Transport):
         self.write(b"".join(buffers))
 
     def close(self) -> None:
-        if not self.closing:
-            self.closing = True
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+        self.closing = True
+        if not self.unsent_bytes:
+            self.abort()
 
-    abort = close
+    def abort(self) -> None:
+        self.closing = True
+        if not self.is_lost:
+            self.is_lost = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
     def deliver(self, data: bytes, chunk: int = 65536) -> None:
         """Hand `data` to the protocol in reads of at most `chunk` bytes, as long as it reads."""

@@ -10,6 +10,7 @@ writes is committed at once, unless the log is held (`> hold`), until it `> comm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ class Stage(GroupStage):
     # -- what happens
 
     def on_config(self, names: list[str], options: dict[str, str]) -> None:
-        self.config = ClassicConfig(**{name: int(value) for name, value in options.items()})
-        self.group = ClassicGroup("g", self.config)
+        self.config = replace(self.config, **{name: int(value) for name, value in options.items()})
+        self.group.config = self.config
 
     def on_join(self, names: list[str], options: dict[str, str]) -> None:
         name = names[0]
