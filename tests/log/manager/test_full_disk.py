@@ -235,3 +235,57 @@ def test_no_space_for_the_index_of_aborted_transactions(left_bytes: int) -> None
     disk.crash()
     again = open_log(runtime, recovery_point=recovery_point)
     assert [tuple(one) for one in again.aborted_transactions(0, 4)] == aborted
+
+
+INDEXED = LogConfig(index_interval_bytes=100)
+
+
+def with_63_index_entries(log: PartitionLog) -> bytes:
+    """Append until one more entry makes the index be written; the contents of the log."""
+    while len(log.segments[-1].offset_index.positions) < 63:
+        append(log, value=b"v" * 100)
+    log.flush()
+    return read_all(log)
+
+
+@pytest.mark.parametrize("left_bytes", range(100, 1400, 90))
+def test_no_space_for_the_entries_of_an_index_within_an_append(left_bytes: int) -> None:
+    """The batch is in the log; the entries of the indexes are written when there is space."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, INDEXED)
+    content = with_63_index_entries(log)
+    disk.fill(left_bytes)
+    with contextlib.suppress(NoSpaceError):
+        for _ in range(4):
+            append(log, value=b"v" * 100)
+    assert not log.is_failed and read_all(log).startswith(content)
+    with contextlib.suppress(NoSpaceError):
+        log.roll()
+    assert not log.is_failed
+    disk.set_capacity()
+    append(log)
+    segment, content = log.segments[0], read_all(log)
+    log.roll()
+    for index, entry_size in ((segment.offset_index, 8), (segment.time_index, 12)):
+        assert len(disk.read_bytes(index.file.path)) == entry_size * len(index.offsets)
+    log.close()
+    assert read_all(open_log(runtime, INDEXED, clean_shutdown=True)) == content
+
+
+def test_too_many_open_files_for_an_index_within_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, INDEXED)
+    with_63_index_entries(log)
+
+    def refuse(path: str, *, create: bool = False) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "open", refuse)
+        for _ in range(4):
+            append(log, value=b"v" * 100)
+        with pytest.raises(NoSpaceError):
+            log.roll()
+    assert not log.is_failed
+    log.roll()
+    assert len(disk.read_bytes(log.segments[0].offset_index.file.path)) == 8 * len(log.segments[0].offset_index.offsets)
