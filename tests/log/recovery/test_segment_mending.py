@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.log.damaged_files import marker
-from support.log.logs import NOW_MS, append, batch, make_runtime, open_log, read_all
+from support.log.logs import NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.recovery.segment_mending import SegmentMending
+from raftwerk.log.recovery.segment_mending import MendingGivenUpError, SegmentMending
 from raftwerk.log.segment.segment import Segment
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.incremental_work import run_at_once
@@ -94,3 +94,49 @@ def test_aborted_transactions_survive_crashes_while_a_mended_segment_takes_its_p
         assert again.log_end_offset == end and read_all(again) == content, where
         crashes += 1
     assert crashes > 50
+
+
+def compacted_away(log: PartitionLog, kept: int) -> memoryview:
+    """What another replica sends of the first two segments whose compaction has left `kept` batches of the first."""
+    first, second = (bytes(content_of(segment)) for segment in log.segments[:2])
+    return memoryview(bytearray(first[: sum(header.size_bytes for header in headers_of(first)[:kept])] + second))
+
+
+def log_of_three_segments(config: LogConfig) -> tuple[Runtime, SimDisk, PartitionLog]:
+    """Five batches of one record in each, and the first one of the second segment begins a leader epoch."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, config, has_gaps=False)
+    for epoch in (4, 5, 5):
+        for _ in range(5):
+            append(log, timestamp=NOW_MS, epoch=epoch)
+        if epoch == 4 or log.log_end_offset == 10:
+            log.roll()
+    log.flush()
+    return runtime, disk, log
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 5])
+def test_recovery_keeps_what_follows_a_segment_whose_last_offsets_were_compacted_away(kept: int) -> None:
+    runtime, disk, log = log_of_three_segments(COMPACTED)
+    end, epochs = log.log_end_offset, log.epoch_cache.entries
+    mending = SegmentMending(log, disk, 0)
+    mending.add(compacted_away(log, kept))
+    assert mending.next_offset == mending.end_offset == 5
+    run_at_once(mending.placing())
+    log.flush()
+    content = read_all(log)
+    assert [header.next_offset for header in headers_of(content)][:kept] == list(range(1, kept + 1))
+    disk.crash(power_loss=False)  # the checkpoint of the recovery point is still from before
+    again = open_log(runtime, COMPACTED, recovery_point=0)
+    assert again.log_end_offset == end and read_all(again) == content
+    if kept:
+        assert again.epoch_cache.entries == epochs
+
+
+def test_a_replica_without_the_last_offsets_cannot_mend_a_log_that_has_no_gaps() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(MendingGivenUpError):
+        mending.add(compacted_away(log, 3))
+    mending.discard()
+    assert len(read_all(log)) == log.size_bytes
