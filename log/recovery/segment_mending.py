@@ -78,8 +78,8 @@ class SegmentMending:
         self._check_gap(beyond.base_offset)
         last_offset = self.end_offset - 1
         epoch = self._log.epoch_cache.epoch_for_offset(last_offset)
-        like = self._last or (beyond if epoch is None else beyond._replace(partition_leader_epoch=epoch))
-        header, batch = filler(like, last_offset)
+        like = self._last or beyond
+        header, batch = filler(like if epoch is None else like._replace(partition_leader_epoch=epoch), last_offset)
         self._new.append(batch, [header], self._log.config.index_interval_bytes)
         self.next_offset = self.end_offset
         sometimes(True, "a segment was mended whose last offsets another replica had compacted away")
