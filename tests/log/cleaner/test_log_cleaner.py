@@ -38,7 +38,7 @@ class Logs:
         self.runtime, self.disk = made = make_runtime()
         self.failed: list[str] = []
         self.manager = manager_on(*made, on_dir_failed=lambda path, error: self.failed.append(path))
-        self.cleaner = LogCleaner(CleanerConfig(backoff_ms=1), self.runtime, self.manager.directories, self.end_of)
+        self.cleaner = LogCleaner(CleanerConfig(backoff_ms=200), self.runtime, self.manager.directories, self.end_of)
 
     def end_of(self, tp: TopicPartition) -> int:
         log = self.manager.get(tp)

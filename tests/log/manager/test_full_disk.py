@@ -21,6 +21,8 @@ from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
+from raftwerk.log.manager.log_maintenance import RetentionRounds
+from raftwerk.log.manager.log_manager_config import RetentionConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
@@ -29,6 +31,7 @@ from raftwerk.wire.types import TopicPartition
 
 A = TopicPartition("a", 0)
 MB = 1 << 20
+DAY_MS = 86_400_000
 
 
 def about_to_roll(log: PartitionLog) -> None:
@@ -289,3 +292,40 @@ def test_too_many_open_files_for_an_index_within_an_append(monkeypatch: pytest.M
     assert not log.is_failed
     log.roll()
     assert len(disk.read_bytes(log.segments[0].offset_index.file.path)) == 8 * len(log.segments[0].offset_index.offsets)
+
+
+def test_too_many_open_files_do_not_fail_a_log_in_a_round_of_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timestamps of segments that were rolled before a restart are in their indexes."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, LogConfig(retention_ms=1000))
+    append(log, 3, timestamp=NOW_MS)
+    log.roll()
+    append(log, 3, timestamp=NOW_MS)
+    log.close()
+    again = open_log(runtime, LogConfig(retention_ms=1000), clean_shutdown=True, recovery_point=6)
+
+    def refuse(path: str) -> bytes:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "read_bytes", refuse)
+        with pytest.raises(NoSpaceError):
+            again.delete_expired(NOW_MS + 2000, 6)
+    assert not again.is_failed
+    assert again.delete_expired(NOW_MS + 2000, 6) == 2
+
+
+def test_a_full_disk_on_which_no_segment_can_be_rolled_does_not_keep_retention_from_deleting() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime, LogConfig(retention_bytes=200, segment_ms=DAY_MS))
+        for _ in range(3):
+            append(log, 3, timestamp=NOW_MS - 2 * DAY_MS)
+            log.roll()
+        append(log, 3, timestamp=NOW_MS - 2 * DAY_MS)
+        disk.fill(0)
+        rounds = RetentionRounds(RetentionConfig(), runtime.clock, lambda: {A: log}, lambda tp: 12)
+        rounds.visit(A, log)
+        assert log.log_start_offset == 6 and len(log.segments) == 2 and not log.is_failed
+
+    asyncio.run(main())
