@@ -62,13 +62,24 @@ class LocalLog:
         files, rolled = self._files, self.segments.active
         try:
             rolled.finish()
-            files.snapshots.write(base_offset, producers)
             segment = Segment.create(files.disk, files.directory, base_offset)
+            self._write_snapshot(segment, producers)
         except OSError as error:
             raise refused_write(f"{files.directory} cannot start a new segment: {error}", error) from error
         self._durability.segment_rolled(rolled)
         rolled.next_offset = base_offset
         self.segments.add(segment)
+
+    def _write_snapshot(self, segment: Segment, producers: bytes) -> None:
+        """Write the snapshot of the producers at the base offset of a new segment, which is removed on `OSError`.
+
+        The segment is there first: a snapshot inside the active segment says that the indexes are durable up to there.
+        """
+        try:
+            self._files.snapshots.write(segment.base_offset, producers)
+        except OSError:
+            segment.remove()
+            raise
 
     # Reads: `StorageError`
 

@@ -9,9 +9,10 @@ import random
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from support.log.damaged_files import marker
+from support.log.damaged_files import CLUSTER, marker
 from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_files, open_log, read_all
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
@@ -22,11 +23,14 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_maintenance import RetentionRounds
-from raftwerk.log.manager.log_manager_config import RetentionConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
 
 A = TopicPartition("a", 0)
@@ -329,3 +333,21 @@ def test_a_full_disk_on_which_no_segment_can_be_rolled_does_not_keep_retention_f
         assert log.log_start_offset == 6 and len(log.segments) == 2 and not log.is_failed
 
     asyncio.run(main())
+
+
+def test_no_space_to_note_that_offsets_are_missing_does_not_fail_the_directory() -> None:
+    """A follower's fetcher tries again what its leader's compaction has left."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LogConfig()))
+    manager.load()
+    log = manager.create(A, UUID(int=1))
+    after_a_gap = memoryview(encode_batch([(b"k", b"v", (), NOW_MS)], base_offset=5, leader_epoch=0))
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        log.append_as_follower(after_a_gap, may_skip=True)
+    assert not log.is_failed and log.log_end_offset == 0
+    disk.set_capacity()
+    log.append_as_follower(after_a_gap, may_skip=True)
+    assert log.log_end_offset == 6
+    assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\na 0 0\n"
