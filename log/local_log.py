@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..runtime.files.file_slice import FileSlice
+from ..runtime.invariants import sometimes
 from ..wire.records import BatchHeader
 from .availability import LogAvailability
+from .cleaner.batch_filter import filler
 from .durability import Durability, LogFiles
-from .errors import NoSpaceError, refused_write
+from .errors import NoSpaceError, is_no_space, refused_write
+from .segment.batch_scan import scan_headers
 from .segment.log_segments import LogSegments
 from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import SegmentReplacement, StagedRenames
@@ -59,13 +62,24 @@ class LocalLog:
         files, rolled = self._files, self.segments.active
         try:
             rolled.finish()
-            files.snapshots.write(base_offset, producers)
             segment = Segment.create(files.disk, files.directory, base_offset)
+            self._write_snapshot(segment, producers)
         except OSError as error:
             raise refused_write(f"{files.directory} cannot start a new segment: {error}", error) from error
         self._durability.segment_rolled(rolled)
         rolled.next_offset = base_offset
         self.segments.add(segment)
+
+    def _write_snapshot(self, segment: Segment, producers: bytes) -> None:
+        """Write the snapshot of the producers at the base offset of a new segment, which is removed on `OSError`.
+
+        The segment is there first: a snapshot inside the active segment says that the indexes are durable up to there.
+        """
+        try:
+            self._files.snapshots.write(segment.base_offset, producers)
+        except OSError:
+            segment.remove()
+            raise
 
     # Reads: `StorageError`
 
@@ -103,10 +117,10 @@ class LocalLog:
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
 
-    def largest_timestamp(self) -> int:
-        """The greatest timestamp in the log, -1 when there is none."""
+    def find_greatest_timestamp(self, start_offset: int) -> TimestampOffset | None:
+        """As `LogSegments.find_greatest_timestamp`."""
         try:
-            return max(segment.largest_timestamp() for segment in self.segments)
+            return self.segments.find_greatest_timestamp(start_offset)
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
 
@@ -181,9 +195,31 @@ class LocalLog:
         before_cut(end)
         self._remove_segments(keep)
         self.segments.active.truncate_to(position, end)
+        self._fill_gap(self.segments.active)
         files.snapshots.remove_after(end)
         files.disk.fsync_dir(files.directory)
         return end
+
+    def _fill_gap(self, segment: Segment) -> None:
+        """If compaction had removed the last offsets below the log's end, add an empty batch there, durably.
+
+        Without it these offsets would be given again after a restart, and recovery would drop a segment that begins at
+        the log's end. A disk without space for it leaves the log as it is.
+        """
+        last, end = None, segment.next_offset
+        for _, header in scan_headers(segment.file, segment.offset_index.last_position(), segment.size_bytes):
+            last = header
+        if last is None or last.next_offset >= end:
+            return
+        sometimes(True, "a log was cut where compaction had removed offsets")
+        epoch = self._files.epoch_cache.epoch_for_offset(end - 1)
+        header, batch = filler(last if epoch is None else last._replace(partition_leader_epoch=epoch), end - 1)
+        try:
+            segment.append(batch, [header], header.size_bytes)
+            segment.file.fsync()
+        except OSError as error:
+            if segment.is_torn or not is_no_space(error):
+                raise
 
     def start_over_at(self, offset: int) -> None:
         """Remove everything and start an empty segment at `offset`; durable after an fsync of the directory."""

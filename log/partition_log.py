@@ -29,7 +29,7 @@ from .append_info import AppendInfo
 from .availability import LogAvailability
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
-from .errors import StorageError, refused_write
+from .errors import StorageError, is_no_space, refused_write
 from .local_log import LocalLog
 from .record_validation import LoopBudget
 from .recovery import log_recovery
@@ -431,8 +431,7 @@ class PartitionLog:
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp, None in a log without timestamps. `StorageError`."""
         self._availability.check()
-        greatest = self._local.largest_timestamp()
-        return self.offset_for_timestamp(greatest) if greatest >= 0 else None
+        return self._local.find_greatest_timestamp(self._log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [`start_offset`, `end_offset`). `StorageError`."""
@@ -474,6 +473,8 @@ class PartitionLog:
                 count = self._local.delete_oldest(count, roll=lambda: self._roll(self.log_end_offset))
                 self.raise_start(self._segments.first_offset)
         except OSError as error:
+            if is_no_space(error):  # to read the timestamps of the segments; nothing has changed
+                raise refused_write(f"{self.directory} cannot be read: {error}", error) from error
             raise self._availability.fail("a segment could not be deleted", error) from error
         return count
 

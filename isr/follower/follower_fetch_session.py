@@ -1,9 +1,9 @@
 """The follower's side of an incremental fetch session (KIP-227).
 
 The leader remembers what was asked for. A request names only the partitions whose parameters changed or that are not
-fetched any more, and at most 500 of them. A partition that is followed in a new leader epoch, but cannot be named yet,
-is forgotten until it is: what the leader remembers tells it that this broker still follows in that epoch
-(`leader/read_confirmations.py`).
+fetched any more, and at most 500 of them. A partition whose parameters changed, but that cannot be named yet, is
+forgotten until it is. Else the leader would read it from the former offset again, and take it that this broker still
+follows in the former epoch (`leader/read_confirmations.py`).
 
 A session begins with a full request (epoch 0); every answered request increments the epoch. After an error of the
 session or a lost connection, neither side knows what the other one knows: the next request is a full one again, which
@@ -35,6 +35,7 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
         self.wanted: dict[PartitionKey, FetchPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
+        """What is to be named. The leader knows nothing of what a request has left over."""
         self._forgotten: dict[PartitionKey, None] = {}
         self._is_refused = False
 
@@ -42,7 +43,7 @@ class FetchSession:
         """Fetch the partition with these parameters from now on."""
         former = self.wanted.get(key)
         if former != partition:
-            if former is not None and former.current_leader_epoch != partition.current_leader_epoch:
+            if former is not None and key not in self._changed:
                 self._forgotten[key] = None
             self.wanted[key] = partition
             self._changed[key] = None

@@ -25,7 +25,7 @@ from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk, File
 from ...wire.errors import ErrorCode
 from ...wire.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatchError, check_header, read_header, verify_crc
-from ..config import MAX_INT32
+from ..config import MAX_INT32, MAX_INT64
 from ..partition_log import PartitionLog
 from ..segment.segment import CLEANED_SUFFIX, Segment
 from ..state.producer_state import read_marker
@@ -219,6 +219,7 @@ class _GroupCopy:
             cleaned.indexes_synced()
             is_placed = True
             yield Step(change=log.replace_segments(group, cleaned))
+            self._watch.check()  # a log that was cut meanwhile is not clean up to where it was
             return cleaned.size_bytes
         finally:
             if not is_placed and not log.is_failed:
@@ -289,7 +290,7 @@ class _GroupCopy:
             return
         horizon_ms = None
         if (has_tombstone or has_idle_marker) and delete_horizon_ms(header) is None:
-            horizon_ms = self._plan.now_ms + self._watch.log.config.delete_retention_ms
+            horizon_ms = min(self._plan.now_ms + self._watch.log.config.delete_retention_ms, MAX_INT64)
         if horizon_ms is None and len(kept) == header.record_count:
             self._add((header, batch))
         else:

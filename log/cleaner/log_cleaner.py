@@ -19,7 +19,7 @@ from ...runtime.loop import TaskSet
 from ...runtime.ports import Runtime
 from ...wire.records import CorruptBatchError
 from ...wire.types import TopicPartition
-from ..errors import StorageError
+from ..errors import StorageError, is_no_space
 from ..partition_log import PartitionLog
 from .compaction import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, clean
 
@@ -115,6 +115,10 @@ class CleanerHost(Protocol):
         """The partition is clean up to `offset`; the checkpoint is written soon."""
         ...
 
+    def on_storage_error(self, tp: TopicPartition, error: OSError) -> None:
+        """The disk under the partition's log has refused: its log directory fails."""
+        ...
+
 
 class LogCleaner:
     """Compacts the logs of a node, one at a time. Made and used on the running loop."""
@@ -178,9 +182,13 @@ class LogCleaner:
                 continue
             if self._not_before_s.get(tp, 0) > now_s:
                 continue
-            found = measure(
-                log, self._host.clean_offset(tp), self._high_watermark_of(tp), self._host.durable_offset(tp), now_ms
-            )
+            try:
+                found = measure(
+                    log, self._host.clean_offset(tp), self._high_watermark_of(tp), self._host.durable_offset(tp), now_ms
+                )
+            except OSError as error:
+                self._on_refused(tp, log, error)
+                continue
             if found is None or not (found.is_overdue or found.ratio > log.config.min_cleanable_dirty_ratio):
                 continue
             if self._host.gaps_noted(tp) and (best is None or found.ratio > best[2].ratio):
@@ -199,15 +207,30 @@ class LogCleaner:
             _logger.info("%s: compaction given up: %s", tp, reason)
         except StorageError as error:
             _logger.error("%s: %s", tp, error)
-        except (OSError, CorruptBatchError, NoRoomError) as error:
+        except OSError as error:
+            self._on_refused(tp, log, error)
+        except (CorruptBatchError, NoRoomError) as error:
             sometimes(isinstance(error, CorruptBatchError), "compaction met a damaged batch")
             _logger.error("%s cannot be compacted: %s", tp, error)
         else:
             self._host.note_clean(tp, result.clean_offset)
             _logger.info("%s: clean up to %d, %d of %d bytes left", tp, result.clean_offset, *result[:0:-1])
             return result
-        self._not_before_s[tp] = self._loop.time() + _RETRY_AFTER_S
+        self._retry_later(tp)
         return None
+
+    def _on_refused(self, tp: TopicPartition, log: PartitionLog, error: OSError) -> None:
+        """The disk refused to be read or written: its directory fails, unless it is only full.
+
+        The files of a log that was closed meanwhile may be gone.
+        """
+        _logger.error("%s cannot be compacted now: %s", tp, error)
+        if not (is_no_space(error) or log.is_closed):
+            self._host.on_storage_error(tp, error)
+        self._retry_later(tp)
+
+    def _retry_later(self, tp: TopicPartition) -> None:
+        self._not_before_s[tp] = self._loop.time() + _RETRY_AFTER_S
 
 
 class _Pace:

@@ -21,7 +21,14 @@ from ...runtime.incremental_work import Work
 from ...runtime.ports import DirLock, Disk, Runtime
 from ...wire.types import TopicPartition
 from ..config import MAX_INT64, LogConfig
-from ..errors import CorruptFileError, DirFailedError, DirLockedError, StorageError, UnformattedDirError, is_no_space
+from ..errors import (
+    CorruptFileError,
+    DirFailedError,
+    DirLockedError,
+    UnformattedDirError,
+    is_no_space,
+    refused_write,
+)
 from ..partition_log import LogHooks, PartitionLog
 from ..state.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
@@ -398,8 +405,9 @@ class LogDirectory:
             try:
                 self.checkpoints.clean_offsets.write(self.clean_offsets)
             except OSError as error:
-                self.fail(error)
-                raise StorageError(f"{self.path} cannot be written: {error}") from error
+                if not is_no_space(error):
+                    self.fail(error)
+                raise refused_write(f"{self.path} cannot be written: {error}", error) from error
 
     def _known_high_watermarks(self) -> dict[TopicPartition, int]:
         known = self._high_watermarks

@@ -23,7 +23,7 @@ from ...runtime.ports import Clock, Runtime
 from ...wire.types import TopicPartition
 from ..cleaner.log_cleaner import LogCleaner
 from ..durability import ignore_failure
-from ..errors import StorageError
+from ..errors import NoSpaceError, StorageError
 from ..partition_log import PartitionLog
 from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
@@ -199,7 +199,7 @@ class RetentionRounds:
             return
         now_ms = self._clock.wall_ms()
         try:
-            log.roll_if_due(now_ms)
+            _roll_if_due(log, now_ms)
             deleted = log.delete_expired(now_ms, self._high_watermark_of(tp))
         except StorageError as error:
             _logger.error("%s", error)
@@ -210,6 +210,13 @@ class RetentionRounds:
         expired = log.producers.expire(_monotonic_ms(), self.config.producer_expiration_ms)
         if expired:
             _logger.info("%s: %d silent producers forgotten", tp, expired)
+
+
+def _roll_if_due(log: PartitionLog, now_ms: int) -> None:
+    try:
+        log.roll_if_due(now_ms)
+    except NoSpaceError as error:
+        _logger.warning("%s", error)  # what is deleted next makes space
 
 
 def _monotonic_ms() -> int:

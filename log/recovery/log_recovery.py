@@ -12,7 +12,8 @@ disagree. No CRC covers a batch's offset and epoch, so recovery compares them wi
 
 An interrupted compaction shows in the names. Files ending in `.cleaned` were not complete, and are removed. A
 `.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be gone
-already.
+already. Of a segment's files the `.log` always changes its name last, and is removed last. So while there is the old
+`.log`, the indexes beside it are old too; after that they are those of the new segment.
 """
 
 from __future__ import annotations
@@ -260,10 +261,14 @@ def _complete_swap(disk: Disk, directory: str, base: int) -> None:
     end = base
     for _, header in scan_headers(segment.file, 0, segment.size_bytes):
         end = header.next_offset
+    first = base if disk.exists(segment_path(directory, base, LOG_SUFFIX)) else base + 1
+    replaced = []
     for name in disk.listdir(directory):
         stem, _, suffix = name.partition(".")
-        if "." + suffix in SEGMENT_SUFFIXES and stem.isdecimal() and (base <= int(stem) < end or int(stem) == base):
-            disk.remove(f"{directory}/{name}")
+        if "." + suffix in SEGMENT_SUFFIXES and stem.isdecimal() and first <= int(stem) < max(end, base + 1):
+            replaced.append(name)
+    for name in sorted(replaced, key=lambda one: one.endswith(LOG_SUFFIX)):
+        disk.remove(f"{directory}/{name}")
     disk.fsync_dir(directory)
     segment.rename("")
     disk.fsync_dir(directory)

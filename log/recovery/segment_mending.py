@@ -2,7 +2,8 @@
 
 The batches are written to a new segment, which then takes the place of the damaged one as after a compaction: a crash
 at any moment leaves the one or the other. The log keeps its end, its leader epochs and its producers, and what is sound
-in it is never given up before the whole replacement is durable.
+in it is never given up before the whole replacement is durable. Where compaction of the other replica has removed the
+last offsets, an empty batch takes their place, as in our own compaction: recovery drops what follows a gap.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk
 from ...wire.errors import ErrorCode
 from ...wire.records import BatchHeader, CorruptBatchError, iter_headers, verify_crc
+from ..cleaner.batch_filter import filler
 from ..partition_log import PartitionLog
 from ..segment.segment import CLEANED_SUFFIX, Segment
 
@@ -37,6 +39,8 @@ class SegmentMending:
         self._damaged = found
         self._history = log.history
         self._is_placed = False
+        self._last: BatchHeader | None = None
+        """The header of the batch that was added last."""
         self.end_offset = found.next_offset
         self.next_offset = base_offset
         """The offset of the next batch to add."""
@@ -49,11 +53,12 @@ class SegmentMending:
         """
         headers: list[BatchHeader] = []
         start = end = -1
+        beyond: BatchHeader | None = None
         for position, header in iter_headers(batches, allow_partial_tail=True):
             if header.last_offset < self.next_offset:
                 continue
             if header.base_offset >= self.end_offset:
-                self.next_offset = self.end_offset  # compaction of the other replica has removed the last offsets
+                beyond = header
                 break
             if not verify_crc(batches, position, header):
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset} is damaged")
@@ -64,12 +69,35 @@ class SegmentMending:
             headers.append(header)
         if headers:
             self._new.append(batches[start:end], headers, self._log.config.index_interval_bytes)
+            self._last = headers[-1]
+        if beyond is not None and self.next_offset < self.end_offset:
+            self._fill_end(beyond)
+
+    def _fill_end(self, beyond: BatchHeader) -> None:
+        """The other replica has no more batches of this range, but `beyond` after it."""
+        self._check_gap(beyond.base_offset)
+        last_offset = self.end_offset - 1
+        epoch = self._log.epoch_cache.epoch_for_offset(last_offset)
+        like = self._last or beyond
+        header, batch = filler(like if epoch is None else like._replace(partition_leader_epoch=epoch), last_offset)
+        self._new.append(batch, [header], self._log.config.index_interval_bytes)
+        self.next_offset = self.end_offset
+        sometimes(True, "a segment was mended whose last offsets another replica had compacted away")
+
+    def _check_gap(self, following_offset: int) -> None:
+        """Offsets are missing before this one; recovery has to know it before such a segment is in its place."""
+        if not self._log.may_have_gaps:
+            raise MendingGivenUpError(
+                f"the other replica has a batch at {following_offset}, {self.next_offset} is needed"
+            )
+        self._log.note_gaps(at_once=True)
 
     def _check_place(self, header: BatchHeader) -> None:
         """Check what no CRC covers: offset and epoch must be what they can be at this place."""
         base_offset, log = header.base_offset, self._log
-        has_gap = base_offset > self.next_offset and not log.config.is_compacted
-        if has_gap or not self.next_offset <= base_offset <= header.last_offset < self.end_offset:
+        if base_offset > self.next_offset:
+            self._check_gap(base_offset)
+        if not self.next_offset <= base_offset <= header.last_offset < self.end_offset:
             raise MendingGivenUpError(f"the other replica has a batch at {base_offset}, {self.next_offset} is needed")
         if log.epoch_cache.epoch_for_offset(base_offset) not in (None, header.partition_leader_epoch):
             raise MendingGivenUpError(f"the other replica has another epoch at {base_offset}")

@@ -2,7 +2,8 @@
 
 A batch gets an entry when more than `index.interval.bytes` were appended since the last entry. Entries are kept in
 arrays and appended to their file some at a time. A crash may lose the last ones; recovery makes them again from the
-batches. The files are Apache Kafka's: an entry of `.index` has 4 bytes of offset relative to the segment's base offset
+batches. While the disk is full they wait in memory until `save`: the batches that they belong to are in the log
+already. The files are Apache Kafka's: an entry of `.index` has 4 bytes of offset relative to the segment's base offset
 and 4 of position, one of `.timeindex` 8 bytes of timestamp and 4 of relative offset, big-endian.
 """
 
@@ -14,8 +15,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk, File
 from ..config import MAX_INT64
+from ..errors import is_no_space
 
 _SAVE_EVERY_ENTRIES = 64
 _SWAP = sys.byteorder == "little"
@@ -46,9 +49,18 @@ class IndexFile:
             self.entries_cut(count, force=True)
 
     def entry_added(self, count: int, encode: Callable[[int], bytes]) -> None:
-        """There are `count` entries now; some of them may not be written yet. `encode` as in `save`."""
-        if count - self._saved >= _SAVE_EVERY_ENTRIES:
+        """There are `count` entries now; some of them may not be written yet. `encode` as in `save`.
+
+        `OSError` when the disk has failed; when it is full, the entries are written later.
+        """
+        if count - self._saved < _SAVE_EVERY_ENTRIES:
+            return
+        try:
             self.save(count, encode)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            sometimes(True, "index entries waited in memory for space on the disk")
 
     def entries_cut(self, count: int, *, force: bool = False) -> None:
         """Only the first `count` entries are left."""
@@ -58,7 +70,10 @@ class IndexFile:
             self.open().truncate(self._saved * self._entry_size)
 
     def save(self, count: int, encode: Callable[[int], bytes]) -> None:
-        """Write the entries up to `count` that are not in the file yet; `encode` gives all from one of them on."""
+        """Write the entries up to `count` that are not in the file yet; `encode` gives all from one of them on.
+
+        On `OSError` the file is as before.
+        """
         if count > self._saved:
             file = self.open()
             self._synced = False

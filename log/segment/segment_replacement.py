@@ -45,6 +45,8 @@ class StagedRenames:
         self._fail = fail
         self._under_way: OrderedRenames | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._failure: StorageError | None = None
+        """Why the change has failed for good."""
         self.is_over = False
 
     def soon(self) -> asyncio.Future[None]:
@@ -52,7 +54,7 @@ class StagedRenames:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         if self.is_over:
-            self._end(None)
+            self._end(self._failure)
         elif self._under_way is None:
             self._begin()
         return waiter
@@ -102,6 +104,7 @@ class StagedRenames:
 
     def _end(self, failure: StorageError | None) -> None:
         self._under_way = None
+        self._failure = failure
         self.is_over = True
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:

@@ -87,7 +87,7 @@ class ProducerSnapshots:
                 sometimes(True, "a damaged producer snapshot was removed")
                 _logger.warning("%s is removed: %s", self._path(offset), error)
                 self._remove(offset)
-            except FileNotFoundError:  # it was written again while a file of that name was being removed
+            except FileNotFoundError:
                 self._forget(offset)
         return -1
 
@@ -102,12 +102,12 @@ class ProducerSnapshots:
             self._disk.remove(path)
 
     def take_stray(self, segment_bases: Iterable[int]) -> list[str]:
-        """Forget the snapshots that `remove_stray` would remove, and return their paths."""
+        """Forget the snapshots that `remove_stray` would remove, and return the paths of their files."""
         bases = dict.fromkeys(segment_bases)
         stray = [offset for offset in self._offsets[:-1] if offset not in bases]
         for offset in stray:
             self._forget(offset)
-        return [self._path(offset) for offset in stray]
+        return [self._path(offset) for offset in stray if self._has_file(offset)]
 
     def close(self) -> None:
         """Close the files that were not fsynced."""
@@ -117,7 +117,12 @@ class ProducerSnapshots:
 
     def _remove(self, offset: int) -> None:
         self._forget(offset)
-        self._disk.remove(self._path(offset))
+        if self._has_file(offset):
+            self._disk.remove(self._path(offset))
+
+    def _has_file(self, offset: int) -> bool:
+        """Whether the file is there: a snapshot may be written while an older one of its name is being removed."""
+        return self._disk.exists(self._path(offset))
 
     def _forget(self, offset: int) -> None:
         self._offsets = [kept for kept in self._offsets if kept != offset]

@@ -6,10 +6,14 @@ import errno
 import random
 
 import pytest
+from support.log.logs import FixedClock
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.errors import NoSpaceError
+from raftwerk.raft.driver.raft_driver import open_metadata_log
+from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.replication.spare_space import SPARE_FILE, SpareSpace
+from raftwerk.runtime.ports import Runtime
 
 SIZE = 4096
 PATH = f"/data/{SPARE_FILE}"
@@ -68,3 +72,17 @@ def test_a_file_of_another_size_is_replaced_and_one_that_is_not_wanted_removed()
     disk.write_atomic(PATH, b"torn")
     assert spare.hold() and len(disk.read_bytes(PATH)) == SIZE
     assert not SpareSpace(disk, "/data", 0).hold() and not disk.exists(PATH)
+
+
+def test_a_disk_that_is_full_for_an_index_keeps_no_record_out_of_the_metadata_log() -> None:
+    disk, spare = make(1 << 16)
+    runtime = Runtime(disk, FixedClock(), random.Random(0))
+    assert spare.hold()
+    log = PartitionRaftLog(open_metadata_log(runtime, "/data"), runtime, spare)
+    for _ in range(1000):
+        log.append_records([b"x" * 500], 1)
+        disk.fill(700)  # room for the next batch, and not for 64 entries of an index
+    assert log.end_offset == 1000 and spare.is_held
+    disk.fill(0)
+    log.append_records([b"x" * 500], 1)
+    assert log.end_offset == 1001 and not spare.is_held

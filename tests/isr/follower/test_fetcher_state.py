@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -9,6 +10,9 @@ import pytest
 from support.isr.replicas import WALL_MS, FakeBrokers, Reg, make_runtime, open_log
 
 from raftwerk.controller.metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
+from raftwerk.isr.fetching.leader_fetch_sessions import FetchSessionCache
+from raftwerk.isr.follower import follower_fetch_session
 from raftwerk.isr.follower.fetcher_state import FetcherState
 from raftwerk.isr.follower.throttled_partitions import ThrottledPartitions
 from raftwerk.isr.leader.leader_state import LeaderConfig
@@ -241,3 +245,31 @@ def test_throttled_partitions_share_what_the_quota_allows_and_ask_for_a_byte_at_
     assert throttled.max_bytes(key, fetched, 7, 0) == 7
     throttled.record(key, int(whole), 0)
     assert throttled.max_bytes(key, fetched, 10**9, 0) == 1
+
+
+def test_a_follower_of_more_partitions_than_a_request_names_is_sent_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 5)
+    follower = Follower()
+    for index in range(12):
+        follower.follow(index)
+    leader, sent = FetchSessionCache(10, random.Random(1), DirtyPartitionTracker()), list[tuple[int, int]]()
+    for _ in range(6):
+        request = follower.state.next_request(102, 0)
+        assert request is not None
+        context = leader.context(request, True, 0)
+        answers = []
+        for key, asked in context.take():
+            has_more = key.partition < 3 and asked.fetch_offset < 4
+            data = records(asked.fetch_offset) if has_more else b""
+            sent += [(key.partition, asked.fetch_offset)] if has_more else []
+            answers.append((key, row(key.partition, data)))
+            if has_more and context.dirty is not None:
+                context.dirty.mark(key)
+        error_code, session_id = context.close()
+        rows = [answer for _, answer in context.select(answers)]
+        topics = [FetchTopicResponse(None, TOPIC_ID, rows)]
+        follower.state.on_response(FetchResponse(error_code=error_code, session_id=session_id, topics=topics), 0)
+    assert sorted(sent) == [(index, offset) for index in range(3) for offset in range(4)]
+    assert not [message for message in caplog.messages if "does not take" in message]

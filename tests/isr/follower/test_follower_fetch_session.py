@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.isr.follower import follower_fetch_session
 from raftwerk.isr.follower.follower_fetch_session import NAMED_AT_ONCE, FetchSession
 from raftwerk.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
@@ -48,6 +50,31 @@ class Leader:
             for index in gone.partitions:
                 self.known.pop((gone.topic_id, index), None)
         return True
+
+
+@given(STEPS)
+def test_a_leader_is_never_left_with_former_parameters(steps: list[tuple[Any, ...]]) -> None:
+    """Where a request can name two partitions only, the leader knows nothing of the others."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(follower_fetch_session, "NAMED_AT_ONCE", 2)
+        session, leader = FetchSession(), Leader()
+        wanted: dict[tuple[UUID, int], FetchPartition] = {}
+        for step in [*steps, *([("exchange", "answered")] * 5)]:
+            if step[0] == "want":
+                wanted[step[1]] = FetchPartition(step[1][1], fetch_offset=step[2])
+                session.want(step[1], wanted[step[1]])
+            elif step[0] == "forget":
+                wanted.pop(step[1], None)
+                session.forget(step[1])
+            elif step[1] == "answered":
+                topics, forgotten = session.next_request()
+                assert leader.on_request(session, topics, forgotten)
+                assert leader.known.items() <= wanted.items()
+                session.on_answer(leader.session_id)
+            else:
+                session.next_request()
+                session.on_failure()
+        assert leader.known == wanted and not session.has_more_to_name
 
 
 @given(STEPS)

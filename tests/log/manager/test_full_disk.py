@@ -9,9 +9,10 @@ import random
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from support.log.damaged_files import marker
+from support.log.damaged_files import CLUSTER, marker
 from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_files, open_log, read_all
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
@@ -21,14 +22,20 @@ from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
+from raftwerk.log.manager.log_maintenance import RetentionRounds
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
 
 A = TopicPartition("a", 0)
 MB = 1 << 20
+DAY_MS = 86_400_000
 
 
 def about_to_roll(log: PartitionLog) -> None:
@@ -235,3 +242,112 @@ def test_no_space_for_the_index_of_aborted_transactions(left_bytes: int) -> None
     disk.crash()
     again = open_log(runtime, recovery_point=recovery_point)
     assert [tuple(one) for one in again.aborted_transactions(0, 4)] == aborted
+
+
+INDEXED = LogConfig(index_interval_bytes=100)
+
+
+def with_63_index_entries(log: PartitionLog) -> bytes:
+    """Append until one more entry makes the index be written; the contents of the log."""
+    while len(log.segments[-1].offset_index.positions) < 63:
+        append(log, value=b"v" * 100)
+    log.flush()
+    return read_all(log)
+
+
+@pytest.mark.parametrize("left_bytes", range(100, 1400, 90))
+def test_no_space_for_the_entries_of_an_index_within_an_append(left_bytes: int) -> None:
+    """The batch is in the log; the entries of the indexes are written when there is space."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, INDEXED)
+    content = with_63_index_entries(log)
+    disk.fill(left_bytes)
+    with contextlib.suppress(NoSpaceError):
+        for _ in range(4):
+            append(log, value=b"v" * 100)
+    assert not log.is_failed and read_all(log).startswith(content)
+    with contextlib.suppress(NoSpaceError):
+        log.roll()
+    assert not log.is_failed
+    disk.set_capacity()
+    append(log)
+    segment, content = log.segments[0], read_all(log)
+    log.roll()
+    for index, entry_size in ((segment.offset_index, 8), (segment.time_index, 12)):
+        assert len(disk.read_bytes(index.file.path)) == entry_size * len(index.offsets)
+    log.close()
+    assert read_all(open_log(runtime, INDEXED, clean_shutdown=True)) == content
+
+
+def test_too_many_open_files_for_an_index_within_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, INDEXED)
+    with_63_index_entries(log)
+
+    def refuse(path: str, *, create: bool = False) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "open", refuse)
+        for _ in range(4):
+            append(log, value=b"v" * 100)
+        with pytest.raises(NoSpaceError):
+            log.roll()
+    assert not log.is_failed
+    log.roll()
+    assert len(disk.read_bytes(log.segments[0].offset_index.file.path)) == 8 * len(log.segments[0].offset_index.offsets)
+
+
+def test_too_many_open_files_do_not_fail_a_log_in_a_round_of_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timestamps of segments that were rolled before a restart are in their indexes."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, LogConfig(retention_ms=1000))
+    append(log, 3, timestamp=NOW_MS)
+    log.roll()
+    append(log, 3, timestamp=NOW_MS)
+    log.close()
+    again = open_log(runtime, LogConfig(retention_ms=1000), clean_shutdown=True, recovery_point=6)
+
+    def refuse(path: str) -> bytes:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "read_bytes", refuse)
+        with pytest.raises(NoSpaceError):
+            again.delete_expired(NOW_MS + 2000, 6)
+    assert not again.is_failed
+    assert again.delete_expired(NOW_MS + 2000, 6) == 2
+
+
+def test_a_full_disk_on_which_no_segment_can_be_rolled_does_not_keep_retention_from_deleting() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime, LogConfig(retention_bytes=200, segment_ms=DAY_MS))
+        for _ in range(3):
+            append(log, 3, timestamp=NOW_MS - 2 * DAY_MS)
+            log.roll()
+        append(log, 3, timestamp=NOW_MS - 2 * DAY_MS)
+        disk.fill(0)
+        rounds = RetentionRounds(RetentionConfig(), runtime.clock, lambda: {A: log}, lambda tp: 12)
+        rounds.visit(A, log)
+        assert log.log_start_offset == 6 and len(log.segments) == 2 and not log.is_failed
+
+    asyncio.run(main())
+
+
+def test_no_space_to_note_that_offsets_are_missing_does_not_fail_the_directory() -> None:
+    """A follower's fetcher tries again what its leader's compaction has left."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LogConfig()))
+    manager.load()
+    log = manager.create(A, UUID(int=1))
+    after_a_gap = memoryview(encode_batch([(b"k", b"v", (), NOW_MS)], base_offset=5, leader_epoch=0))
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        log.append_as_follower(after_a_gap, may_skip=True)
+    assert not log.is_failed and log.log_end_offset == 0
+    disk.set_capacity()
+    log.append_as_follower(after_a_gap, may_skip=True)
+    assert log.log_end_offset == 6
+    assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\na 0 0\n"

@@ -1,0 +1,186 @@
+"""The task that compacts the logs of a node: it goes on whatever one log does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Coroutine
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from support.log.compacted_logs import CLUSTER, COMPACT, TP, Writer, drive, plan_of, records_of
+from support.log.logs import make_runtime, open_log
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.cleaner.compaction import clean
+from raftwerk.log.cleaner.log_cleaner import CleanerConfig, LogCleaner
+from raftwerk.log.config import MAX_INT64, LogConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.segment import Segment
+from raftwerk.log.segment.segment_replacement import StagedRenames
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.types import TopicPartition
+
+OTHER = TopicPartition("u", 0)
+FOREVER = replace(COMPACT, delete_retention_ms=MAX_INT64)
+DIRS = ("/data/a", "/data/b")
+
+
+class Logs:
+    """The logs of a node in two directories, and their cleaner."""
+
+    def __init__(self) -> None:
+        self.runtime, self.disk = made = make_runtime()
+        self.failed: list[str] = []
+        self.manager = manager_on(*made, on_dir_failed=lambda path, error: self.failed.append(path))
+        self.cleaner = LogCleaner(CleanerConfig(backoff_ms=200), self.runtime, self.manager.directories, self.end_of)
+
+    def end_of(self, tp: TopicPartition) -> int:
+        log = self.manager.get(tp)
+        return log.log_end_offset if log is not None else 0
+
+    def add(self, tp: TopicPartition, config: LogConfig = COMPACT) -> PartitionLog:
+        """A log with much to compact."""
+        log = self.manager.create(tp, UUID(int=len(self.manager.logs) + 1), config)
+        Writer(log, 5).fill(7)
+        log.note_gaps(at_once=True)
+        self.manager.checkpoint_recovery_points()
+        return log
+
+    async def until_clean(self, tp: TopicPartition) -> None:
+        directories, cleaned = self.manager.directories, asyncio.Event()
+        note_clean = directories.note_clean
+
+        def note(noted: TopicPartition, offset: int) -> None:
+            note_clean(noted, offset)
+            if noted == tp:
+                cleaned.set()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(directories, "note_clean", note)
+            await cleaned.wait()
+
+
+def manager_on(runtime: Runtime, disk: SimDisk, **options: object) -> LogManager:
+    for path in DIRS:
+        disk.makedirs(path)
+    format_dirs(runtime, DIRS, CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(DIRS, CLUSTER, 1, COMPACT, **options))  # type: ignore[arg-type]
+    manager.load()
+    return manager
+
+
+def run(main: Coroutine[None, None, None], within_s: float = 1000.0) -> None:
+    ProcessLoop(Scheduler(), "test").run_until_complete(main, within_s)
+
+
+def test_tombstones_that_stay_for_ever_are_compacted() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, FOREVER)
+    writer = Writer(log, 5)
+    writer.fill(6)
+    end = log.segments[-1].base_offset
+    for _ in range(2):
+        assert drive(clean(log, disk, plan_of(log, now_ms=MAX_INT64 - 1))) is not None
+        assert records_of(log) == writer.expected(end, tombstones=True)
+
+
+def test_a_log_on_a_disk_that_fails_while_it_is_looked_at_keeps_no_other_from_being_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        logs = Logs()
+        failing, sound = logs.add(TP), logs.add(OTHER)
+        assert [one.directory.rpartition("/")[0] for one in (failing, sound)] == list(DIRS)
+        largest_timestamp = Segment.largest_timestamp
+
+        def refuse(segment: Segment) -> int:
+            if segment in failing.segments:
+                raise OSError(errno.EIO, "I/O error")
+            return largest_timestamp(segment)
+
+        monkeypatch.setattr(Segment, "largest_timestamp", refuse)
+        logs.cleaner.start()
+        await logs.until_clean(OTHER)
+        assert logs.failed == ["/data/a"] and failing.is_failed and not sound.is_failed
+        logs.cleaner.stop()
+
+    run(main())
+
+
+def test_a_log_for_which_no_file_can_be_opened_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.add(TP)
+        largest_timestamp, refused = Segment.largest_timestamp, 0
+
+        def refuse(segment: Segment) -> int:
+            nonlocal refused
+            if not refused:
+                refused += 1
+                raise OSError(errno.EMFILE, "too many open files")
+            return largest_timestamp(segment)
+
+        monkeypatch.setattr(Segment, "largest_timestamp", refuse)
+        logs.cleaner.start()
+        await logs.until_clean(TP)
+        assert refused and not logs.failed and not log.is_failed
+        logs.cleaner.stop()
+
+    run(main())
+
+
+def test_a_disk_that_fails_within_a_compaction_fails_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.add(TP)
+        found = logs.cleaner.filthiest()
+        assert found is not None
+
+        def refuse(*args: object) -> None:
+            raise OSError(errno.EIO, "I/O error")
+
+        monkeypatch.setattr(Segment, "create", refuse)
+        assert await logs.cleaner.clean(*found) is None
+        assert logs.failed == ["/data/a"] and log.is_failed
+
+    run(main())
+
+
+@pytest.mark.parametrize("change", ["truncated", "created again", "moved"])
+def test_a_log_that_is_cut_while_the_last_segment_is_put_in_place_is_not_noted_as_clean(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        logs = Logs()
+        manager, log = logs.manager, logs.add(TP)
+        found = logs.cleaner.filthiest()
+        assert found is not None
+        last_is_placed, replace_segments = asyncio.Event(), log.replace_segments
+
+        def replacing(group: list[Segment], cleaned: Segment) -> StagedRenames:
+            begun = replace_segments(group, cleaned)
+            if group[-1] is log.segments[-2]:
+                last_is_placed.set()
+            return begun
+
+        monkeypatch.setattr(log, "replace_segments", replacing)
+        compaction = asyncio.ensure_future(logs.cleaner.clean(*found))
+        await last_is_placed.wait()
+        if change == "truncated":
+            log.truncate_to(3)
+        elif change == "created again":
+            manager.delete(TP)
+            manager.create(TP, UUID(int=7))
+        else:
+            manager.future_logs.begin(TP, "/data/b")
+            manager.future_logs.finish(TP)
+        assert await compaction is None
+        assert manager.directories.clean_offset(TP) <= logs.end_of(TP) <= 3 and not logs.failed
+
+    run(main())

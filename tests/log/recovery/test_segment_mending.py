@@ -1,0 +1,142 @@
+"""A segment that is replaced by a replica's batches, and crashes while it takes the place of the damaged one."""
+
+from __future__ import annotations
+
+import pytest
+from support.log.damaged_files import marker
+from support.log.logs import NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.config import LogConfig
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery.segment_mending import MendingGivenUpError, SegmentMending
+from raftwerk.log.segment.segment import Segment
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.runtime.ports import Runtime
+
+CONFIG = LogConfig(index_interval_bytes=100)
+COMPACTED = LogConfig(index_interval_bytes=100, cleanup_policy=("compact",))
+
+
+class KilledError(Exception):
+    """The process ends."""
+
+
+class Kill:
+    """Ends the process at the operation with this number of those that block, counted from now on."""
+
+    def __init__(self, disk: SimDisk, at: int) -> None:
+        self.left = at
+        self._disk = disk
+        disk.on_blocking = self._count
+
+    def _count(self, operation: str, path: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KilledError(operation, path)
+
+    def end(self, *, power_loss: bool) -> None:
+        """End the process, and let the next one live."""
+        self._disk.on_blocking = lambda operation, path: None
+        self._disk.crash(power_loss=power_loss)
+
+
+def transactional_log() -> tuple[Runtime, SimDisk, PartitionLog]:
+    """Three segments, the first of which ends with an aborted transaction."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, CONFIG)
+    for sequence in range(5):
+        options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
+        data = batch(1, value=b"x" * 60, timestamp=NOW_MS, **options)
+        log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+    log.append_as_leader(marker(7, NOW_MS), 0, NOW_MS, internal=True)
+    for _ in range(2):
+        log.roll()
+        append(log, 3, timestamp=NOW_MS)
+    log.flush()
+    return runtime, disk, log
+
+
+def content_of(segment: Segment) -> memoryview:
+    return memoryview(bytearray(segment.file.pread(0, segment.size_bytes)))
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_aborted_transactions_survive_crashes_while_a_mended_segment_takes_its_place(power_loss: bool) -> None:
+    """One crash after each change of a name, and another one after each step of the recovery from it."""
+    at = recovered_at = crashes = 0
+    while True:
+        runtime, disk, log = transactional_log()
+        end, content, aborted = log.log_end_offset, read_all(log), log.aborted_transactions(0, log.log_end_offset)
+        assert aborted == log.segments[0].transaction_index.entries != []
+        mending = SegmentMending(log, disk, 0)
+        mending.add(content_of(log.segments[0]))
+        kill = Kill(disk, at)
+        try:
+            run_at_once(mending.placing())
+        except KilledError:
+            pass
+        else:
+            break
+        kill.end(power_loss=power_loss)
+        kill = Kill(disk, recovered_at)
+        try:
+            open_log(runtime, CONFIG, recovery_point=end)
+        except KilledError:
+            recovered_at += 1
+        else:
+            at, recovered_at = at + 1, 0
+        kill.end(power_loss=power_loss)
+        again = open_log(runtime, CONFIG, recovery_point=end)
+        where = f"operation {at}, then {recovered_at} of the recovery"
+        assert again.aborted_transactions(0, end) == aborted, where
+        assert again.log_end_offset == end and read_all(again) == content, where
+        crashes += 1
+    assert crashes > 50
+
+
+def compacted_away(log: PartitionLog, kept: int) -> memoryview:
+    """What another replica sends of the first two segments whose compaction has left `kept` batches of the first."""
+    first, second = (bytes(content_of(segment)) for segment in log.segments[:2])
+    return memoryview(bytearray(first[: sum(header.size_bytes for header in headers_of(first)[:kept])] + second))
+
+
+def log_of_three_segments(config: LogConfig) -> tuple[Runtime, SimDisk, PartitionLog]:
+    """Five batches of one record in each, and the first one of the second segment begins a leader epoch."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, config, has_gaps=False)
+    for epoch in (4, 5, 5):
+        for _ in range(5):
+            append(log, timestamp=NOW_MS, epoch=epoch)
+        if epoch == 4 or log.log_end_offset == 10:
+            log.roll()
+    log.flush()
+    return runtime, disk, log
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 5])
+def test_recovery_keeps_what_follows_a_segment_whose_last_offsets_were_compacted_away(kept: int) -> None:
+    runtime, disk, log = log_of_three_segments(COMPACTED)
+    end, epochs = log.log_end_offset, log.epoch_cache.entries
+    mending = SegmentMending(log, disk, 0)
+    mending.add(compacted_away(log, kept))
+    assert mending.next_offset == mending.end_offset == 5
+    run_at_once(mending.placing())
+    log.flush()
+    content = read_all(log)
+    assert [header.next_offset for header in headers_of(content)][:kept] == list(range(1, kept + 1))
+    disk.crash(power_loss=False)  # the checkpoint of the recovery point is still from before
+    again = open_log(runtime, COMPACTED, recovery_point=0)
+    assert again.log_end_offset == end and read_all(again) == content
+    if kept:
+        assert again.epoch_cache.entries == epochs
+
+
+def test_a_replica_without_the_last_offsets_cannot_mend_a_log_that_has_no_gaps() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(MendingGivenUpError):
+        mending.add(compacted_away(log, 3))
+    mending.discard()
+    assert len(read_all(log)) == log.size_bytes
