@@ -117,10 +117,10 @@ class LocalLog:
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
 
-    def find_greatest_timestamp(self, start_offset: int) -> TimestampOffset | None:
-        """As `LogSegments.find_greatest_timestamp`."""
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp in the log, -1 when there is none."""
         try:
-            return self.segments.find_greatest_timestamp(start_offset)
+            return max(segment.largest_timestamp() for segment in self.segments)
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
 

@@ -431,7 +431,8 @@ class PartitionLog:
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp, None in a log without timestamps. `StorageError`."""
         self._availability.check()
-        return self._local.find_greatest_timestamp(self._log_start_offset)
+        greatest = self._local.largest_timestamp()
+        return self.offset_for_timestamp(greatest) if greatest >= 0 else None
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [`start_offset`, `end_offset`). `StorageError`."""

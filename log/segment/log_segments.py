@@ -9,16 +9,7 @@ from operator import attrgetter
 
 from ...runtime.files.file_slice import FileSlice
 from ...runtime.invariants import invariant
-from ...wire.records import (
-    BATCH_HEADER_SIZE,
-    NO_TIMESTAMP,
-    BatchHeader,
-    CorruptBatchError,
-    TimestampType,
-    iter_headers,
-    iter_records,
-)
-from .batch_scan import scan_headers
+from ...wire.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatchError, TimestampType, iter_headers, iter_records
 from .segment import DELETED_SUFFIX, Segment, Slicing, TimestampOffset
 from .transaction_index import AbortedTransaction
 
@@ -179,61 +170,17 @@ class LogSegments:
     def find_timestamp(self, timestamp_ms: int, start: int) -> TimestampOffset | None:
         """The first record from offset `start` on whose timestamp is `timestamp_ms` or later. `OSError`."""
         for segment in self._items:
-            if segment.next_offset > start and segment.largest_timestamp() >= timestamp_ms:
-                match = _first_record(segment, timestamp_ms, start)
+            if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= start:
+                continue
+            found = segment.find_timestamp(timestamp_ms, start)
+            while found is not None:
+                position, header = found
+                match = _record_in(segment, position, header, timestamp_ms, start)
                 if match is not None:
                     return match
+                start = header.next_offset
+                found = segment.find_timestamp(timestamp_ms, start)
         return None
-
-    def find_greatest_timestamp(self, start: int) -> TimestampOffset | None:
-        """The first record from offset `start` on with the greatest timestamp; None if none has one. `OSError`.
-
-        The greatest of a segment may be that of a record before `start`, or of an empty batch; then it is searched.
-        """
-        greatest = NO_TIMESTAMP
-        ends_later = (segment for segment in self._items if segment.next_offset > start)
-        for segment in sorted(ends_later, key=lambda one: one.largest_timestamp(), reverse=True):
-            largest = segment.largest_timestamp()
-            if largest <= greatest:
-                break
-            if _first_record(segment, largest, start) is None:
-                largest = _search_greatest_timestamp(segment, start)
-            greatest = max(greatest, largest)
-        return self.find_timestamp(greatest, start) if greatest > NO_TIMESTAMP else None
-
-
-def _first_record(segment: Segment, timestamp_ms: int, start: int) -> TimestampOffset | None:
-    """The first record of the segment from offset `start` on whose timestamp is `timestamp_ms` or later."""
-    found = segment.find_timestamp(timestamp_ms, start)
-    while found is not None:
-        position, header = found
-        match = _record_in(segment, position, header, timestamp_ms, start)
-        if match is not None:
-            return match
-        start = header.next_offset
-        found = segment.find_timestamp(timestamp_ms, start)
-    return None
-
-
-def _search_greatest_timestamp(segment: Segment, start: int) -> int:
-    """The greatest timestamp of the segment's records from offset `start` on, -1 without any."""
-    greatest = NO_TIMESTAMP
-    for position, header in scan_headers(
-        segment.file, segment.locate(max(start, segment.base_offset)), segment.size_bytes
-    ):
-        if header.record_count and header.max_timestamp > greatest:
-            greatest = max(greatest, _greatest_in(segment, position, header, start))
-    return greatest
-
-
-def _greatest_in(segment: Segment, position: int, header: BatchHeader, start: int) -> int:
-    if header.base_offset >= start or header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return header.max_timestamp
-    try:
-        records = iter_records(segment.file.pread(position, header.size_bytes))
-        return max((record.timestamp for record in records if record.offset >= start), default=NO_TIMESTAMP)
-    except CorruptBatchError:
-        return header.max_timestamp
 
 
 def _has_no_records(data: bytes) -> bool:

@@ -59,31 +59,6 @@ def test_lookup_by_time_after_truncation(times: list[list[int]], data: st.DataOb
     assert log.offset_for_timestamp(asked) == expected
 
 
-@given(TIMES, st.data(), st.booleans())
-def test_the_greatest_timestamp_is_that_of_a_record_which_is_not_deleted(
-    times: list[list[int]], data: st.DataObject, reopened: bool
-) -> None:
-    runtime, _ = make_runtime()
-    log = open_log(runtime)
-    flat = fill(log, times)
-    start = data.draw(st.integers(0, len(flat)))
-    if reopened:
-        log.close()
-        log = open_log(runtime, clean_shutdown=True)
-    log.raise_start(start)
-    greatest = max(flat[start:], default=None)
-    assert log.max_timestamp() == (None if greatest is None else (greatest, flat.index(greatest, start), 3))
-
-
-def test_the_greatest_timestamp_is_not_that_of_a_segment_without_records() -> None:
-    log = open_log(make_runtime()[0])
-    data = encode_batch([(b"k", b"v", (), 9000)], leader_epoch=0)
-    log.append_as_follower(memoryview(emptied(read_header(data))[1]))
-    log.roll()
-    append(log, 2, timestamp=1000)
-    assert log.max_timestamp() == (1001, 2, 0)
-
-
 def test_a_batch_with_log_append_time_is_found_at_its_first_record() -> None:
     log = open_log(make_runtime()[0], LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
     log.append_as_leader(batch(3), 0, 500)
