@@ -166,9 +166,11 @@ class LeaderState:
         invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
         self.replicas, self.adding_replicas = replicas, adding_replicas
         self.update_config(self.config)
-        old_followers = self.followers
+        # A replica that was taken away and added again has an empty log, and is not in the ISR. That takes two changes.
+        is_one_change = partition_epoch == self.partition_epoch + 1
+        known = {replica: one for replica, one in self.followers.items() if is_one_change or replica in isr}
         self.followers = {
-            replica: old_followers.get(replica) or FollowerProgress(replica)
+            replica: known.get(replica) or FollowerProgress(replica)
             for replica in replicas
             if replica != self.config.local_id
         }
