@@ -70,6 +70,7 @@ class LedPartitions(Generic[S]):
         self.loaders: dict[int, CoordinatorLoader[S]] = {}
         self.passed_over = 0
         """Records that could not be read or applied; for metrics."""
+        replicas.watch_leadership(topic.name, self._on_led)
 
     # ---------------------------------------------------------------- start, stop, leadership
 
@@ -102,9 +103,21 @@ class LedPartitions(Generic[S]):
         """Take up and drop shards with the leadership. Call it after the replicas have seen the metadata."""
         self._topic.on_metadata(image)
         topic = image.topics_by_name.get(self._topic.name)
-        topic_id = None if topic is None else topic.topic_id
-        if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self.shards and topic is None):
+        if any(one.name == self._topic.name for one in delta.deleted_topics.values()):
+            sometimes(topic is not None, "a coordinator heard at once that its topic was deleted and created again")
+            for partition in list(self.shards):
+                self._resign(partition)
+        if topic is not None and any(topic_id == topic.topic_id for topic_id, _ in delta.changed_partitions):
             self._follow_leadership(image)
+
+    def _on_led(self, partition: int) -> None:
+        """The replica leads. Mostly its metadata comes here next; but the replica may have been made only now."""
+        if self._is_started and partition not in self.shards:
+            asyncio.get_running_loop().call_soon(self._load_if_missing, partition)
+
+    def _load_if_missing(self, partition: int) -> None:
+        if partition not in self.shards:
+            self._retry_loads()
 
     def _follow_leadership(self, image: MetadataImage) -> None:
         topic = image.topics_by_name.get(self._topic.name)
