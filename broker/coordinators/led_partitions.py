@@ -21,7 +21,7 @@ from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .coordinator_loader import CoordinatorLoader, Shard
-from .coordinator_partition_writer import ProducerTransaction, write_records
+from .coordinator_partition_writer import IN_THE_LOG, ProducerTransaction, batches_of, write_records
 from .coordinator_topic import CoordinatorTopic
 from .record_fields import CoordinatorRecord
 
@@ -255,7 +255,7 @@ class LedPartitions(Generic[S]):
         transaction: ProducerTransaction | None = None,
         committed: Callable[[], None] | None = None,
     ) -> None:
-        """Write to the shard's partition, as `write_records`.
+        """Write to the shard's partition, as `write_records`; tombstones in as many batches as they need.
 
         When the shard is dropped meanwhile, `done` gets NOT_COORDINATOR, and `committed` is not called.
         """
@@ -269,8 +269,23 @@ class LedPartitions(Generic[S]):
             if committed is not None and self.is_current(shard):
                 committed()
 
-        if self.is_current(shard):
-            topic_partition = TopicPartition(self._topic.name, shard.partition)
-            write_records(self._replicas, topic_partition, records, times, finished, transaction, while_current)
-        else:
+        topic_partition = TopicPartition(self._topic.name, shard.partition)
+        replica = self._replicas.partitions.get(topic_partition)
+        if replica is None or not self.is_current(shard):
             done(ErrorCode.NOT_COORDINATOR)
+            return
+        *first, last = batches_of(records, replica.log.config.max_message_bytes)
+        errors: list[ErrorCode] = []
+
+        def written(error: ErrorCode) -> None:
+            errors.append(error)
+            if len(errors) <= len(first):
+                return
+            refused = [one for one in errors if one not in IN_THE_LOG]
+            if 0 < len(refused) < len(errors):
+                self.reload(shard)
+            finished(next((one for one in errors if one), ErrorCode.NONE))
+
+        for batch in first:
+            write_records(self._replicas, topic_partition, batch, times, written, transaction)
+        write_records(self._replicas, topic_partition, last, times, written, transaction, while_current)

@@ -22,7 +22,7 @@ from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..coordinators.coordinator_loader import CoordinatorLoader
-from ..coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
+from ..coordinators.coordinator_partition_writer import IN_THE_LOG, ProducerTransaction, coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
 from ..coordinators.effects import Persist, Reply
 from ..coordinators.led_partitions import LedPartitions
@@ -39,9 +39,6 @@ from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, of
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
-
-_IN_THE_LOG = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""With these codes of an append, the records are in the log, and will be committed if the leader does not change."""
 
 
 class GroupCoordinator:
@@ -244,7 +241,7 @@ class GroupCoordinator:
         """Write the records of offsets in a transaction: they are pending until its marker. `done` as in `append`."""
 
         def finished(error: ErrorCode) -> None:
-            if error in _IN_THE_LOG:
+            if error in IN_THE_LOG:
                 shard.store_pending(transaction.producer_id, group_id, offsets)
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
