@@ -69,7 +69,8 @@ class LeaderConfig:
 
 JOIN_WAIT_MS = 2_000
 """The high watermark waits for a replica that is about to join the ISR for so long after its last fetch. It joins by
-fetching; if a replica stopped fetching, every produce would have to wait for `replica.lag.time.max.ms`, as in Kafka."""
+fetching; if a replica stopped fetching, every produce would have to wait for `replica.lag.time.max.ms`, as in Kafka.
+Where neither a fetch nor a record comes after that, the high watermark advances when ISRs are looked at next."""
 
 RESET_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 """The controller has not carried the proposal out and will not do so: the leader drops it."""
