@@ -103,7 +103,11 @@ def test_an_answer_may_park_a_produce_for_an_earlier_offset() -> None:
     """The callback of the first one waits for less than the second one. Each partition is settled once."""
     rig = Rig()
     row = ProducePartitionResponse(0)
-    first = DelayedProduce([row], lambda _: rig.produce((A, 4)) and None)
+
+    def answered(_: list[ProducePartitionResponse]) -> None:
+        rig.produce((A, 4))
+
+    first = DelayedProduce([row], answered)
     rig.purgatory.park_produce(first, [UncommittedAppend(A, 3, row)], 100)
     rig.produce((A, 5), (B, 7))
     rig.committed(A, 5)
