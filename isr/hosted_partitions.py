@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..controller.metadata.metadata_image import MetadataImage, PartitionRegistration
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import LeaderIdAndEpoch, TopicPartition
+from .leader.refused_batches import RefusedBeforeLeadership
 from .replica import Replica
 
 
@@ -49,6 +50,7 @@ class HostedPartitions:
         """Partitions that are assigned to this broker, but whose log could not be created or opened."""
         self.without_space: dict[TopicPartition, None] = {}
         """Those whose log could not be created since the disk was full; it is tried again when there is space."""
+        self.refused_before = RefusedBeforeLeadership()
 
     def find(self, topic_partition: TopicPartition) -> Replica:
         """The replica. Raises `ProtocolError` with the reason why there is none here."""
@@ -62,6 +64,13 @@ class HostedPartitions:
         if self.registration(topic_partition) is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic_partition}")
         raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica of {topic_partition} is here")
+
+    def note_refused(self, topic_partition: TopicPartition, records: memoryview, now_ms: int) -> None:
+        """A producer's batches are refused: remember them if this broker shall lead, and has no replica yet."""
+        if topic_partition not in self.replicas:
+            registration = self.registration(topic_partition)
+            if registration is not None and registration.leader == self.local_id:
+                self.refused_before.note(topic_partition, records, now_ms)
 
     def registration(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
         """What the metadata says about the partition; None when it does not exist."""

@@ -56,7 +56,12 @@ class Replica:
     )
 
     def __init__(
-        self, topic_id: UUID, partition: Partition, log: PartitionLog, on_high_watermark: Callable[[Replica], None]
+        self,
+        topic_id: UUID,
+        partition: Partition,
+        log: PartitionLog,
+        on_high_watermark: Callable[[Replica], None],
+        refused_batches: RefusedBatches | None = None,
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
@@ -71,7 +76,7 @@ class Replica:
         """The same of the appends between the last stable offset and the high watermark."""
         self._stable_offset = -1
         """The last stable offset when `_unstable` was last looked at."""
-        self._refused_batches = RefusedBatches(None)
+        self._refused_batches = refused_batches or RefusedBatches(None)
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
     # ---------------------------------------------------------------- views
@@ -136,9 +141,10 @@ class Replica:
                 self.truncate_to(start_offset)
                 break
         led = self.partition.leader
-        if led is None or registration.leader_epoch > led.leader_epoch + 1:
+        next_epoch = 0 if led is None else led.leader_epoch + 1
+        if registration.leader_epoch > next_epoch:
             # Where this node has missed an epoch, another one may have led in it.
-            self._refused_batches = RefusedBatches(now_ms if registration.leader_epoch > 0 else None)
+            self._refused_batches = RefusedBatches(now_ms)
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader
@@ -203,6 +209,10 @@ class Replica:
         sometimes(info.duplicate, "a producer sent a batch again that was there")
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)
         return info
+
+    def note_refused(self, records: memoryview, now_ms: int) -> None:
+        """These batches are refused without `append_as_leader`; those before them may still be on the way there."""
+        self._refused_batches.note(records, self.log.producers, now_ms, behind_others=True)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool

@@ -95,6 +95,8 @@ class ReplicaManager:
         self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
         self._tasks: list[PeriodicTask] = []
         self._checkpoint: IncrementalTask[None] | None = None
+        self._leadership_watchers: dict[str, Callable[[int], None]] = {}
+        """By topic."""
         self._started = False
 
     # ---------------------------------------------------------------- start and stop
@@ -147,6 +149,13 @@ class ReplicaManager:
             self._roles.apply(image, delta)
         else:
             self._hosted.image = image
+
+    def watch_leadership(self, topic: str, on_led: Callable[[int], None]) -> None:
+        """Call `on_led` with each partition of the topic that this broker leads from now on, or in a new epoch.
+
+        That may be long after the metadata said so: the log of a new replica may have to wait for space on the disk.
+        """
+        self._leadership_watchers[topic] = on_led
 
     # ---------------------------------------------------------------- produce and fetch
 
@@ -405,6 +414,9 @@ class ReplicaManager:
         leader = replica.partition.leader
         if leader is not None:
             self._expected.expect(replica.topic_partition, leader.followers, self._timers.now_ms())
+        watcher = self._leadership_watchers.get(replica.topic_partition.topic)
+        if watcher is not None:
+            watcher(replica.topic_partition.partition)
 
 
 class PeriodicTask:

@@ -22,7 +22,7 @@ Callback = Callable[[], None]
 
 
 class TimerHandle:
-    """A timer in a wheel; `cancel` it through the wheel or here."""
+    """A timer in a wheel. It is due when the wheel's time reaches its deadline, and fires after that."""
 
     __slots__ = ("_callback", "_deadline_ms", "_level", "_sequence", "_slot", "_wheel")
 
@@ -30,7 +30,7 @@ class TimerHandle:
         self._wheel: TimerWheel | None = wheel
         self._deadline_ms = deadline_ms
         self._sequence = sequence
-        self._callback = callback
+        self._callback: Callback | None = callback
         self._level = 0
         self._slot = 0
 
@@ -41,12 +41,21 @@ class TimerHandle:
 
     @property
     def active(self) -> bool:
-        """Whether it has neither expired nor been cancelled."""
-        return self._wheel is not None
+        """Whether it has neither fired nor been cancelled."""
+        return self._callback is not None
 
     def cancel(self) -> bool:
-        """Cancel the timer. Returns whether it had neither expired nor been cancelled."""
-        return self._wheel is not None and self._wheel.cancel(self)
+        """Cancel the timer, also one that is due. Returns whether it had neither fired nor been cancelled."""
+        was_active = self.active
+        self._callback = None
+        if self._wheel is not None:
+            self._wheel._remove(self)
+        return was_active
+
+    def _fire(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
 
 
 class TimerWheel:
@@ -80,23 +89,11 @@ class TimerWheel:
             self._place(handle)
         return handle
 
-    def cancel(self, handle: TimerHandle) -> bool:
-        """Cancel the timer. Returns whether it had neither expired nor been cancelled."""
-        if handle._wheel is not self:
-            return False
-        if handle._level < 0:
-            del self._overdue[handle._sequence]
-        else:
-            slot = self._wheel[handle._level][handle._slot]
-            del slot[handle._sequence]
-            if not slot:
-                self._occupied[handle._level] &= ~(1 << handle._slot)
-        handle._wheel = None
-        self._count -= 1
-        return True
-
     def advance(self, now_ms: int) -> list[Callback]:
-        """The callbacks of all timers due at `now_ms`, by deadline and then by age. Time never goes back."""
+        """Calls for all timers due at `now_ms`, by deadline and then by age. Time never goes back.
+
+        One of them may cancel timers behind it: what is called for these does nothing.
+        """
         invariant(now_ms >= self._now_ms, "a timing wheel's time does not go back")
         expired: list[Callback] = []
         if self._overdue:
@@ -117,6 +114,17 @@ class TimerWheel:
             return self._now_ms
         entry = self._first_slot()
         return None if entry is None else entry[2]
+
+    def _remove(self, handle: TimerHandle) -> None:
+        if handle._level < 0:
+            del self._overdue[handle._sequence]
+        else:
+            slot = self._wheel[handle._level][handle._slot]
+            del slot[handle._sequence]
+            if not slot:
+                self._occupied[handle._level] &= ~(1 << handle._slot)
+        handle._wheel = None
+        self._count -= 1
 
     def _place(self, handle: TimerHandle) -> None:
         deadline_ms = handle._deadline_ms
@@ -151,4 +159,4 @@ class TimerWheel:
     def _expire(self, handle: TimerHandle, expired: list[Callback]) -> None:
         handle._wheel = None
         self._count -= 1
-        expired.append(handle._callback)
+        expired.append(handle._fire)

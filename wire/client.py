@@ -310,13 +310,17 @@ async def connect(
     """Connect to a broker, and log in where `login` is given.
 
     Raises `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`, and OSError of the login.
+    A broker may register with any host name: where it cannot be encoded, that is an OSError, too.
     """
     loop = asyncio.get_running_loop()
     options = {} if login is None else login.connection_options(host)
     async with asyncio.timeout(timeout_s):
-        _, connection = await loop.create_connection(
-            lambda: Connection(client_id, max_frame_bytes), host, port, **options
-        )
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(client_id, max_frame_bytes), host, port, **options
+            )
+        except ValueError as error:
+            raise ConnectionError(f"{host!r} is not a host name: {error}") from None
         if login is not None:
             try:
                 await login.log_in(connection, host)

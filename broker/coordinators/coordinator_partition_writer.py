@@ -23,12 +23,16 @@ _NOT_AVAILABLE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+IN_THE_LOG = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""With these codes of an append, the records are in the log, and will be committed if the leader does not change."""
 _COMMITTED = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """With these codes of an append the high watermark has passed the records."""
 _NO_TIMEOUT_MS = 2**31 - 1
 _NOT_COORDINATOR = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
 )
+_BATCH_OVERHEAD_BYTES, _RECORD_OVERHEAD_BYTES = 61, 25
+"""What a batch has beside its records, and a tombstone beside its key at most."""
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
 
 
@@ -52,6 +56,26 @@ def coordinator_error(code: int, too_large: ErrorCode) -> ErrorCode:
     if code in _TOO_LARGE:
         return too_large
     return ErrorCode(code)
+
+
+def batches_of(records: Sequence[CoordinatorRecord], batch_bytes_max: int) -> list[Sequence[CoordinatorRecord]]:
+    """The batches to write the records in: one, or as many as tombstones need that are too large for one.
+
+    What is removed in parts is removed in the end. All other records must come into the log together.
+    """
+    if any(value is not None for _, value in records):
+        return [records]
+    batches: list[Sequence[CoordinatorRecord]] = []
+    batch: list[CoordinatorRecord] = []
+    size_bytes = _BATCH_OVERHEAD_BYTES
+    for record in records:
+        record_bytes = len(record.key) + _RECORD_OVERHEAD_BYTES
+        if batch and size_bytes + record_bytes > batch_bytes_max:
+            batches.append(batch)
+            batch, size_bytes = [], _BATCH_OVERHEAD_BYTES
+        batch.append(record)
+        size_bytes += record_bytes
+    return [*batches, batch]
 
 
 def write_records(

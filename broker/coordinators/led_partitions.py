@@ -21,7 +21,7 @@ from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .coordinator_loader import CoordinatorLoader, Shard
-from .coordinator_partition_writer import ProducerTransaction, write_records
+from .coordinator_partition_writer import IN_THE_LOG, ProducerTransaction, batches_of, write_records
 from .coordinator_topic import CoordinatorTopic
 from .record_fields import CoordinatorRecord
 
@@ -70,6 +70,7 @@ class LedPartitions(Generic[S]):
         self.loaders: dict[int, CoordinatorLoader[S]] = {}
         self.passed_over = 0
         """Records that could not be read or applied; for metrics."""
+        replicas.watch_leadership(topic.name, self._on_led)
 
     # ---------------------------------------------------------------- start, stop, leadership
 
@@ -102,9 +103,21 @@ class LedPartitions(Generic[S]):
         """Take up and drop shards with the leadership. Call it after the replicas have seen the metadata."""
         self._topic.on_metadata(image)
         topic = image.topics_by_name.get(self._topic.name)
-        topic_id = None if topic is None else topic.topic_id
-        if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self.shards and topic is None):
+        if any(one.name == self._topic.name for one in delta.deleted_topics.values()):
+            sometimes(topic is not None, "a coordinator heard at once that its topic was deleted and created again")
+            for partition in list(self.shards):
+                self._resign(partition)
+        if topic is not None and any(topic_id == topic.topic_id for topic_id, _ in delta.changed_partitions):
             self._follow_leadership(image)
+
+    def _on_led(self, partition: int) -> None:
+        """The replica leads. Mostly its metadata comes here next; but the replica may have been made only now."""
+        if self._is_started and partition not in self.shards:
+            asyncio.get_running_loop().call_soon(self._load_if_missing, partition)
+
+    def _load_if_missing(self, partition: int) -> None:
+        if partition not in self.shards:
+            self._retry_loads()
 
     def _follow_leadership(self, image: MetadataImage) -> None:
         topic = image.topics_by_name.get(self._topic.name)
@@ -242,7 +255,7 @@ class LedPartitions(Generic[S]):
         transaction: ProducerTransaction | None = None,
         committed: Callable[[], None] | None = None,
     ) -> None:
-        """Write to the shard's partition, as `write_records`.
+        """Write to the shard's partition, as `write_records`; tombstones in as many batches as they need.
 
         When the shard is dropped meanwhile, `done` gets NOT_COORDINATOR, and `committed` is not called.
         """
@@ -256,8 +269,23 @@ class LedPartitions(Generic[S]):
             if committed is not None and self.is_current(shard):
                 committed()
 
-        if self.is_current(shard):
-            topic_partition = TopicPartition(self._topic.name, shard.partition)
-            write_records(self._replicas, topic_partition, records, times, finished, transaction, while_current)
-        else:
+        topic_partition = TopicPartition(self._topic.name, shard.partition)
+        replica = self._replicas.partitions.get(topic_partition)
+        if replica is None or not self.is_current(shard):
             done(ErrorCode.NOT_COORDINATOR)
+            return
+        *first, last = batches_of(records, replica.log.config.max_message_bytes)
+        errors: list[ErrorCode] = []
+
+        def written(error: ErrorCode) -> None:
+            errors.append(error)
+            if len(errors) <= len(first):
+                return
+            refused = [one for one in errors if one not in IN_THE_LOG]
+            if 0 < len(refused) < len(errors):
+                self.reload(shard)
+            finished(next((one for one in errors if one), ErrorCode.NONE))
+
+        for batch in first:
+            write_records(self._replicas, topic_partition, batch, times, written, transaction)
+        write_records(self._replicas, topic_partition, last, times, written, transaction, while_current)

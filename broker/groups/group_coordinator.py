@@ -22,7 +22,7 @@ from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..coordinators.coordinator_loader import CoordinatorLoader
-from ..coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
+from ..coordinators.coordinator_partition_writer import IN_THE_LOG, ProducerTransaction, coordinator_error
 from ..coordinators.coordinator_topic import CoordinatorTopic
 from ..coordinators.effects import Persist, Reply
 from ..coordinators.led_partitions import LedPartitions
@@ -39,9 +39,6 @@ from .records.offset_and_classic_records import OffsetAndMetadata, offset_record
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
-
-_IN_THE_LOG = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""With these codes of an append, the records are in the log, and will be committed if the leader does not change."""
 
 
 class GroupCoordinator:
@@ -247,7 +244,7 @@ class GroupCoordinator:
             shard.store(group_id, offsets)
 
         def finished(error: ErrorCode) -> None:
-            if error not in _IN_THE_LOG:
+            if error not in IN_THE_LOG:
                 ended()
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
@@ -267,7 +264,7 @@ class GroupCoordinator:
 
         def finished(error: ErrorCode) -> None:
             ended()
-            if error in _IN_THE_LOG:
+            if error in IN_THE_LOG:
                 shard.store_pending(transaction.producer_id, group_id, offsets)
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 

@@ -142,7 +142,7 @@ async def _first_bytes(host: str, port: int, request: bytes, timeout_s: float) -
             return bytes(start.data)
     except TimeoutError:
         return None
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the host name cannot be encoded
         return b""
     finally:
         if transport is not None:

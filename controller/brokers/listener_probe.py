@@ -36,7 +36,7 @@ async def tcp_probe(host: str, port: int, timeout_s: float = 1.0) -> ProbeResult
             transport, _ = await loop.create_connection(_Connection, host, port)
     except ConnectionRefusedError:
         return ProbeResult.REFUSED
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):  # ValueError: the host name cannot be encoded
         return ProbeResult.UNKNOWN
     transport.close()
     return ProbeResult.CONNECTED

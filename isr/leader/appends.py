@@ -102,7 +102,7 @@ class Appends:
         finally:
             operations.complete()
         if late:
-            responses, done = self._defer(acks, timeout_ms, responses, late, done, times[1], caller)
+            responses, done = self._defer(acks, timeout_ms, responses, late, done, times, caller)
         if acks == ACKS_ALL:
             operations.answer_when_committed(timeout_ms, responses, appended, done)
         else:
@@ -133,7 +133,7 @@ class Appends:
         responses: list[ProducePartitionResponse],
         late: dict[int, DeferredBatches],
         done: AppendDone,
-        now_ms: int,
+        times: tuple[int, int],
         caller: AppendCaller | None,
     ) -> tuple[list[ProducePartitionResponse], AppendDone]:
         """Have `late` validated in a thread. Returns the responses that are known, and whom to call with them."""
@@ -143,11 +143,14 @@ class Appends:
             release = caller.defer(sum(len(batch.records) for batch in batches))
             if release is None:
                 for place, batch in late.items():
+                    replica = self._hosted.replicas.get(batch.topic_partition)
+                    if replica is not None:
+                        replica.note_refused(batch.records, times[0])
                     responses[place] = self._refusal(batch.topic_partition, _no_memory())
                 return responses, done
         split = _SplitRequest(responses, late, done)
         append_late = partial(self._append_validated, acks, timeout_ms, batches, split.on_late_done)
-        self._deferred.submit(batches, now_ms, append_late, _sender(caller), release)
+        self._deferred.submit(batches, times[1], append_late, _sender(caller), release)
         return split.prompt_responses, split.on_prompt_done
 
     def _append_validated(
@@ -205,6 +208,8 @@ class Appends:
                 guard = self.default_guard
             info = replica.append_as_leader(records, acks, times, budget, is_validated, guard, internal)
         except (ProtocolError, OSError) as error:
+            if records is not None and not internal:
+                self._hosted.note_refused(key, records, times[0])
             return self._refusal(key, self._errors.to_protocol_error(key, error))
         self._observer.on_appended(key, info, records)
         # Clients take this code for success without an offset (KIP-98).

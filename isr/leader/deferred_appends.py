@@ -112,6 +112,9 @@ class DeferredAppends:
                 del self.queues[request.sender]
             try:
                 request.append(validated)
+            except Exception as error:  # those that wait behind it are appended all the same
+                loop = asyncio.get_running_loop()
+                loop.call_exception_handler({"message": "a deferred append failed", "exception": error})
             finally:
                 if request.release is not None:
                     request.release()

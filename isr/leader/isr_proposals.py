@@ -57,6 +57,8 @@ class IsrProposals:
         leader = replica.partition.leader
         is_hosted = self._hosted.replicas.get(replica.topic_partition) is replica
         if leader is not None and is_hosted and not replica.offline:
+            # It may have waited for a replica that was about to join, and died.
+            leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms())
             proposal = leader.propose_shrink(replica.log_end_offset, self._now_ms())
             if proposal is not None:
                 self.submit(replica, proposal)

@@ -69,7 +69,8 @@ class LeaderConfig:
 
 JOIN_WAIT_MS = 2_000
 """The high watermark waits for a replica that is about to join the ISR for so long after its last fetch. It joins by
-fetching; if a replica stopped fetching, every produce would have to wait for `replica.lag.time.max.ms`, as in Kafka."""
+fetching; if a replica stopped fetching, every produce would have to wait for `replica.lag.time.max.ms`, as in Kafka.
+Where neither a fetch nor a record comes after that, the high watermark advances when ISRs are looked at next."""
 
 RESET_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 """The controller has not carried the proposal out and will not do so: the leader drops it."""
@@ -166,9 +167,11 @@ class LeaderState:
         invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
         self.replicas, self.adding_replicas = replicas, adding_replicas
         self.update_config(self.config)
-        old_followers = self.followers
+        # A replica that was taken away and added again has an empty log, and is not in the ISR. That takes two changes.
+        is_one_change = partition_epoch == self.partition_epoch + 1
+        known = {replica: one for replica, one in self.followers.items() if is_one_change or replica in isr}
         self.followers = {
-            replica: old_followers.get(replica) or FollowerProgress(replica)
+            replica: known.get(replica) or FollowerProgress(replica)
             for replica in replicas
             if replica != self.config.local_id
         }

@@ -9,7 +9,9 @@ would be out of order for ever. So the second batch is refused as the first one 
 
 The same comes of a change of leader: the first batches are on their way to the former leader, and the next one, sent
 to the new leader, overtakes them. The client hears of each of them at another time, so that one of them may come here
-long before the others. So for a while a new leader refuses each batch that leaves a gap in the same way.
+long before the others. So for a while a new leader refuses each batch that leaves a gap in the same way. The first
+leader of a partition has no former one. But a client may know of it before it has made its replica, and the first
+batches are refused then: they are remembered until the replica is there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ...log.state.producer_state import SEQUENCE_MASK, SEQUENCES_AHEAD_MAX, Prod
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
+from ...wire.types import TopicPartition
 
 _PRODUCERS_MAX = 1_000
 """If more producers are refused, the one remembered for longest is forgotten."""
@@ -49,14 +52,16 @@ class RefusedBatches:
         self.producers: OrderedDict[int, _Refused] = OrderedDict()
         """By producer id."""
 
-    def note(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
-        """The batches in `records` are refused."""
+    def note(
+        self, records: memoryview, known: ProducerStateManager, now_ms: int, *, behind_others: bool = False
+    ) -> None:
+        """The batches in `records` are refused; `behind_others`: those before them may still wait to be appended."""
         try:
             headers = [header for _, header in iter_headers(records) if header.producer_id >= 0]
         except ProtocolError:
             return  # there are no batches in it
         for header in headers:
-            if not _is_next(header, known):
+            if not _is_next(header, known) and not (behind_others and _is_ahead(header, known)):
                 continue
             refused = self.producers.get(header.producer_id)
             sequence = header.base_sequence
@@ -90,10 +95,42 @@ class RefusedBatches:
             self._settled_at_ms = None
             return
         for _, header in iter_headers(records):
-            expected = _expected_sequence(header, known)
-            if expected is not None and _is_later(header.base_sequence, expected):
+            if _is_ahead(header, known):
                 sometimes(True, "a batch waited for one before it that may be on its way to the former leader")
+                expected = _expected_sequence(header, known)
                 raise _expected_first(header, f"{expected} may be on its way to the former leader")
+
+
+class RefusedBeforeLeadership:
+    """The batches that were refused for partitions that this broker shall lead, and whose replica is not made yet."""
+
+    def __init__(self) -> None:
+        self._by_partition: OrderedDict[TopicPartition, RefusedBatches] = OrderedDict()
+        self._producers = 0
+
+    def note(self, topic_partition: TopicPartition, records: memoryview, now_ms: int) -> None:
+        """The batches in `records` are refused. Partitions with the oldest ones are forgotten if they are too many."""
+        refused = self._by_partition.setdefault(topic_partition, RefusedBatches(None))
+        before = len(refused.producers)
+        refused.note(records, _NO_PRODUCERS, now_ms)
+        self._producers += len(refused.producers) - before
+        while self._producers > _PRODUCERS_MAX or len(self._by_partition) > _PRODUCERS_MAX:
+            self.take(next(iter(self._by_partition)))
+
+    def take(self, topic_partition: TopicPartition) -> RefusedBatches:
+        """The batches for the partition, whose replica is there now."""
+        refused = self._by_partition.pop(topic_partition, None) or RefusedBatches(None)
+        self._producers -= len(refused.producers)
+        return refused
+
+
+_NO_PRODUCERS = ProducerStateManager()
+
+
+def _is_ahead(header: BatchHeader, known: ProducerStateManager) -> bool:
+    """Whether the batch comes after the one that is expected next of its producer."""
+    expected = _expected_sequence(header, known)
+    return expected is not None and _is_later(header.base_sequence, expected)
 
 
 def _expected_sequence(header: BatchHeader, known: ProducerStateManager) -> int | None:

@@ -8,6 +8,7 @@ operation is completed in the call that appends or advances the high watermark, 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -183,9 +184,10 @@ class Purgatory:
             queue = self._produces.get(key)
             if queue is None:
                 queue = self._produces[key] = deque()
-            queue.append((append, operation))
-            if len(queue) > 1 and queue[-2][0].required_offset > append.required_offset:
-                self._produces[key] = deque(sorted(queue, key=lambda waiting: waiting[0].required_offset))
+            if queue and queue[-1][0].required_offset > append.required_offset:
+                insort(queue, (append, operation), key=_required_offset)
+            else:
+                queue.append((append, operation))
         operation.timer = self._timers.add(timeout_ms, lambda: self._expire_produce(operation, appends))
 
     def park_fetch(self, operation: DelayedFetch, max_wait_ms: int) -> None:
@@ -326,6 +328,10 @@ class Purgatory:
             queue = self._produces.get(append.topic_partition)
             while queue and queue[0][1].is_done:
                 queue.popleft()
+
+
+def _required_offset(waiting: tuple[UncommittedAppend, DelayedProduce]) -> int:
+    return waiting[0].required_offset
 
 
 def _feed(waiting: dict[int, DelayedFetch], size_bytes: int, stable_bytes: int) -> None:

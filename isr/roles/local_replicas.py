@@ -142,7 +142,8 @@ class LocalReplicas:
             BrokersOfPartition(hosted, topic_partition),
             high_watermark,
         )
-        replica = Replica(topic_id, partition, log, self._operations.on_high_watermark)
+        refused = hosted.refused_before.take(topic_partition)
+        replica = Replica(topic_id, partition, log, self._operations.on_high_watermark, refused)
         hosted.replicas[topic_partition] = replica
         return replica
 

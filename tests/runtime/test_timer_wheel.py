@@ -115,6 +115,19 @@ def test_a_callback_may_add_and_cancel_timers() -> None:
     assert len(wheel.advance(10)) == 1
 
 
+def test_a_callback_may_cancel_a_timer_that_is_due_with_it() -> None:
+    wheel = TimerWheel()
+    fired: list[str] = []
+    cancelled: list[bool] = []
+    wheel.add(10, lambda: cancelled.append(second.cancel()))
+    second = wheel.add(10, lambda: fired.append("second"))
+    wheel.add(20, lambda: fired.append("third"))
+    for callback in wheel.advance(20):
+        callback()
+    assert (cancelled, fired) == ([True], ["third"])
+    assert not second.active and not second.cancel()
+
+
 def test_time_does_not_go_back() -> None:
     wheel = TimerWheel(100)
     with pytest.raises(InvariantViolation):

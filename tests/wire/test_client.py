@@ -418,3 +418,17 @@ def test_on_a_real_loop(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> No
         loop.run_until_complete(main())
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "a\0b"])
+def test_a_host_name_that_cannot_be_encoded_is_refused_as_one_that_is_unknown(
+    host: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Who connects waits and tries again after an `OSError`; brokers may register with any name."""
+    loop = new_loop()
+    try:
+        with pytest.raises(OSError):
+            loop.run_until_complete(connect(host, 9092))
+    finally:
+        loop.close()

@@ -43,8 +43,8 @@ class RoleActions:
             _with_metadata(now, after, one), leader=now.node, pending_isr=None, epoch_start_offset=now.end_offset
         )
         if now.is_leader and one.leader_epoch == now.leader_epoch + 1:
-            kept = frozenset((node, offset) for node, offset in now.fetch_offsets if node in one.replicas)
-            yield Proposal("BecomeLeaderInNewEpoch", replace(led, fetch_offsets=kept), failed)
+            for kept in self._known_offsets(now, after, one):
+                yield Proposal("BecomeLeaderInNewEpoch", replace(led, fetch_offsets=kept), failed)
         yield Proposal("BecomeLeaderInNewEpoch", replace(led, fetch_offsets=frozenset()), failed)
 
     def become_follower(self, now: ReplicaState, after: ReplicaState) -> Proposals:
@@ -66,9 +66,24 @@ class RoleActions:
         failed += violated(
             (one.leader_epoch == now.leader_epoch, f"partition epoch {after.partition_epoch} is of another leader")
         )
-        kept = frozenset((node, offset) for node, offset in now.fetch_offsets if node in one.replicas)
-        remains = replace(_with_metadata(now, after, one), leader=now.leader, pending_isr=None, fetch_offsets=kept)
-        yield Proposal("RemainLeader" if now.is_leader else "RemainFollower", remains, failed)
+        remains = replace(_with_metadata(now, after, one), leader=now.leader, pending_isr=None)
+        for kept in self._known_offsets(now, after, one):
+            name = "RemainLeader" if now.is_leader else "RemainFollower"
+            yield Proposal(name, replace(remains, fetch_offsets=kept), failed)
+
+    def _known_offsets(
+        self, now: ReplicaState, after: ReplicaState, one: PartitionState
+    ) -> Iterator[frozenset[tuple[int, int]]]:
+        """The fetch offsets that a leader goes on with: of those that have been replicas in each change of several.
+
+        One that was taken away and added again begins with an empty log. The leader may forget all outside the ISR.
+        """
+        epochs = range(now.partition_epoch + 1, after.partition_epoch)
+        changes = [self._history.registrations.get(epoch, one) for epoch in epochs]
+        known = [pair for pair in now.fetch_offsets if all(pair[0] in change.replicas for change in (*changes, one))]
+        yield frozenset(known)
+        if changes:
+            yield frozenset(pair for pair in known if pair[0] in one.isr)
 
     def _registration(self, now: ReplicaState, after: ReplicaState) -> tuple[PartitionState, tuple[str, ...]]:
         """What the controller has committed as the partition epoch `after`; what is wrong with acting on it."""

@@ -40,10 +40,17 @@ class Partition:
             after = replace(after, end_offset=after.log.end_offset)
         return str(self.specification.observe(after) or "")
 
-    def register(self, leader: int, leader_epoch: int, isr: frozenset[int] = REPLICAS, unclean: bool = False) -> None:
+    def register(
+        self,
+        leader: int,
+        leader_epoch: int,
+        isr: frozenset[int] = REPLICAS,
+        unclean: bool = False,
+        replicas: frozenset[int] = REPLICAS,
+    ) -> None:
         """The controller commits the partition's next state."""
         self.partition_epoch += 1
-        state = PartitionState(REPLICAS, isr, frozenset(), leader, leader_epoch, unclean)
+        state = PartitionState(replicas, isr, frozenset(), leader, leader_epoch, unclean)
         self.specification.history.register(self.partition_epoch, state)
 
     def take_role(self, node: int, **changes: Any) -> str:
@@ -133,6 +140,24 @@ def test_a_leader_leads_on_and_keeps_what_its_followers_have(partition: Partitio
     assert not partition.receive_fetch(1, 2, 2)
     partition.register(1, 1)
     assert not partition.take_role(1, fetch_offsets=frozenset({(2, 2)}))
+
+
+@pytest.mark.parametrize(
+    ("is_removed", "known", "is_allowed"),
+    [(True, {2, 3}, False), (True, {2}, True), (True, {3}, False), (False, {2, 3}, True), (False, {2}, True)],
+)
+def test_a_leader_knows_nothing_of_a_replica_that_was_taken_away_and_added_again(
+    partition: Partition, is_removed: bool, known: set[int], is_allowed: bool
+) -> None:
+    """It hears of two changes at once; of a replica outside the ISR it may forget what it knew in any case."""
+    assert not partition.fetch(3, 1)
+    assert not partition.receive_fetch(1, 2, 2)
+    assert not partition.receive_fetch(1, 3, 2)
+    both = frozenset({1, 2})
+    partition.register(1, 0, both, replicas=both if is_removed else REPLICAS)
+    partition.register(1, 1, both)
+    offsets = frozenset((node, 2) for node in known)
+    assert (partition.take_role(1, fetch_offsets=offsets) == "") == is_allowed
 
 
 def test_who_has_caught_up_joins_and_who_has_not_leaves(partition: Partition) -> None:

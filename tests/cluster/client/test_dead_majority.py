@@ -139,6 +139,10 @@ def test_a_web_server_is_recognised_by_a_request_of_kafka() -> None:
         thread.join()
 
 
+def test_a_host_name_that_cannot_be_encoded_speaks_nothing() -> None:
+    assert asyncio.run(spoken_protocol("a..b", 9092)) is None
+
+
 def test_a_silent_peer_is_not_asked_twice() -> None:
     with socket.socket() as paused:
         paused.bind(("127.0.0.1", 0))

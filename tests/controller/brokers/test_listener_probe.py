@@ -35,3 +35,7 @@ def test_a_port_behind_a_cut_is_unknown() -> None:
             return await tcp_probe(host, port, timeout_s=0.05)
 
     assert asyncio.run(main()) is ProbeResult.UNKNOWN
+
+
+def test_nothing_is_known_of_a_listener_whose_host_name_cannot_be_encoded() -> None:
+    assert asyncio.run(tcp_probe("a..b", 9092)) is ProbeResult.UNKNOWN

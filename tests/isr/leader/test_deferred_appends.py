@@ -49,6 +49,21 @@ def offsets(answer: Answer) -> list[int]:
     return [row.base_offset for row in answer.rows]
 
 
+def test_an_append_that_fails_does_not_hold_up_those_behind_it() -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+
+    def answered(rows: list[Any]) -> None:
+        raise RuntimeError("the connection has a bug")
+
+    cluster.on_loop(cluster.managers[1].append, 1, 1000, [(ONE, large())], answered)
+    second = send(cluster, (ONE, large()))
+    cluster.sleep(0.1)
+    assert offsets(second) == [2]
+    assert offsets(send(cluster, (ONE, batch()))) == [4]
+    errors, cluster.scheduler.errors[:] = list(cluster.scheduler.errors), []
+    assert len(errors) == 1 and "a deferred append failed" in str(errors[0])
+
+
 def test_batches_of_a_partition_keep_their_order_and_others_overtake() -> None:
     cluster, _ = replicated_topic(replicas=(1,), partitions=2)
     first, second = send(cluster, (ONE, large())), send(cluster, (ONE, batch()))

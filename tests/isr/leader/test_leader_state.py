@@ -199,6 +199,19 @@ def test_offsets_survive_into_the_next_own_epoch_but_not_over_a_gap() -> None:
 # ------------------------------------------------------------------ who may join
 
 
+@pytest.mark.parametrize(("changes", "offset"), [(1, 5), (2, -1)])
+def test_a_replica_may_have_been_taken_away_and_added_again_between_two_changes(changes: int, offset: int) -> None:
+    """Of a replica outside the ISR, the offset stays known over a single change of the partition only."""
+    leader = new_leader((1, 2, 3), (1, 2))
+    fetch(leader, 2, 5, 5, 0)
+    fetch(leader, 3, 5, 5, 0)
+    epochs = (leader.leader_epoch, leader.partition_epoch + changes)
+    leader.on_registration((1, 2, 3), (1, 2), epochs, 5, 100)
+    assert leader.followers[2].log_end_offset == 5
+    assert leader.followers[3].log_end_offset == offset
+    assert (leader.propose_expand(leader.followers[3]) is not None) == (changes == 1)
+
+
 def test_join_needs_the_start_of_the_leaders_epoch() -> None:
     leader = new_leader(isr=(1, 2), log_end_offset=30, high_watermark=12)
     assert fetch(leader, 3, 29, 30, 1) is None

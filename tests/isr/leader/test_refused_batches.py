@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
+from support.isr.manager_cluster import Answer, Cluster, replicated_topic
 from support.isr.replicas import make_runtime, open_log
 
-from raftwerk.isr.leader.refused_batches import RefusedBatches
+from raftwerk.isr.leader.refused_batches import RefusedBatches, RefusedBeforeLeadership
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import NewRecord, encode_batch
+from raftwerk.wire.types import TopicPartition
+
+TP = TopicPartition("t", 0)
 
 
 def _batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> memoryview:
     records = [NewRecord(None, b"x", (), 1_700_000_000_000)]
     made = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return memoryview(bytearray(made))
+
+
+def _large_batch(sequence: int) -> memoryview:
+    """It takes so long to look into that a thread does it."""
+    records = [NewRecord(None, bytes(300_000), (), 1_700_000_000_000)]
+    made = encode_batch(records, compression=Compression.ZSTD, producer_id=5, producer_epoch=0, base_sequence=sequence)
     return memoryview(bytearray(made))
 
 
@@ -133,3 +148,100 @@ def test_after_half_a_minute_nothing_is_on_its_way_any_more() -> None:
     refused, known = RefusedBatches(1_000), _log_with(_batch(3)).producers
     assert _leaves_gap(refused, _batch(5), known, 31_000)
     assert not _leaves_gap(refused, _batch(5), known, 31_001)
+
+
+# ------------------------------------------------------------------ before the replica is made
+
+
+def test_what_is_refused_before_the_replica_is_made_is_handed_over_once() -> None:
+    early = RefusedBeforeLeadership()
+    early.note(TP, _batch(0), 1_000)
+    early.note(TP, _batch(1), 1_001)
+    assert _is_refused(early.take(TP), _batch(1))
+    assert not early.take(TP).producers
+
+
+@pytest.mark.parametrize("partitions", [1, 1_001])
+def test_only_a_thousand_producers_are_remembered_before_their_replicas_are_made(partitions: int) -> None:
+    early = RefusedBeforeLeadership()
+    for index in range(1_001):
+        early.note(TopicPartition("t", index % partitions), _batch(0, producer_id=index), 0)
+    kept = [len(early.take(TopicPartition("t", index)).producers) for index in range(partitions)]
+    assert kept == ([1_000] if partitions == 1 else [0] + [1] * 1_000)
+
+
+def test_partitions_with_bytes_that_are_no_batch_are_bounded_too() -> None:
+    early = RefusedBeforeLeadership()
+    early.note(TP, _batch(0), 0)
+    for index in range(1, 1_001):
+        early.note(TopicPartition("t", index), memoryview(bytearray(b"no batch")), 0)
+    assert not early.take(TP).producers
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_second_batch_for_a_new_partition_waits_for_the_first_that_came_too_early(is_full: bool) -> None:
+    """The broker knows that it leads, and has taken up the role, or had space for the log, only afterwards."""
+    cluster, _ = replicated_topic(replicas=(1,))
+    if is_full:
+        cluster.disks[1].fill(0)
+    cluster.create_topic("u", 8, (1,), 400)
+    cluster.tell(1)
+    last = TopicPartition("u", 399)
+    if is_full:
+        cluster.sleep(5.0)
+    refusal = ErrorCode.KAFKA_STORAGE_ERROR if is_full else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.produce_batch(1, last, _batch(0)).error == refusal
+    cluster.disks[1].set_capacity()
+    cluster.sleep(5.0)
+    cluster.on_loop(cluster.managers[1].set_full_dirs, [])
+    assert cluster.produce_batch(1, last, _batch(1)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.produce_batch(1, last, _batch(0)).error == 0
+    assert cluster.produce_batch(1, last, _batch(1)).error == 0
+
+
+# ------------------------------------------------------------------ no memory to look into a batch
+
+
+class Sender:
+    """An `AppendCaller` with so much memory."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.sender = "connection"
+        self.memory_bytes = memory_bytes
+
+    def defer(self, size_bytes: int) -> Callable[[], None] | None:
+        return None if size_bytes > self.memory_bytes else lambda: None
+
+
+def _send(cluster: Cluster, records: memoryview, *, memory_bytes: int = 1 << 20) -> Answer:
+    answer, caller = Answer(), Sender(memory_bytes)
+    cluster.on_loop(partial(cluster.managers[1].append, 1, 1_000, [(TP, records)], answer, caller=caller))
+    return answer
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_the_next_batch_waits_for_one_that_there_was_no_memory_for(known: int) -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+    for sequence in range(known):
+        assert _send(cluster, _batch(sequence)).error == 0
+    assert _send(cluster, _large_batch(known), memory_bytes=0).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert _send(cluster, _batch(known + 1)).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    again = _send(cluster, _large_batch(known))
+    cluster.sleep(0.1)
+    assert again.error == 0
+    assert _send(cluster, _batch(known + 1)).error == 0
+
+
+def test_a_batch_without_memory_may_come_behind_one_that_is_looked_into() -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+    assert _send(cluster, _batch(0)).error == 0
+    first = _send(cluster, _large_batch(1))
+    assert first.rows is None
+    assert _send(cluster, _large_batch(2), memory_bytes=0).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    third = _send(cluster, _batch(3))
+    cluster.sleep(0.1)
+    assert (first.error, third.error) == (0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    again = _send(cluster, _large_batch(2))
+    cluster.sleep(0.1)
+    assert again.error == 0
+    assert _send(cluster, _batch(3)).error == 0

@@ -99,6 +99,26 @@ def test_duplicate_of_an_older_batch_does_not_wait_for_newer_ones() -> None:
     assert rig.answers == [[0]]
 
 
+def test_an_answer_may_park_a_produce_for_an_earlier_offset() -> None:
+    """The callback of the first one waits for less than the second one. Each partition is settled once."""
+    rig = Rig()
+    row = ProducePartitionResponse(0)
+
+    def answered(_: list[ProducePartitionResponse]) -> None:
+        rig.produce((A, 4))
+
+    first = DelayedProduce([row], answered)
+    rig.purgatory.park_produce(first, [UncommittedAppend(A, 3, row)], 100)
+    rig.produce((A, 5), (B, 7))
+    rig.committed(A, 5)
+    assert rig.answers == [[0]]
+    rig.committed(A, 6)
+    assert rig.answers == [[0]], "the second one waits for its other partition"
+    rig.committed(B, 7)
+    assert rig.answers == [[0], [0, 0]]
+    assert rig.purgatory.sizes() == (0, 0)
+
+
 def test_lost_leadership_answers_with_the_leader() -> None:
     rig = Rig()
     hints = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import replicated_topic
 
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE
-from raftwerk.controller.metadata.metadata_records import ConfigRecord
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -39,3 +40,25 @@ def test_the_log_tells_who_leads_on_and_not_each_new_partition(caplog: pytest.Lo
     cluster.sleep(0.1)
     (line,) = leads()
     assert "log_end_offset=1" in line and "leader_epoch=1" in line
+
+
+def test_a_replica_that_was_removed_and_added_again_joins_the_isr_only_after_a_fetch() -> None:
+    """The leader hears of both reassignments, and of a change of the broker, at once."""
+    cluster, topic_id = replicated_topic()
+    for _ in range(5):
+        cluster.produce(1, TP)
+        cluster.sleep(0.1)
+    assert cluster.managers[3].partitions[TP].log_end_offset == 5
+    cluster.change(topic_id, 0, replicas=(1, 2), isr=(1, 2), leader=1)
+    cluster.tell(3)
+    assert TP not in cluster.managers[3].partitions
+    cluster.change(topic_id, 0, replicas=(1, 2, 3), isr=(1, 2), adding_replicas=(3,))
+    epoch = cluster.latest().brokers[3].epoch
+    cluster.records.append(BrokerChangeRecord(3, epoch, log_dirs=(UUID(int=77),)))
+    cluster.tell(1)
+    cluster.sleep(0.05)
+    assert not cluster.alterations
+    cluster.tell(3)
+    cluster.sleep(1.0)
+    assert [[member for member, _ in one.proposal.new_isr] for one in cluster.alterations] == [[1, 2, 3]]
+    assert cluster.managers[3].partitions[TP].log_end_offset == 5

@@ -187,6 +187,7 @@ class FakeReplicas:
     image: MetadataImage = field(default_factory=MetadataImage)
     reported: list[Damage] = field(default_factory=list)
     is_mending: bool = False
+    leadership_watchers: dict[str, Callable[[int], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         hosted = HostedPartitions(1, lambda: 1)
@@ -199,6 +200,9 @@ class FakeReplicas:
         expected = ExpectedFetches(operations.purgatory)
         reader = ScriptedReader(hosted, self)
         self.fetches = FetchRequests(sessions, reader, expected, operations, throttle, NO_OBSERVER, lambda: 0)
+
+    def watch_leadership(self, topic: str, on_led: Callable[[int], None]) -> None:
+        self.leadership_watchers[topic] = on_led
 
     def mend(self, topic_partition: TopicPartition, damage: Damage) -> bool:
         self.reported.append(damage)
