@@ -290,12 +290,14 @@ class PartitionLog:
         """Append batches as a leader sent them; an incomplete last one is ignored.
 
         With `may_skip`, offsets may be missing, as a compacted leader no longer has all of them. An empty log that
-        begins inside the first batch, because the leader's log does, then begins anew with the whole batch.
+        begins inside the first batch, as the leader's log does, then begins anew with the whole batch (KAFKA-6361).
         Raises `ProtocolError`: OFFSET_OUT_OF_RANGE unless they continue the log, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         self._availability.check()
-        if may_skip and self._log_start_offset == self.log_end_offset:
-            self._start_over_with(batches)
+        is_empty = self._log_start_offset == self.log_end_offset
+        base = first_batch_around(batches, self._log_start_offset) if may_skip and is_empty else None
+        if base is not None:
+            return self._start_over_with(batches, base, leader_epoch)
         end_offset = self._segments.active.next_offset
         headers = prepare_for_follower(batches, end_offset, self.epoch_cache.latest, leader_epoch, may_skip)
         if not headers:
@@ -305,13 +307,15 @@ class PartitionLog:
         size = sum(header.batch_length for header in headers) + LOG_OVERHEAD * len(headers)
         return self._append(batches if size == len(batches) else batches[:size], headers)
 
-    def _start_over_with(self, batches: memoryview) -> None:
-        """Source: UnexpectedAppendOffsetException of Apache Kafka's Partition (KAFKA-6361)."""
+    def _start_over_with(self, batches: memoryview, base: int, leader_epoch: int) -> AppendInfo:
+        sometimes(True, "a follower's log began within the first batch of its leader's")
         start = self._log_start_offset
-        base = first_batch_around(batches, start)
-        if base is not None:
-            sometimes(True, "a follower's log began within the first batch of its leader's")
-            self.truncate_fully_and_start_at(base)
+        self.truncate_fully_and_start_at(base)
+        try:
+            return self.append_as_follower(batches, leader_epoch, may_skip=True)
+        finally:
+            if self.log_end_offset < start and not self.is_failed:  # it was refused, and is not to end below its start
+                self.truncate_fully_and_start_at(start)
             self._log_start_offset = start
 
     def _append(self, batches: memoryview, headers: list[BatchHeader]) -> AppendInfo:

@@ -8,7 +8,8 @@ synonym) is declared here too, and nowhere else. Source: "Topic Configs" in Kafk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ from ..wire.errors import ErrorCode, ProtocolError
 
 MINUTE_MS = 60 * 1000
 HOUR_MS = 60 * MINUTE_MS
+EVERY_REPLICA = "*"
+_REPLICA = re.compile(r"([0-9]{1,10}):([0-9]{1,10})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,31 @@ class ThrottledReplicas:
     requirement: str = ""
 
     def complaint(self, value: Any) -> str | None:
-        """Refuse what is neither."""
-        pairs = [item.split(":") for item in value]
-        if value == ("*",) or all(len(pair) == 2 and all(part.isdigit() for part in pair) for pair in pairs):
-            return None
-        return "must be the literal '*' or a list of replicas: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        """Refuse what `throttled_partitions` does not understand."""
+        try:
+            throttled_partitions(value, 0)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def __str__(self) -> str:
         return "[partitionId]:[brokerId],... or *"
+
+
+def throttled_partitions(replicas: Sequence[str], broker_id: int) -> frozenset[int] | None:
+    """The partitions whose replicas on that broker `*.replication.throttled.replicas` names; None for all.
+
+    Raises ValueError with the reason.
+    """
+    if tuple(replicas) == (EVERY_REPLICA,):
+        return None
+    found = [_REPLICA.fullmatch(replica) for replica in replicas]
+    pairs = [(int(match[1]), int(match[2])) for match in found if match is not None]
+    if len(pairs) < len(found):
+        raise ValueError(
+            "must be the literal '*' or a list of replicas: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+    return frozenset(partition for partition, broker in pairs if broker == broker_id)
 
 
 _ROWS: tuple[ConfigKey, ...] = (

@@ -23,7 +23,7 @@ LONG_MAX = 2**63 - 1
 
 # Python's int() and float() take more than Kafka does: 1_000, digits of other scripts, "inf".
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
-_NUMBER = re.compile(r"[+-]?(Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
+_NUMBER = re.compile(r"[+-]?(Infinity|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 
 
 class ConfigType(IntEnum):

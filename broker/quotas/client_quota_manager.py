@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 from .client_limits import ClientLimits
 from .quota_entities import Bucket, Quotas
-from .sampled_rate import QuotaWindow, RatesInUse
-
-THROTTLE_MS_MAX = 2**31 - 1
+from .sampled_rate import THROTTLE_MS_MAX, QuotaWindow, RatesInUse
 
 
 class Usage(NamedTuple):

@@ -29,6 +29,13 @@ class QuotaWindow:
 
 
 DEFAULT_WINDOW = QuotaWindow()
+THROTTLE_MS_MAX = 2**31 - 1
+"""The longest throttle time that an answer can say."""
+
+
+def throttle_time_ms(wait_ms: float) -> int:
+    """A time to wait as a throttle time; of a tiny quota it is endless, and of an infinite one it may be no number."""
+    return round(min(max(0.0, wait_ms), THROTTLE_MS_MAX))
 
 
 class SampledRate:
@@ -63,7 +70,7 @@ class SampledRate:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """After how long the rate is down at `limit`, if nothing more is recorded; 0 where it is not above it."""
         elapsed_ms = self._elapsed_ms(now_ms)
-        return max(round(self._total * 1000 / limit - elapsed_ms), 0)
+        return throttle_time_ms(self._total * 1000 / limit - elapsed_ms)
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nothing is left of what was recorded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .sampled_rate import QuotaWindow
+from .sampled_rate import QuotaWindow, throttle_time_ms
 
 
 class TokenBucket:
@@ -34,4 +34,4 @@ class TokenBucket:
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:
         """After how long it is not overdrawn any more."""
-        return max(round(-self.tokens(rate, now_ms) * 1000 / rate), 0)
+        return throttle_time_ms(-self.tokens(rate, now_ms) * 1000 / rate)

@@ -34,7 +34,10 @@ class Session:
 
 
 class BrokerSessions:
-    """The sessions of all brokers, by id."""
+    """The sessions of all brokers, by id.
+
+    An unfenced broker whose session was ended is being fenced. If it has very many partitions, that takes a while.
+    """
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -92,20 +95,23 @@ class BrokerSessions:
 
     def expired(self, image: MetadataImage, now_ms: int) -> list[BrokerRegistration]:
         """Unfenced brokers whose session is over, in order of their ids."""
-        return [broker for broker in self._unfenced(image) if self._deadline_ms(broker) <= now_ms]
+        return [broker for broker, session in self._in_session(image) if session.deadline_ms <= now_ms]
 
     def silent(self, image: MetadataImage, now_ms: int) -> list[int]:
         """Unfenced brokers in contact that have been silent for too long, in order of their ids."""
         return [
             broker.broker_id
-            for broker in self._unfenced(image)
-            if self._in_contact(broker) and self._next_check_ms(broker) <= now_ms
+            for broker, session in self._in_session(image)
+            if session.in_contact and self._next_check_ms(session) <= now_ms
         ]
 
     def next_check_ms(self, image: MetadataImage, now_ms: int) -> int | None:
-        """When the next unfenced broker may be silent for too long or its session ends; None without such brokers."""
-        soonest_ms = min((self._next_check_ms(broker) for broker in self._unfenced(image)), default=None)
-        return None if soonest_ms is None else min(soonest_ms, now_ms + self._silence_ms)
+        """When the next unfenced broker may be silent for too long or its session ends; None without such brokers.
+
+        It is not before `now_ms`.
+        """
+        soonest_ms = min((self._next_check_ms(session) for _, session in self._in_session(image)), default=None)
+        return None if soonest_ms is None else max(now_ms, min(soonest_ms, now_ms + self._silence_ms))
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
         """The offset up to which all active brokers have applied the metadata log; None without active brokers."""
@@ -118,20 +124,15 @@ class BrokerSessions:
         if session is not None:
             session.in_contact = False
 
-    def _unfenced(self, image: MetadataImage) -> Iterable[BrokerRegistration]:
-        return (image.brokers[broker_id] for broker_id in sorted(image.brokers) if not image.brokers[broker_id].fenced)
+    def _in_session(self, image: MetadataImage) -> Iterable[tuple[BrokerRegistration, Session]]:
+        for broker_id in sorted(image.brokers):
+            broker, session = image.brokers[broker_id], self._sessions.get(broker_id)
+            if not broker.fenced and session is not None and session.broker_epoch == broker.epoch:
+                yield broker, session
 
-    def _deadline_ms(self, broker: BrokerRegistration) -> int:
-        session = self._sessions.get(broker.broker_id)
-        return session.deadline_ms if session is not None and session.broker_epoch == broker.epoch else 0
-
-    def _in_contact(self, broker: BrokerRegistration) -> bool:
-        session = self._sessions.get(broker.broker_id)
-        return session is not None and session.broker_epoch == broker.epoch and session.in_contact
-
-    def _next_check_ms(self, broker: BrokerRegistration) -> int:
-        deadline_ms = self._deadline_ms(broker)
-        return deadline_ms - self._timeout_ms + self._silence_ms if self._in_contact(broker) else deadline_ms
+    def _next_check_ms(self, session: Session) -> int:
+        early_ms = self._timeout_ms - self._silence_ms if session.in_contact else 0
+        return session.deadline_ms - early_ms
 
     def _offset(self, broker: BrokerRegistration) -> int:
         session = self._sessions.get(broker.broker_id)

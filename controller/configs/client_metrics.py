@@ -48,6 +48,6 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True

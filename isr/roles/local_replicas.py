@@ -8,7 +8,7 @@ from uuid import UUID
 from ...controller.configs.effective_configs import dynamic_overrides
 from ...controller.metadata.metadata_records import LOST
 from ...log.config import LogConfig
-from ...log.errors import NoSpaceError
+from ...log.errors import NoSpaceError, StorageError
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
 from ...runtime.invariants import sometimes
@@ -105,6 +105,10 @@ class LocalReplicas:
             self._logs.delete(topic_partition)
         except (ProtocolError, OSError) as error:
             _logger.error("%s cannot be removed: %s", topic_partition, error)
+
+    def take_offline(self, replica: Replica, error: StorageError) -> None:
+        """The replica's log failed while it took up its role."""
+        self._errors.take_offline(replica, error)
 
     def on_moved(self, replica: Replica, actual: UUID) -> None:
         """The replica's log is now in the directory `actual`: tell the controller."""

@@ -25,6 +25,7 @@ from ...controller.metadata.metadata_image import (
     PartitionRegistration,
     TopicImage,
 )
+from ...log.errors import StorageError
 from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.invariants import sometimes
 from ...runtime.log_lines import log_event
@@ -200,7 +201,13 @@ class MetadataDeltaApplier:
         self._fetchers.remove(replica)
         self._take_minimum(replica)
         is_new = registration.leader_epoch == 0 and replica.log.log_end_offset == 0
-        if replica.make_leader(registration, self._now_ms()) and not is_new:
+        try:
+            became_leader = replica.make_leader(registration, self._now_ms())
+        except StorageError as error:
+            sometimes(True, "a new leader's log could not be cut, and its replica went offline")
+            self._replicas.take_offline(replica, error)
+            return
+        if became_leader and not is_new:
             log_event(
                 _state_changes,
                 "leads",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...controller.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
+from ...log.topic_configs import TOPIC_CONFIGS, throttled_partitions
 from ...wire.types import TopicPartition
 from ..ports import ReplicaManagerConfig
 from ..replica import Replica
@@ -18,7 +19,6 @@ from .replication_quota import UNLIMITED, ReplicationQuota
 
 LEADER, FOLLOWER = "leader", "follower"
 DIRS_RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
-EVERYTHING = "*"
 
 
 class Throttle:
@@ -51,8 +51,8 @@ class Throttle:
     def apply_topics(self, image: MetadataImage, names: Iterable[str]) -> None:
         """Use the throttled replicas that the metadata gives for these topics, some of which may be deleted."""
         for name in names:
-            text = image.configs.get((TOPIC_RESOURCE, name), {}).get(self._replicas_key, "").strip()
-            partitions = _partitions(text, self._local_id)
+            text = image.configs.get((TOPIC_RESOURCE, name), {}).get(self._replicas_key, "")
+            partitions = throttled_partitions(TOPIC_CONFIGS[self._replicas_key].parse(text), self._local_id)
             before = self._topics.pop(name, frozenset())
             if partitions is None or partitions:
                 self._topics[name] = partitions
@@ -125,11 +125,3 @@ def rate_of(image: MetadataImage, local_id: int, key: str) -> float:
         if value is not None:
             return float(value)
     return UNLIMITED
-
-
-def _partitions(text: str, local_id: int) -> frozenset[int] | None:
-    """The partitions in `partition:broker,...` that are of this broker; None for all."""
-    if text == EVERYTHING:
-        return None
-    pairs = [pair.split(":") for pair in text.split(",") if pair]
-    return frozenset(int(partition) for partition, broker in pairs if int(broker) == local_id)

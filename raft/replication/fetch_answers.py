@@ -75,7 +75,7 @@ def fetch_answer(
 def snapshot_answer(log: RaftLog, leader: LeaderAndEpoch, request: FetchSnapshot) -> SnapshotReply:
     """A part of a snapshot; SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE where there is no such part."""
     error, size_bytes, data = ErrorCode.SNAPSHOT_NOT_FOUND, 0, None
-    found = log.read_snapshot(request.snapshot_id, max(0, request.position), request.max_bytes)
+    found = log.read_snapshot(request.snapshot_id, request.position, request.max_bytes)
     if found is not None:
         size_bytes, data = found
         error = ErrorCode.NONE if 0 <= request.position < size_bytes else ErrorCode.POSITION_OUT_OF_RANGE

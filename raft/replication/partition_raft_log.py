@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...log.errors import StorageError
+from ...log.errors import NoSpaceError, StorageError
 from ...log.partition_log import PartitionLog
 from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer, File, Runtime
@@ -51,7 +51,7 @@ class PartitionRaftLog:
         self._read_voters()
         self._flush_is_running = False
         self._truncations = 0
-        self._last_refusal = ""
+        self._last_warning = ""
         # Records that were in the log when it was opened may still be in the page cache only.
         log.flush()
         self._durable_offset = log.log_end_offset
@@ -122,11 +122,9 @@ class PartitionRaftLog:
         except StorageError:
             raise
         except ProtocolError as error:
-            if error.message != self._last_refusal:
-                self._last_refusal = error.message
-                _logger.warning("this node does not take what the quorum's leader sent: %s", error.message)
+            self._warn_once(f"this node does not take what the quorum's leader sent: {error.message}")
             raise
-        self._last_refusal = ""
+        self._last_warning = ""
         for offset, record in found:
             if offset < self.end_offset:
                 self.voters.add(offset, record)
@@ -139,8 +137,20 @@ class PartitionRaftLog:
         self.voters.truncate_to(self.end_offset)
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from `offset`, at least one while there are any."""
-        return self._log.read(offset, max_bytes, end_offset=self.end_offset)
+        """As `RaftLog.read`; what is damaged is logged once."""
+        try:
+            return self._log.read(offset, max_bytes, end_offset=self.end_offset)
+        except StorageError:
+            raise
+        except ProtocolError as error:
+            self._warn_once(f"this node cannot read its metadata log for others: {error.message}")
+            raise
+
+    def _warn_once(self, text: str) -> None:
+        """Log what is retried again and again, unless it is what was logged last."""
+        if text != self._last_warning:
+            self._last_warning = text
+            _logger.warning("%s", text)
 
     def read_batches(self, offset: int, end_offset: int, max_bytes: int) -> list[CommittedBatch]:
         """Decoded batches of [`offset`, `end_offset`), at least one while there are any."""
@@ -221,7 +231,7 @@ class PartitionRaftLog:
         return end_offset <= self.end_offset and self._log.epoch_cache.epoch_for_offset(end_offset - 1) == epoch
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
-        """The size of a snapshot in bytes and the part from `position` on; None when there is no such snapshot."""
+        """As `RaftLog.read_snapshot`."""
         return self.snapshots.read(snapshot_id, position, max_bytes)
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
@@ -256,14 +266,22 @@ class PartitionRaftLog:
         return True
 
     def add_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """Publish this node's own snapshot, which is written and synced. Raises `StorageError` and `OSError`."""
+        """Publish this node's own snapshot, which is written and synced, and roll the log, so that it can be deleted.
+
+        Raises `StorageError` and `OSError`.
+        """
         latest = self.snapshots.latest
         if latest is not None and latest.end_offset >= snapshot_id.end_offset:
             sometimes(True, "a node's own metadata snapshot was older than one that it had fetched meanwhile")
             self.snapshots.discard(snapshot_id)
             return
         self.snapshots.publish(snapshot_id)
-        self._log.roll()
+        try:
+            self._log.roll()
+        except NoSpaceError as error:
+            # It can wait for the next snapshot, and the spare space is for records.
+            sometimes(True, "a full disk kept the metadata log from rolling after a snapshot")
+            _logger.error("the metadata log is not rolled after a snapshot, as the disk is full: %s", error)
 
     def clean(self, retention: SnapshotRetention, now_ms: int) -> int | None:
         """Delete old snapshots and the log before them; returns when the next one is too old, by the wall clock.

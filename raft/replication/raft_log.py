@@ -71,11 +71,14 @@ class RaftLog(Protocol):
         ...
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from `offset`, at least one while there are any."""
+        """Whole batches from `offset`, at least one while there are any. `ProtocolError` where the log is damaged."""
         ...
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
-        """The size of a snapshot in bytes and the part from `position` on; None when there is no such snapshot."""
+        """The size of a snapshot in bytes and the part from `position` on, which is empty outside of the snapshot.
+
+        None when there is no such snapshot.
+        """
         ...
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from ...log.errors import StorageError
 from ...runtime.invariants import sometimes
-from ...wire.errors import ErrorCode
+from ...wire.errors import ErrorCode, ProtocolError
 from ..messages import requests
 from ..messages.messages import (
     Fetch,
@@ -235,7 +236,14 @@ class Leader(Role):
         progress = self.replicas.progress_of(delayed.request.replica)
         committed = -1 if quorum.high_watermark.offset is None else quorum.high_watermark.offset
         leader = FetchedLeader(self.leader_id, self.epoch, quorum.config.own_endpoint, committed)
-        reply = fetch_answer(quorum.log, leader, progress, delayed, now_ms)
+        try:
+            reply = fetch_answer(quorum.log, leader, progress, delayed, now_ms)
+        except StorageError:
+            raise
+        except ProtocolError as error:
+            sometimes(True, "a controller could not read the records that a replica fetched")
+            quorum.refuse_fetch(delayed.token, error.code)
+            return True
         if reply is not None:
             quorum.effects.fetch_replies.append((delayed.token, reply))
         return reply is not None

@@ -121,12 +121,15 @@ class SnapshotStore:
             del self.ids[0]
 
     def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
-        """The size in bytes and the part from `position` on; None when there is no such snapshot."""
+        """The size in bytes and the part from `position` on, b"" outside of it; None when there is no such snapshot."""
         if snapshot_id not in self.ids:
             return None
         file = self.disk.open(self.path(snapshot_id))
         try:
-            return file.size(), file.pread(position, max_bytes)
+            size = file.size()
+            if not 0 <= position < size:  # it comes from another node, and pread(2) fails where it is far too large
+                return size, b""
+            return size, file.pread(position, min(max_bytes, size - position))
         finally:
             file.close()
 

@@ -176,6 +176,16 @@ def test_throttles_can_be_set_and_removed() -> None:
     assert image.configs == {(TOPIC, "t"): {"leader.replication.throttled.replicas": "0:1,0:2"}}
 
 
+@pytest.mark.parametrize(
+    "text", ["\u00b2:1", "1:\u2460", "9" * 5000 + ":1", "1", "1:2:3", "0:-1", "*,0:1"], ids=lambda text: text[:12]
+)
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_throttled_replicas_that_no_broker_could_read_are_refused(side: str, text: str) -> None:
+    image = new_image()
+    assert change(image, TOPIC, "t", (f"{side}.replication.throttled.replicas", SET, text)) == ErrorCode.INVALID_CONFIG
+    assert image.configs == {}
+
+
 GROUP, CLIENT_METRICS = 32, 16
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
@@ -198,6 +208,8 @@ SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.
         (CLIENT_METRICS, "s", ("interval.ms", SET, "x"), ErrorCode.INVALID_CONFIG),
         (CLIENT_METRICS, "s", ("match", SET, "client_id=a.*,client_software_name=b"), ErrorCode.NONE),
         (CLIENT_METRICS, "s", ("match", SET, "zzz=1"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("match", SET, "client_id=a{99999999999999999999}"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("match", SET, "client_id=" + 5000 * "("), ErrorCode.INVALID_CONFIG),
         (CLIENT_METRICS, "s", ("match", SET, "client_id=[a"), ErrorCode.INVALID_CONFIG),
         (CLIENT_METRICS, "s", ("match", SET, "client_id"), ErrorCode.INVALID_CONFIG),
         (CLIENT_METRICS, "s", ("metrics", APPEND, "org.apache.kafka."), ErrorCode.NONE),

@@ -26,6 +26,7 @@ BAD = [
     ConfigRecord(TOPIC_RESOURCE, "flights", "min.insync.replicas", "1_0"),
     ConfigRecord(TOPIC_RESOURCE, "flights", "segment.bytes", str(2**63)),
     ConfigRecord(TOPIC_RESOURCE, "flights", "compression.type", "middling"),
+    ConfigRecord(TOPIC_RESOURCE, "flights", "leader.replication.throttled.replicas", "\u00b2:1"),
     ConfigRecord(BROKER_RESOURCE, "", "log.retention.ms", "\u0661"),
     ConfigRecord(BROKER_RESOURCE, "1", "max.connections", "1_000"),
     ConfigRecord(BROKER_RESOURCE, "1", "leader.replication.throttled.rate", "1_000"),

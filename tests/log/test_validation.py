@@ -9,8 +9,17 @@ import pytest
 from support.log.logs import NOW_MS, append, batch, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
+from raftwerk.log.errors import NoSpaceError
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import TimestampType, compute_crc, encode_batch, iter_records, read_header, verify_crc
+from raftwerk.wire.records import (
+    CorruptBatchError,
+    TimestampType,
+    compute_crc,
+    encode_batch,
+    iter_records,
+    read_header,
+    verify_crc,
+)
 
 
 def patched(at: int, form: str, value: int, *, fix_crc: bool = True, **options: object) -> memoryview:
@@ -45,6 +54,25 @@ REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode]] = [
     ("a time far ahead", lambda: batch(timestamp=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     ("the broker's timestamp type", lambda: patched(21, ">h", 8), ErrorCode.INVALID_TIMESTAMP),
 ]
+
+
+def test_a_log_that_begins_within_the_first_batch_ends_where_it_did_when_nothing_is_appended() -> None:
+    """Its replica's high watermark is not below its start, and a leader's must not be above the end of its log."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    log.truncate_fully_and_start_at(2)
+    with pytest.raises(CorruptBatchError):
+        log.append_as_follower(patched(70, ">b", 77, fix_crc=False), may_skip=True)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    log.append_as_follower(batch(3)[:-1], may_skip=True)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2), "the batch is incomplete"
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        log.append_as_follower(batch(3), may_skip=True)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    disk.fill(1_000_000)
+    log.append_as_follower(batch(3), may_skip=True)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
 
 
 @pytest.mark.parametrize(("make", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])

@@ -27,6 +27,7 @@ from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.types import EPOCH_JUMP_MAX, EPOCH_MAX, ElectionState, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import CorruptBatchError
 from raftwerk.wire.types import SnapshotId
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
@@ -126,6 +127,31 @@ def test_the_end_of_an_epoch_that_names_another_leader_is_refused() -> None:
         error=ErrorCode.INVALID_REQUEST, leader_id=3, epoch=6, leader_endpoint=VOTERS[3]
     )
     assert quorum.state.role.kind is RoleKind.FOLLOWER
+
+
+def test_a_fetch_of_what_is_damaged_is_refused_and_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the round of answers, and the fetches that had been answered already were answered again in the next."""
+    quorum = make()
+    elect(quorum)
+    log, epoch = quorum.state.log, quorum.state.epoch
+    for token in (1, 2, 3):
+        fetch = Fetch(cluster_id="c", replica=ReplicaKey(7 + token), epoch=epoch, fetch_offset=log.end_offset,
+                      last_epoch=epoch, max_wait_ms=500, max_bytes=token, high_watermark=-1)  # fmt: skip
+        quorum.on_fetch(token, fetch, 10)
+    quorum.append([b"x"], epoch)
+    read = log.read
+
+    def damaged(offset: int, max_bytes: int) -> Any:
+        if max_bytes == 2:
+            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "the batch is damaged")
+        return read(offset, max_bytes)
+
+    monkeypatch.setattr(log, "read", damaged)
+    quorum.complete_delayed_fetches(20)
+    answers = {token: reply.error for token, reply in quorum.take_effects().fetch_replies}
+    assert answers == {1: ErrorCode.NONE, 2: ErrorCode.CORRUPT_MESSAGE, 3: ErrorCode.NONE}
+    quorum.complete_delayed_fetches(30)
+    assert not quorum.take_effects().fetch_replies
 
 
 @pytest.mark.parametrize("epoch", [7, EPOCH_MAX, INT32_MAX])

@@ -15,6 +15,7 @@ import uvloop
 from support.raft.nodes import RaftNode, RaftNodes, until
 
 from raftwerk.log.errors import StorageError
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.driver.network_channel import is_refused
 from raftwerk.raft.driver.quorum_state_store import QuorumStateError, parse_quorum_state
 from raftwerk.raft.driver.raft_driver import QuorumFailedError
@@ -24,6 +25,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftwerk.wire.records import CorruptBatchError
 from raftwerk.wire.types import SnapshotId
 
 
@@ -323,6 +325,56 @@ def test_a_snapshot_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
             assert response.topics[0].partitions[0].error_code == ErrorCode.SNAPSHOT_NOT_FOUND
 
     run(test())
+
+
+@pytest.mark.parametrize("position", [-(2**63), -1, 10**9, 2**63 - 1])
+def test_no_position_in_a_snapshot_ends_the_leader(tmp_path: Path, position: int) -> None:
+    """The system refuses to read at the greatest ones, which looked like a failed disk."""
+
+    async def test() -> None:
+        async with RaftNodes(tmp_path, 1) as nodes:
+            leader = await nodes.elected()
+            driver = leader.driver
+            offset = driver.append([b"a"], driver.epoch)
+            await until(lambda: driver.high_watermark > offset)
+            snapshot = SnapshotId(offset, driver.epoch)
+            assert driver.create_snapshot(SnapshotContents(snapshot, 0, iter([[b"a"]])))
+            await until(lambda: driver.quorum_state.log.latest_snapshot == snapshot)
+            partition = {"partition": 0, "current_leader_epoch": driver.epoch, "snapshot_id": snapshot._asdict()}
+            for at, error in ((position, ErrorCode.POSITION_OUT_OF_RANGE), (0, ErrorCode.NONE)):
+                topics = [{"name": METADATA_TOPIC, "partitions": [partition | {"position": at}]}]
+                fields = {"cluster_id": "c", "max_bytes": 2**31 - 1, "topics": topics}
+                response = await ask(leader, ApiKey.FETCH_SNAPSHOT, 1, fields)
+                assert response.topics[0].partitions[0].error_code == error
+            assert driver.is_leader
+
+    run(test())
+
+
+def test_a_fetch_of_damaged_records_is_answered_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with RaftNodes(tmp_path, 1) as nodes:
+            driver = (await nodes.elected()).driver
+
+            def damaged(*_: object, **__: object) -> bytes:
+                raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "the log is damaged at position 0")
+
+            offset = driver.append([b"a"], driver.epoch)
+            await until(lambda: driver.high_watermark > offset)
+            monkeypatch.setattr(PartitionLog, "read", damaged)
+            partition = FetchPartition(0, current_leader_epoch=driver.epoch, last_fetched_epoch=-1, max_bytes=1000)
+            for _ in range(2):
+                response = await driver.handle_fetch(
+                    17, FetchRequest(topics=[FetchTopic(METADATA_TOPIC, None, [partition])], replica_id=9)
+                )
+                assert response.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+            assert not driver._fetches, "nothing of a fetch is kept that was answered"
+            assert driver.is_leader
+
+    run(test())
+    assert len([line for line in caplog.messages if "damaged at position 0" in line]) == 1
 
 
 def test_fetches_of_anything_else_are_refused(tmp_path: Path) -> None:

@@ -75,6 +75,40 @@ async def test_a_silent_broker_is_fenced_with_its_last_partition() -> None:
     assert len(left) < PER_BATCH
 
 
+UPTIME_S = 1_000_000
+"""The loop's clock counts from the start of the machine."""
+
+
+@scenario
+async def test_a_broker_that_dies_just_after_one_with_very_many_partitions_is_fenced_in_time() -> None:
+    """While the first one was fenced in parts, the controller took itself for stopped since the machine's start."""
+    await asyncio.sleep(UPTIME_S)
+    harness = await cluster()
+    for silent_for_s in range(11):
+        for broker_id in (1, 2, 3):
+            if broker_id == 1 or (broker_id == 3 and not silent_for_s):
+                await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+        await asyncio.sleep(1)
+    assert harness.image.brokers[2].fenced and harness.image.brokers[3].fenced
+    assert {partition.leader for partition in partitions(harness)} == {1}
+
+
+@scenario
+async def test_an_incarnation_that_died_with_one_with_very_many_partitions_blocks_no_restart() -> None:
+    await asyncio.sleep(UPTIME_S)
+    harness = await cluster()
+    for _ in range(9):
+        await asyncio.sleep(0.95)
+        for broker_id in (1, 2):
+            await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+    for _ in range(15):  # broker 2 dies, too, within a second before broker 3 is fenced
+        await asyncio.sleep(1)
+        await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    assert harness.image.brokers[3].fenced
+    answer = await harness.controller.register_broker(harness.registration(2, incarnation=2))
+    assert answer["error_code"] == 0
+
+
 @scenario
 async def test_controlled_shutdown_waits_until_others_know_of_the_last_move() -> None:
     harness = await cluster()

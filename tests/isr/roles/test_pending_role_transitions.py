@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,8 @@ from support.isr.manager_cluster import Cluster
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE, PAUSE_S
+from raftwerk.log.errors import StorageError
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
@@ -103,6 +106,36 @@ def test_leadership_that_changes_while_it_is_pending(cluster: Cluster) -> None:
     cluster.sleep(0.01)
     last = cluster.managers[1].partitions[TopicPartition("t", COUNT - 1)]
     assert not last.is_leader and last.partition.leader_id == 2 and last.partition.leader_epoch == 1
+
+
+def test_a_new_leader_whose_log_cannot_be_cut_keeps_no_other_partition_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of its log has a damaged epoch, and the disk fails as it is cut off."""
+    topic_id = create(cluster, "t", 7, PARTITIONS_PER_SLICE)
+    cluster.tell()
+    cluster.sleep(1)
+    broken = TopicPartition("t", 2)
+    cluster.produce(1, broken)
+    cluster.sleep(1)
+    log = cluster.managers[2].partitions[broken].log
+    log.epoch_cache.assign(77, 0)
+    cuts = PartitionLog.truncate_to
+
+    def refused(cut: PartitionLog, offset: int) -> None:
+        if cut is log:
+            raise StorageError("it could not be truncated") from OSError(errno.EIO, "the disk is broken")
+        cuts(cut, offset)
+
+    monkeypatch.setattr(PartitionLog, "truncate_to", refused)
+    for index in range(PARTITIONS_PER_SLICE):
+        cluster.change(topic_id, index, leader=2)
+    cluster.tell()
+    cluster.sleep(1)
+    replicas = cluster.managers[2].partitions
+    assert [tp.partition for tp, replica in replicas.items() if not replica.is_leader] == [2]
+    assert replicas[broken].offline and cluster.storage_errors == [broken]
+    assert cluster.managers[2].applied_offset == cluster.latest().offset
 
 
 def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:

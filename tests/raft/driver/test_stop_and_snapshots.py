@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
+import pytest
 from support.raft.nodes import RaftNode, RaftNodes, until
 
 from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, parse_log_end
+from raftwerk.raft.driver.raft_driver import metadata_log_dir
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
+from raftwerk.runtime.ports import File
 from raftwerk.wire.types import SnapshotId
 
 
@@ -41,6 +45,39 @@ def test_a_node_whose_disk_failed_notes_no_end(tmp_path: Path) -> None:
             await node.driver.failure
             await node.stop()
             assert noted(node).end_offset == -1
+
+    asyncio.run(test())
+
+
+def test_a_disk_that_is_full_when_the_log_rolls_after_a_snapshot_ends_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with RaftNodes(tmp_path, 1) as nodes:
+            node = await nodes.elected()
+            driver, disk, refused = node.driver, node.disk, []
+            opens = disk.open
+
+            def full(path: str, *, create: bool = False) -> File:
+                if create and path.endswith(".log"):
+                    refused.append(path)
+                    raise OSError(errno.ENOSPC, "no space left on device", path)
+                return opens(path, create=create)
+
+            offset = driver.append([b"a"], driver.epoch)
+            await until(lambda: driver.high_watermark > offset)
+            for end_offset in (offset, offset + 1):
+                snapshot = SnapshotId(end_offset, driver.epoch)
+                with monkeypatch.context() as patched:
+                    if end_offset == offset:
+                        patched.setattr(disk, "open", full)
+                    assert driver.create_snapshot(SnapshotContents(snapshot, 0, iter([[b"a"]])))
+                    await until(lambda: not driver._is_snapshotting)
+                assert driver.quorum_state.log.latest_snapshot == snapshot
+            assert len(refused) == 1 and not driver.failure.done()
+            assert disk.exists(f"{metadata_log_dir(node.log_dir)}/{offset + 1:020d}.log"), "the next one rolls it"
+            offset = driver.append([b"b"], driver.epoch)
+            await until(lambda: driver.high_watermark > offset)
 
     asyncio.run(test())
 

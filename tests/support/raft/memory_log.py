@@ -96,7 +96,9 @@ class MemoryLog:
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
         contents = self.snapshots.get(snapshot_id)
-        return None if contents is None else (len(contents), contents[position : position + max(1, max_bytes)])
+        if contents is None:
+            return None
+        return len(contents), contents[position : position + max(1, max_bytes)] if position >= 0 else ()
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Any) -> None:
         if position == 0:
