@@ -484,10 +484,7 @@ class PartitionLog:
         return count
 
     def advance_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, and durably remove the segments below it that are fsynced.
-
-        `StorageError`.
-        """
+        """Raise the log start offset to `offset`, and durably remove fsynced segments below it. `StorageError`."""
         self._availability.check()
         self._local.settle()
         self._log_start_offset = max(self._log_start_offset, min(offset, self.log_end_offset))
