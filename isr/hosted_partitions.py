@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..controller.metadata.metadata_image import MetadataImage, PartitionRegistration
+from ..runtime.invariants import sometimes
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import LeaderIdAndEpoch, TopicPartition
 from .leader.refused_batches import RefusedBeforeLeadership
@@ -53,9 +54,20 @@ class HostedPartitions:
         self.refused_before = RefusedBeforeLeadership()
 
     def find(self, topic_partition: TopicPartition) -> Replica:
-        """The replica. Raises `ProtocolError` with the reason why there is none here."""
+        """The replica. Raises `ProtocolError` with the reason why there is none here.
+
+        The replica of a deleted topic is there until its turn to be removed comes. It is not that of a topic that was
+        created with the same name meanwhile.
+        """
         replica = self.replicas.get(topic_partition)
         if replica is not None:
+            if self._is_of_former_topic(replica):
+                sometimes(
+                    True, "a client asked for a topic that was created again, and its former replica was still there"
+                )
+                raise ProtocolError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the replica of {topic_partition} is a former one"
+                )
             return replica
         if topic_partition in self.without_space:
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} waits for space")
@@ -67,10 +79,15 @@ class HostedPartitions:
 
     def note_refused(self, topic_partition: TopicPartition, records: memoryview, now_ms: int) -> None:
         """A producer's batches are refused: remember them if this broker shall lead, and has no replica yet."""
-        if topic_partition not in self.replicas:
+        replica = self.replicas.get(topic_partition)
+        if replica is None or self._is_of_former_topic(replica):
             registration = self.registration(topic_partition)
             if registration is not None and registration.leader == self.local_id:
                 self.refused_before.note(topic_partition, records, now_ms)
+
+    def _is_of_former_topic(self, replica: Replica) -> bool:
+        topic = self.image.topics_by_name.get(replica.topic_partition.topic)
+        return topic is not None and topic.topic_id != replica.topic_id
 
     def registration(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
         """What the metadata says about the partition; None when it does not exist."""

@@ -31,7 +31,7 @@ from raftwerk.controller.metadata.metadata_records import (
 )
 from raftwerk.isr.ports import FetchCaller
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
-from raftwerk.isr.results import FetchDone, FetchParams
+from raftwerk.isr.results import FetchDone, FetchParams, ListOffsetResult
 from raftwerk.runtime.timer_wheel import TimerWheel
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -331,6 +331,22 @@ def test_a_stale_leader_names_the_new_leader() -> None:
     assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [(2, "host2", 9092)]
 
 
+@pytest.mark.parametrize(
+    ("key", "version"), [*((ApiKey.PRODUCE, one) for one in (3, 4)), *((ApiKey.FETCH, one) for one in (4, 5, 6))]
+)
+def test_old_clients_look_for_another_leader_after_a_storage_error(key: ApiKey, version: int) -> None:
+    def prepare(harness: Harness) -> None:
+        harness.replicas.error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    if key is ApiKey.PRODUCE:
+        (row,) = call(key, version, produce_fields(version), prepare).responses[0].partition_responses
+        knows_it = version >= 4
+    else:
+        (row,) = call(key, version, fetch_fields(version), prepare).responses[0].partitions
+        knows_it = version >= 6
+    assert row.error_code == (ErrorCode.KAFKA_STORAGE_ERROR if knows_it else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
 def test_frames_given_to_the_log_are_writable_and_uncopied() -> None:
     frame = bytearray(b"\0" * 3)
     harness = Harness()
@@ -440,6 +456,18 @@ def test_list_offsets(version: int) -> None:
         (1, int(ErrorCode.INVALID_REQUEST), -1),
         (8, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1),
     ]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_list_offsets_at_a_new_leader_is_tried_again_by_old_clients(version: int) -> None:
+    def prepare(harness: Harness) -> None:
+        refused = ListOffsetResult(int(ErrorCode.OFFSET_NOT_AVAILABLE))
+        harness.replicas.list_offset = lambda *_: refused  # type: ignore[method-assign]
+
+    rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    fields = {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": rows}]}
+    (row,) = call(ApiKey.LIST_OFFSETS, version, fields, prepare).topics[0].partitions
+    assert row.error_code == (ErrorCode.LEADER_NOT_AVAILABLE if version < 5 else ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 @pytest.mark.parametrize(("version", "timestamp", "code"), [(6, -3, 35), (7, -3, 0), (7, -4, 35), (11, -99, 35)])

@@ -22,12 +22,20 @@ PROTOCOL_NAMED_SINCE = 5
 
 
 def handle(services: BrokerServices, request: Request, message: SyncGroupRequest) -> Fields | Awaitable[Fields]:
-    """Give the request to the group; answered when the leader's assignment is committed."""
+    """Give the request to the group; answered when the leader's assignment is committed.
+
+    A coordinator that loads the group has not the rebalance that the member takes part in: it has to join again.
+    """
     services.authorization.check(request, AclOperation.READ, ResourceType.GROUP, message.group_id)
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
         raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    shard, group = shard_and_group(services.groups, message.group_id)
+    try:
+        shard, group = shard_and_group(services.groups, message.group_id)
+    except ProtocolError as refused:
+        if refused.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise ProtocolError(ErrorCode.REBALANCE_IN_PROGRESS) from None
+        raise
     protocol = classic_protocol(group)
     sync = SyncRequest(
         message.member_id,

@@ -35,7 +35,9 @@ from ...quotas.client_quotas import fetch_bytes_max
 from ...quotas.throttling import EXEMPT, throttle
 from ...services import BrokerServices
 from ...topic_view import node_endpoints
+from .storage_errors import replace_storage_errors
 
+FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
@@ -184,6 +186,8 @@ def _answering(
     is_limited = quota.is_on and params.replica_id < 0
 
     def done(response: FetchResponse) -> None:
+        if version < FIRST_VERSION_WITH_STORAGE_ERROR:
+            replace_storage_errors(response.topics)
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
         if is_limited:

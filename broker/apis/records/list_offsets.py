@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SINCE_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 """The first version of each negative timestamp, which stands for a special offset."""
+FIRST_VERSION_WITH_NOT_AVAILABLE = 5
+"""Older clients do not know OFFSET_NOT_AVAILABLE, and would not try again (KIP-207)."""
 _ITEMS_PER_LOOKUP = 15
 """To find a timestamp in a log takes as long as so many other rows."""
 
@@ -44,6 +46,8 @@ def _row(
         message.get("isolation_level", 0),
         message.replica_id,
     )
+    if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and request.api_version < FIRST_VERSION_WITH_NOT_AVAILABLE:
+        return _failed(index, int(ErrorCode.LEADER_NOT_AVAILABLE))
     if found.error_code:
         return _failed(index, int(found.error_code))
     row = {"partition_index": index, "error_code": 0, "timestamp": found.timestamp, "offset": found.offset}

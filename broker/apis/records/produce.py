@@ -30,12 +30,14 @@ from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, node_endpoints
 from ...transactions.partition_verifier import produce_operation
 from ...transactions.transactional_appends import AppendRequest
+from .storage_errors import replace_storage_errors
 
 logger = logging.getLogger("raftwerk.broker")
 
 ADMIN_CLIENT_ID = "__admin_client"
 """The client id with which tools may write to internal topics (AdminUtils.ADMIN_CLIENT_ID of Apache Kafka)."""
 FIRST_VERSION_BY_ID = 13
+FIRST_VERSION_WITH_STORAGE_ERROR = 4
 FIRST_VERSION_WITH_HINTS = 10
 FIRST_VERSION_WITH_ZSTD = 7
 _LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi10xB")
@@ -95,6 +97,8 @@ class _PendingResponse:
         if quota.is_on:
             quota.settle(request)
         version = request.api_version
+        if version < FIRST_VERSION_WITH_STORAGE_ERROR:
+            replace_storage_errors(self.topics)
         endpoints = self._endpoints() if version >= FIRST_VERSION_WITH_HINTS else ()
         request.respond(encode_produce_response(version, self.topics, request.throttle_ms, endpoints))
 

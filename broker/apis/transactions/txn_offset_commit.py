@@ -17,7 +17,7 @@ from ...api import Result
 from ...coordinators.coordinator_partition_writer import ProducerTransaction, coordinator_error
 from ...groups.group_config import OFFSETS_TOPIC
 from ...groups.group_coordinator_shard import GroupCoordinatorShard
-from ...groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
+from ...groups.records.offset_and_classic_records import offset_record
 from ...network.request import Request
 from ...services import BrokerServices
 from ...transactions.partition_verifier import TransactionalProducer, Verified, offset_commit_operation
@@ -44,7 +44,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
     by_partition, response = yield from offsets_to_write(services, request, message, pace)
     if not by_partition:
         return response
-    values = yield from map_in_steps(_without_topic_id, by_partition.items(), pace)
+    values = by_partition.items()
     records = yield from map_in_steps(lambda item: offset_record(group_id, *item), values, pace)
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     partition = TopicPartition(OFFSETS_TOPIC, shard.partition)
@@ -72,12 +72,6 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Work[
     operation = offset_commit_operation(request.api_version)
     services.verifier.verify(producer, operation, {partition: _NO_SEQUENCE}, verified)
     return answer(future, lambda code: with_code(response, code))
-
-
-def _without_topic_id(item: tuple[TopicPartition, OffsetAndMetadata]) -> tuple[TopicPartition, OffsetAndMetadata]:
-    """The request names no ids of topics."""
-    topic_partition, value = item
-    return topic_partition, value._replace(topic_id=None)
 
 
 def _check_member(shard: GroupCoordinatorShard, message: Struct) -> ErrorCode:

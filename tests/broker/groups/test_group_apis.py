@@ -317,6 +317,30 @@ async def test_a_coordinator_that_loses_its_partition_answers_all_waiting_reques
     assert (await harness.call(ApiKey.HEARTBEAT, 4, beat)).error_code == 0
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_a_heartbeat_at_a_coordinator_that_is_loading_is_answered_without_an_error(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        joined = await stable_group(harness)
+        reborn = GroupHarness(harness.logs)
+        beat = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id}
+        assert (await reborn.call(ApiKey.HEARTBEAT, version, beat)).error_code == ErrorCode.NONE
+
+    play(test)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_joins_again_when_the_coordinator_is_loading_at_its_sync(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        joined = await stable_group(harness)
+        reborn = GroupHarness(harness.logs)
+        sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": []}
+        named = {"protocol_type": "consumer", "protocol_name": "range"}
+        answer = await reborn.call(ApiKey.SYNC_GROUP, version, sync | named)
+        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+    play(test)
+
+
 @played
 async def test_an_append_of_an_earlier_leader_epoch_changes_nothing(harness: GroupHarness) -> None:
     harness.hold = True

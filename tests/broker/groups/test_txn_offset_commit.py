@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker.broker_harness import TOPIC, settle
+from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import (
     GroupHarness,
     consumer_heartbeat,
@@ -19,6 +20,7 @@ from support.broker.group_harness import (
 
 from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
+from raftwerk.controller.metadata.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from raftwerk.isr.leader.transaction_markers import TransactionMarker
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -94,6 +96,23 @@ async def loaded_again(harness: GroupHarness) -> GroupHarness:
     other = GroupHarness(harness.logs)
     await settle(30)
     return other
+
+
+@played
+async def test_an_offset_does_not_hold_for_a_topic_that_is_created_again_while_nobody_coordinates(
+    harness: GroupHarness,
+) -> None:
+    harness.coordinator_answers = confirm()
+    assert await commit(harness, offset=5000) == [0]
+    assert end(harness, commits=True) == [0]
+    assert await fetched(harness) == (5000, 0)
+    other = GroupHarness(harness.logs)
+    again = UUID(int=0xBEEF)
+    other.tell(RemoveTopicRecord(TOPIC_ID))
+    other.tell(TopicRecord(TOPIC, again))
+    other.tell(PartitionRecord(again, 0, (1, 2, 3), (1, 2, 3), 1))
+    await settle(30)
+    assert await fetched(other) == (-1, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

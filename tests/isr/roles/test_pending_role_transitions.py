@@ -98,6 +98,25 @@ def test_topic_created_again_while_the_former_one_is_deleted(cluster: Cluster) -
     assert here(cluster, 1) == COUNT
 
 
+def test_a_topic_created_again_is_not_served_by_the_log_of_the_former_one(cluster: Cluster) -> None:
+    topic_id = cluster.create_topic("t", 7, (1,), COUNT)
+    cluster.tell(1)
+    cluster.sleep(0.01)
+    last = TopicPartition("t", COUNT - 1)
+    assert cluster.produce(1, last).error == 0
+    cluster.delete_topic(topic_id)
+    cluster.tell(1)
+    again = cluster.create_topic("t", 9, (1,), COUNT)
+    cluster.tell(1)
+    assert cluster.managers[1].partitions[last].topic_id == topic_id, "its turn to be removed has not come"
+    assert cluster.produce(1, last).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.managers[1].list_offset(last, -1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.sleep(1)
+    assert cluster.managers[1].partitions[last].topic_id == again
+    answer = cluster.produce(1, last)
+    assert (answer.error, answer.row.base_offset) == (0, 0)
+
+
 def test_leadership_that_changes_while_it_is_pending(cluster: Cluster) -> None:
     topic_id = create(cluster)
     cluster.tell(1)
