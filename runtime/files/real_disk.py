@@ -6,10 +6,12 @@ At most half of the descriptors that the process may have are for files of the d
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import resource
 import shutil
+import stat
 import sys
 import threading
 import weakref
@@ -193,10 +195,18 @@ class RealDisk:
         self.open_files.keep(path)
         return asyncio.get_running_loop().run_in_executor(self._remover, _remove, path)
 
-    def read_bytes(self, path: str) -> bytes:
-        """The contents of a file."""
-        with open(path, "rb") as file:
-            return file.read()
+    def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
+        """The contents of a file; with `size_bytes_max`, only of a regular file of at most that size."""
+        if size_bytes_max is None:
+            with open(path, "rb") as file:
+                return file.read()
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
+            data = file.read(size_bytes_max + 1)
+        if len(data) > size_bytes_max:
+            raise OSError(errno.EFBIG, f"it has more than {size_bytes_max} bytes", path)
+        return data
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
@@ -311,6 +321,11 @@ def _share_of_files() -> int:
     """How many descriptors one disk may have, as there may be several nodes in this process."""
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return int(soft_limit * _SHARE_OF_FILES) // max(len(_disks), 1) if soft_limit >= 0 else sys.maxsize
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """For `open`: a FIFO that nobody writes to is opened at once."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _replace(path: str, data: Buffer) -> None:
