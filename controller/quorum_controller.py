@@ -583,8 +583,8 @@ class QuorumController:
     # -- delegation tokens -------------------------------------------------------------------------------------------
 
     def _arm_token_check(self, term: Term) -> None:
-        """Look for expired tokens after the interval. Without tokens no timer runs."""
-        if term.token_check is None and term.image.delegation_tokens:
+        """Look for expired tokens after the interval. Without tokens, and after the term, no timer runs."""
+        if self._term is term and term.token_check is None and term.image.delegation_tokens:
             delay_s = self._settings.tokens.expiry_check_interval_ms / 1_000
             term.token_check = asyncio.get_running_loop().call_later(delay_s, self._on_token_check, term)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -57,20 +58,31 @@ class RealComputeThreads:
         atexit.register(self._end)
 
     def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
-        """Do `work` in a thread when it is the turn of `owner`, and of this work among those of `owner`."""
+        """Do `work` in a thread when it is the turn of `owner`, and of this work among those of `owner`.
+
+        Raises `RuntimeError`, and does not do it, when there is no thread and the system can start none.
+        """
         future: Future[T] = Future()
         with self._changed:
-            self._waiting.add(owner, partial(_complete_with, future, work))
             self._start_threads()
+            self._waiting.add(owner, partial(_complete_with, future, work))
             self._changed.notify()
             self._watch(asyncio.get_running_loop())
         return asyncio.wrap_future(future)
 
     def _start_threads(self) -> None:
-        """Called on the loop only, as a thread has the priority of the one that starts it."""
+        """Called on the loop only, as a thread has the priority of the one that starts it.
+
+        Raises `RuntimeError` when there is none in the end. Those that are missing are started with the next work.
+        """
         while self._threads < THREADS:
+            try:
+                threading.Thread(target=self._run, name="compute", daemon=True).start()
+            except RuntimeError:
+                if not self._threads:
+                    raise
+                return
             self._threads += 1
-            threading.Thread(target=self._run, name="compute", daemon=True).start()
 
     def _run(self) -> None:
         thread, clock, is_slow = threading.get_native_id(), _own_clock(), False
@@ -103,7 +115,8 @@ class RealComputeThreads:
                 del self._work[thread]
                 os.setpriority(os.PRIO_PROCESS, thread, LONG_WORK_NICENESS)
                 self._threads -= 1
-            self._start_threads()
+            with suppress(RuntimeError):  # what waits is looked at again
+                self._start_threads()
             if self._work or self._waiting:
                 self._watch(loop)
 

@@ -131,8 +131,12 @@ class Disk(Protocol):
         """Remove a file, or a directory with its contents, without blocking the loop; it need not exist."""
         ...
 
-    def read_bytes(self, path: str) -> bytes:
-        """The contents of a file."""
+    def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
+        """The contents of a file.
+
+        With `size_bytes_max` only those of a regular file of at most that size: a FIFO or a device may keep the reader
+        waiting, or have no end.
+        """
         ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:

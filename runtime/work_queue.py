@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
@@ -13,7 +14,7 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[], "asyncio.Future[None] | None"]
 """Begins the work, on the loop, and returns a future that ends with it; None when there was nothing to do.
 
-An `OSError` because there are no more descriptors makes the queue try it again later.
+An `OSError` because there are no more descriptors or threads makes the queue try it again later.
 """
 
 _RETRY_S = 0.05
@@ -43,7 +44,7 @@ class WorkQueue:
             try:
                 running = job()
             except OSError as error:
-                if not is_out_of_files(error):
+                if not is_out_of_files(error) and error.errno != errno.EAGAIN:
                     raise
                 self._waiting.appendleft(job)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._begin_jobs)

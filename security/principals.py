@@ -104,7 +104,12 @@ class PrincipalMapper:
                     pattern = re.compile(match[2])
                 except re.error as error:
                     raise ValueError(f"{match[2]!r} is no regular expression: {error}") from None
-                self._rules.append((pattern, re.sub(r"\$(\d)", r"\\\1", match[3]), match[4]))
+                replacement = re.sub(r"\$(\d)", r"\\g<\1>", match[3])
+                try:
+                    pattern.sub(replacement, "")  # reads the replacement
+                except (re.error, IndexError) as error:
+                    raise ValueError(f"{match[3]!r} is no replacement for {match[2]!r}: {error}") from None
+                self._rules.append((pattern, replacement, match[4]))
             separator = re.compile(r"\s*,\s*|\s*$").match(rules, position)
             if separator is None:
                 raise ValueError(f"{rules[position:]!r} is no rule; rules are joined by commas")

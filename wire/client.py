@@ -25,8 +25,8 @@ from .frames import RequestHeader, encode_request, other_protocol, parse_respons
 DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
-_PendingResponse = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None]
-"""API key and version of a request, the future of its response, and the timer of its time-out."""
+_PendingResponse = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None, float]
+"""API key and version of a request, the future of its response, the timer of its time-out, and when it was sent."""
 
 
 class ConnectionLostError(ConnectionError):
@@ -129,6 +129,12 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests that wait for their response."""
         return len(self._pending)
 
+    def waiting_s(self) -> float:
+        """How long the oldest request without a response has waited for it, be it cancelled or not; 0 without one."""
+        for *_, sent_at in self._pending.values():
+            return self._loop.time() - sent_at
+        return 0.0
+
     async def request(
         self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
     ) -> codec.Struct:
@@ -157,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         timer = None
         if timeout_s is not None:
             timer = self._loop.call_later(timeout_s, self._on_timeout, correlation_id, timeout_s)
-        self._pending[correlation_id] = (api_key, version, future, timer)
+        self._pending[correlation_id] = (api_key, version, future, timer, self._loop.time())
         return future
 
     def _write(self, api_key: int, version: int, body: Sequence[Buffer]) -> int:
@@ -197,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writable.set_result(None)
             self._writable = None
         pending, self._pending = self._pending, {}
-        for _, _, future, timer in pending.values():
+        for _, _, future, timer, _ in pending.values():
             if timer is not None:
                 timer.cancel()
             if not future.done():
@@ -266,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending.pop(_SIZE.unpack_from(frame)[0], None)
         if pending is None:
             raise WireFormatError(f"response to a request that is not waiting: {_SIZE.unpack_from(frame)[0]}")
-        api_key, version, future, timer = pending
+        api_key, version, future, timer, _ = pending
         if timer is not None:
             timer.cancel()
         try:

@@ -21,6 +21,7 @@ from .api_keys import ApiKey
 from .errors import UnencodableError, WireFormatError
 from .frames import read_uvarint, write_uvarint
 from .schemas import Field, Schema, load_api_schema, load_data_schema
+from .types import STRING_BYTES_MAX
 
 S = TypeVar("S")
 
@@ -33,8 +34,6 @@ WriteStep: TypeAlias = Callable[[bytearray, Mapping[str, Any]], None]
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ZERO_UUID = bytes(16)
-_STRING_BYTES_MAX = 2**15 - 1
-"""Kafka's clients refuse longer strings in every version."""
 
 
 class Struct:
@@ -111,6 +110,13 @@ def _read_length32(data: Buffer, position: int) -> tuple[int, int]:
     return length, position + 4
 
 
+def _read_compact_text_length(data: Buffer, position: int) -> tuple[int, int]:
+    length, position = _read_compact_length(data, position)
+    if length > STRING_BYTES_MAX:
+        raise WireFormatError(f"string of {length} bytes at {position}, at most {STRING_BYTES_MAX} are taken")
+    return length, position
+
+
 def _read_compact_length(data: Buffer, position: int) -> tuple[int, int]:
     length, position = read_uvarint(data, position)
     return length - 1, position
@@ -158,8 +164,10 @@ def _scalar_reader(field: Field, flexible: bool, nullable: bool) -> Reader:
         return _fixed_reader(field.fmt)
     if field.kind == "uuid":
         return _read_uuid
-    legacy = _read_length16 if field.kind == "string" else _read_length32
-    read_length = _read_compact_length if flexible else legacy
+    if field.kind == "string":
+        read_length = _read_compact_text_length if flexible else _read_length16
+    else:
+        read_length = _read_compact_length if flexible else _read_length32
     return _sized_reader(field.name, nullable, read_length, _CONVERT[field.kind])
 
 
@@ -336,8 +344,8 @@ def _cut_text_writer(write: Writer) -> Writer:
     """Writes at most 32,767 bytes of an error message: it may quote a client's name that is as long already."""
 
     def write_cut(out: bytearray, value: str | None) -> None:
-        if value is not None and len(value) * 4 > _STRING_BYTES_MAX:
-            value = value.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
+        if value is not None and len(value) * 4 > STRING_BYTES_MAX:
+            value = value.encode()[:STRING_BYTES_MAX].decode(errors="ignore")
         write(out, value)
 
     return write_cut

@@ -29,6 +29,7 @@ _NUMBER = re.compile(r"[+-]?(Infinity|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9
 class ConfigType(IntEnum):
     """The types of values, as DescribeConfigs numbers them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

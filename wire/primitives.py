@@ -15,6 +15,7 @@ from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
 from .frames import read_uvarint, skip_tagged_fields, write_uvarint
+from .types import STRING_BYTES_MAX
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -55,7 +56,7 @@ def read_string(view: memoryview, position: int, flexible: bool) -> tuple[str | 
     if length == -1:
         return None, position
     stop = position + length
-    if length < 0 or stop > len(view):
+    if length < 0 or length > STRING_BYTES_MAX or stop > len(view):
         raise WireFormatError(f"string of {length} bytes with {len(view) - position} left")
     return str(view[position:stop], "utf-8"), stop
 

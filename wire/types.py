@@ -7,6 +7,9 @@ from typing import NamedTuple, TypeVar
 
 TopicT = TypeVar("TopicT")
 
+STRING_BYTES_MAX = 2**15 - 1
+"""The longest string of a message. Apache Kafka and its clients refuse longer ones in every version."""
+
 
 class TopicPartition(NamedTuple):
     """One partition of a named topic."""

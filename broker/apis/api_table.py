@@ -343,12 +343,14 @@ API_TABLE: tuple[ApiSpec, ...] = (
         controller=handlers.incremental_alter_configs,
         is_forwarded=True,
     ),
-    _forwarded(
+    ApiSpec(
         ApiKey.ALTER_CONFIGS,
         (0, 2),
         (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
         error_responses.alter_configs,
-        handlers.alter_configs,
+        broker=alter_configs.handle_replacement,
+        controller=handlers.alter_configs,
+        is_forwarded=True,
     ),
     _on_broker(
         ApiKey.LIST_CONFIG_RESOURCES, (0, 1), (DESCRIBE_CLUSTER_CONFIGS,), top_level, list_config_resources.handle

@@ -1,6 +1,8 @@
 """The broker's channel to the active controller.
 
-A request is sent to the controller that the quorum names. It is sent again, after a short pause, when there is no
+Requests that clients make and the broker forwards have a connection of their own, as in Apache Kafka: the controller
+answers in the order of the requests, and AlterPartition must not wait for a client's thousands of topics. A request is
+sent to the controller that the quorum names. It is sent again, after a short pause, when there is no
 controller, the connection is lost, or the node answers NOT_CONTROLLER. When the quorum names another leader, the
 connection to the former one is dropped, so that no request waits for a paused or isolated node.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -53,7 +56,7 @@ class ControllerAddress(NamedTuple):
 
 
 class ControllerChannel:
-    """One connection to the controller, which all requests of the broker share."""
+    """Two connections to the controller: for the broker's own requests, and for those in the name of clients."""
 
     def __init__(
         self,
@@ -63,15 +66,9 @@ class ControllerChannel:
         request_timeout_ms: int,
         login: Login | None = None,
     ) -> None:
-        self._login = login
-        self._find = find
-        self._rng = runtime.rng
-        self._client_id = client_id
+        self._own = _ControllerConnection(find, runtime.rng, client_id, login)
+        self._forwarding = _ControllerConnection(find, runtime.rng, client_id, login)
         self._request_timeout_s = request_timeout_ms / 1000
-        self._target: ControllerAddress | None = None
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._closed = False
         self._refusals = LogLimiter()
 
     async def request(
@@ -84,7 +81,7 @@ class ControllerChannel:
         body = encode_request(api_key, version, fields)
         timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
         deadline = asyncio.get_running_loop().time() + timeout_s
-        data = await self._exchange(api_key, version, body, deadline, try_timeout_ms)
+        data = await self._own.exchange(api_key, version, body, deadline, try_timeout_ms)
         return decode_response(api_key, version, data)
 
     async def request_for(self, client: Request, api_key: ApiKey, version: int, fields: Any) -> Struct:
@@ -123,7 +120,11 @@ class ControllerChannel:
         return answer[position:]
 
     async def _exchange_envelope(self, envelope: bytes, header: RequestHeader, body: bytes) -> memoryview:
-        """The response to an envelope, within the time that the client of the request inside waits for it."""
+        """The response to an envelope, within the time that the client of the request inside waits for it.
+
+        The connection outlives that time: other clients' requests, which the controller may have carried out already,
+        would be sent again. A response that comes later is dropped.
+        """
         loop = asyncio.get_running_loop()
         started = loop.time()
 
@@ -136,25 +137,54 @@ class ControllerChannel:
             async with asyncio.timeout_at(started + self._request_timeout_s) as limit:
                 timer = loop.call_later(PROMPT_S, apply_own_timeout)
                 try:
-                    return await self._exchange(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope, math.inf, 0)
+                    return await self._forwarding.exchange(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope, math.inf, 0)
                 finally:
                     timer.cancel()
         except TimeoutError:
-            self._drop()  # a connection on which a response is overdue may be dead
+            self._forwarding.drop_if_overdue(self._request_timeout_s)
             raise _timed_out() from None
 
     def on_leader_change(self) -> None:
-        """Drop the connection to a former controller, after the quorum has changed its leader."""
+        """Drop the connections to a former controller, after the quorum has changed its leader."""
+        self._own.on_leader_change()
+        self._forwarding.on_leader_change()
+
+    def close(self) -> None:
+        """Fail the requests that wait, and send no more."""
+        self._own.close()
+        self._forwarding.close()
+
+
+class _ControllerConnection:
+    """One connection to the active controller, made again after a loss and after a change of the controller."""
+
+    def __init__(
+        self, find: Callable[[], ControllerAddress | None], rng: random.Random, client_id: str, login: Login | None
+    ) -> None:
+        self._find = find
+        self._rng = rng
+        self._client_id = client_id
+        self._login = login
+        self._target: ControllerAddress | None = None
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._closed = False
+
+    def on_leader_change(self) -> None:
         target = self._find()
         if target is not None and target != self._target:
             self._drop()
 
     def close(self) -> None:
-        """Fail the requests that wait, and send no more."""
         self._closed = True
         self._drop()
 
-    async def _exchange(
+    def drop_if_overdue(self, timeout_s: float) -> None:
+        """Drop a connection on which a response is overdue: it may be dead."""
+        if self._connection is not None and self._connection.waiting_s() >= timeout_s:
+            self._drop()
+
+    async def exchange(
         self, api_key: ApiKey, version: int, body: bytes, deadline: float, try_timeout_ms: int
     ) -> memoryview:
         """The body of the controller's response. `deadline` is a time of the loop's clock, or infinite."""

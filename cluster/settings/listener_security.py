@@ -49,6 +49,10 @@ from .sasl.server_callbacks import server_callback
 SERVER_MECHANISMS = (PLAIN, *MECHANISM_NUMBERS, OAUTHBEARER, GSSAPI)
 
 
+STORE_BYTES_MAX = 4 * 1024 * 1024
+"""The size of a key store or trust store; those of the system's authorities have some hundred kilobytes."""
+
+
 class ListenerSettings:
     """The values of one listener: those of `listener.name.<name>.` before those of the node.
 
@@ -384,7 +388,8 @@ def _renewed(
     def read() -> list[bytes]:
         settings = ListenerSettings(current.config, listener_name)
         paths = [path for key in ("ssl.keystore.location", "ssl.truststore.location") if (path := settings[key])]
-        return [*(str(settings[key]).encode() for key in CERTIFICATE_CONFIGS), *map(disk.read_bytes, paths)]
+        material = [disk.read_bytes(path, size_bytes_max=STORE_BYTES_MAX) for path in paths]
+        return [*(str(settings[key]).encode() for key in CERTIFICATE_CONFIGS), *material]
 
     def make() -> TlsContext:
         settings = ListenerSettings(current.config, listener_name)
@@ -427,7 +432,7 @@ def tls_material(settings: Any, disk: Disk) -> TlsMaterial:
 
 def _read(disk: Disk, path: str) -> bytes:
     try:
-        return disk.read_bytes(path)
+        return disk.read_bytes(path, size_bytes_max=STORE_BYTES_MAX)
     except OSError as error:
         raise TlsError(f"cannot read {path}: {os_words(error)}") from None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...controller.configs.broker_configs import BROKER_CONFIGS
-from ...controller.configs.security_configs import LISTENER_CONFIGS, MECHANISM_CONFIGS, SECURITY_PROTOCOLS
+from ...controller.configs.security_configs import SECURITY_PROTOCOLS, listener_config
 from ...runtime.files.real_disk import RealDisk
 from ...runtime.ports import environment
 from ...wire.config_def import HIDDEN, ConfigKey, InvalidValue, SecretText, shown
@@ -21,7 +21,6 @@ from .relations import check_values_together, relation_warnings
 from .setting_names import is_unknown, misspelt_names, nearest_name
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
-_LISTENER_CONFIG = re.compile(r"listener\.name\.[^.]+\.(?P<rest>.+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 
@@ -264,15 +263,6 @@ def _misspelt(name: str, value: str) -> Problem:
     near = nearest_name(name)
     way_out = f"did you mean {near}?" if near else "raftwerk settings lists them"
     return Problem(name, value, "no setting has this name", way_out)
-
-
-def listener_config(name: str) -> ConfigKey | None:
-    """The row of a configuration that is set for one listener, or for one listener and mechanism."""
-    match = _LISTENER_CONFIG.fullmatch(name)
-    if match is None:
-        return None
-    rest = match["rest"]
-    return LISTENER_CONFIGS.get(rest) or MECHANISM_CONFIGS.get(rest.partition(".")[2])
 
 
 class _Builder:

@@ -13,6 +13,7 @@ from ...security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, Resou
 from ...security.authorizer.authorizer import DENIED
 from ...wire.config_def import LIST, ConfigKey, UpdateMode
 from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import STRING_BYTES_MAX
 from ..metadata.metadata_image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -39,8 +40,7 @@ _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     GROUP_RESOURCE: GROUP_CONFIGS,
     CLIENT_METRICS_RESOURCE: CLIENT_METRICS_CONFIGS,
 }
-
-
+_MIN_ISR = "min.insync.replicas"
 _NODE_ID_MAX = 2**31 - 1
 _NODE_ID_DIGITS_MAX = 10
 
@@ -153,14 +153,7 @@ def _alter_resource(
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each configuration must appear at most once.")
     old = image.configs.get(key, {})
     new = change(key[0], old, given)
-    if key[0] == TOPIC_RESOURCE:
-        validate_topic_configs(new)
-    elif key[0] == BROKER_RESOURCE:
-        _validate_broker_configs(key[1], old, new)
-    else:
-        for name, value in new.items():
-            _declared(key[0], name).parse_for_client(value)
-        check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(new)
+    _validate(image, key, old, new, rules)
     _check_exists(image, key)
     records = [
         ConfigRecord(key[0], key[1], name, new.get(name))
@@ -171,6 +164,25 @@ def _alter_resource(
     requested = {name: new.get(name) for name in names if new.get(name) != old.get(name)}
     rules.policies.check_config(*key, requested)
     return records
+
+
+def _validate(
+    image: MetadataImage, key: tuple[int, str], old: Mapping[str, str], new: Mapping[str, str], rules: ConfigRules
+) -> None:
+    """Check the values that the resource would have.
+
+    Names that this build does not know are in `new` only as another build has recorded them: nobody uses their values.
+    """
+    table = _TABLES[key[0]]
+    known = {name: value for name, value in new.items() if name in table}
+    if key[0] == TOPIC_RESOURCE:
+        validate_topic_configs(known)
+    elif key[0] == BROKER_RESOURCE:
+        _validate_broker_configs(image, key[1], old, new)
+    else:
+        for name, value in known.items():
+            table[name].parse_for_client(value)
+        check_client_metrics(known) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(known)
 
 
 def _incremented(
@@ -257,10 +269,10 @@ def _declared(resource_type: int, name: str) -> ConfigKey:
 
 
 def _apply(values: dict[str, str], resource_type: int, change: IncrementalAlterConfigsRequest.AlterableConfig) -> None:
-    config = _declared(resource_type, change.name)
     if change.config_operation == Operation.DELETE:
         values.pop(change.name, None)
         return
+    config = _declared(resource_type, change.name)
     if change.config_operation not in list(Operation):
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.config_operation}.")
     if change.value is None:
@@ -278,10 +290,16 @@ def _apply(values: dict[str, str], resource_type: int, change: IncrementalAlterC
         items += [item for item in given if item not in items]
     else:
         items = [item for item in items if item not in given]
-    values[change.name] = ",".join(items)
+    value = ",".join(items)
+    if len(value.encode()) > STRING_BYTES_MAX:
+        complaint = f"The value of {change.name} would exceed {STRING_BYTES_MAX} bytes, and no client could read it."
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
+    values[change.name] = value
 
 
-def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mapping[str, str]) -> None:
+def _validate_broker_configs(
+    image: MetadataImage, broker: str, old: Mapping[str, str], values: Mapping[str, str]
+) -> None:
     for name, value in values.items():
         if name in CERTIFICATE_CONFIGS:
             complaint = "These security configs can be dynamically updated only per-listener using the listener prefix"
@@ -292,15 +310,20 @@ def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mappin
             if not broker and config.update_mode is UpdateMode.PER_BROKER:
                 complaint = "Cannot update these configs at default cluster level, broker configs must be specified"
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: {name}")
-    if broker and values.get("min.insync.replicas") != old.get("min.insync.replicas"):
-        complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
-        raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
+    # With ELR, what a leader commits and what the controller takes for committed must follow from one value.
+    if image.elr_enabled and values.get(_MIN_ISR) != old.get(_MIN_ISR):
+        if broker:
+            complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
+        if _MIN_ISR not in values:
+            complaint = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
 
 
 def _elr_after(image: MetadataImage, altered: Sequence[ConfigRecord]) -> Iterator[Record]:
     """What empties the ELRs that another `min.insync.replicas` makes wrong."""
     for record in altered:
-        if record.name == "min.insync.replicas":
+        if record.name == _MIN_ISR:
             is_topic = record.resource_type == TOPIC_RESOURCE
             yield from clear_elr(
                 [image.topics_by_name[record.resource_name]] if is_topic else image.topics_by_id.values()

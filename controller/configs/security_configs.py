@@ -303,11 +303,20 @@ SECURITY_CONFIGS: tuple[ConfigKey, ...] = (
 LISTENER_CONFIGS = {key.name: key for key in (*_TLS, *_SASL, *_KERBEROS, *_OAUTHBEARER, _PRINCIPAL_BUILDER)}
 MECHANISM_CONFIGS = {key.name: key for key in (JAAS_CONFIG, _REAUTHENTICATION, *_HANDLERS, *_KERBEROS, *_OAUTHBEARER)}
 CERTIFICATE_CONFIGS = {key.name: key for key in _CERTIFICATES}
-_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(ssl\..+)")
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 
 def certificate_config(name: str) -> ConfigKey | None:
     """The row of a setting of one listener's certificates, such as `listener.name.internal.ssl.keystore.location`."""
     matched = _OF_LISTENER.fullmatch(name)
     key = CERTIFICATE_CONFIGS.get(matched[1]) if matched is not None else None
+    return None if key is None else replace(key, name=name)
+
+
+def listener_config(name: str) -> ConfigKey | None:
+    """The row of a setting of one listener, or of one listener and mechanism."""
+    matched = _OF_LISTENER.fullmatch(name)
+    if matched is None:
+        return None
+    key = LISTENER_CONFIGS.get(matched[1]) or MECHANISM_CONFIGS.get(matched[1].partition(".")[2])
     return None if key is None else replace(key, name=name)

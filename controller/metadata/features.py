@@ -30,6 +30,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, switch_off_elr
 from ..result import ControllerResult, Decision, Response, error_response
 from .metadata_image import (
+    BROKER_RESOURCE,
     ELR_FEATURE,
     METADATA_VERSION_FEATURE,
     RECORD_VERSION_FEATURE,
@@ -39,6 +40,7 @@ from .metadata_image import (
 from .metadata_records import (
     PLAIN_RECORDS,
     SECURITY_RECORDS,
+    ConfigRecord,
     FeatureLevelRecord,
     NewerMetadataError,
     Record,
@@ -270,7 +272,18 @@ def _update_one(
         _check_no_security(image, update)
     if name == ELR_FEATURE and level == 0:
         switch_off_elr(image)
+    if name == ELR_FEATURE and level > 0:
+        return [*_remove_min_isr_of_brokers(image), FeatureLevelRecord(name, level)]
     return [FeatureLevelRecord(name, level)]
+
+
+def _remove_min_isr_of_brokers(image: MetadataImage) -> list[Record]:
+    """With ELR one broker's own `min.insync.replicas` counts no more: a leader would commit by another than the ELR."""
+    return [
+        ConfigRecord(resource_type, resource_name, "min.insync.replicas", None)
+        for (resource_type, resource_name), values in image.configs.items()
+        if resource_type == BROKER_RESOURCE and resource_name and "min.insync.replicas" in values
+    ]
 
 
 def _check_direction(update: _Update) -> None:

@@ -186,12 +186,20 @@ class RetentionRounds:
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._begin_round)
 
     def _begin_round(self) -> None:
-        work = for_each(list(self._logs().items()), lambda item: self.visit(*item))
+        work = for_each(list(self._logs().items()), lambda item: self._visit_alone(*item))
         self._round = IncrementalTask(
             work,
             steps_per_slice=_LOGS_PER_RETENTION_SLICE,
             done=lambda _: self._schedule(self.config.interval_ms),
         )
+
+    def _visit_alone(self, tp: TopicPartition, log: PartitionLog) -> None:
+        """Visit a log. An error is reported, and ends neither the round nor those that follow: disks would fill."""
+        try:
+            self.visit(tp, log)
+        except Exception as error:
+            context = {"message": f"retention of {tp} has failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def visit(self, tp: TopicPartition, log: PartitionLog) -> None:
         """Do what is due for one log. The log itself reports a disk that refuses."""

@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """The result of a function that may wait for ever. Unlike `asyncio.to_thread`, it does not hold up Ctrl-C."""
+    """The result of a function that may wait for ever. Unlike `asyncio.to_thread`, it does not hold up Ctrl-C.
+
+    Raises `RuntimeError` when the system can start no thread.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -41,9 +44,13 @@ class DaemonThreads:
         self._free = asyncio.Semaphore(limit)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do `work` in a thread when one is free. Raises what `work` raises."""
+        """Do `work` in a thread when one is free. Raises what `work` raises, and `RuntimeError` when none can start."""
         await self._free.acquire()
-        future = in_daemon_thread(work)
+        try:
+            future = in_daemon_thread(work)
+        except RuntimeError:
+            self._free.release()
+            raise
         future.add_done_callback(self._on_done)
         return await asyncio.shield(future)
 

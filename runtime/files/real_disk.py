@@ -6,18 +6,20 @@ At most half of the descriptors that the process may have are for files of the d
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import resource
 import shutil
+import stat
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from ..blocking.thread_pool import ThreadPool
 from ..ports import Buffer, File
 from ..work_queue import WorkQueue
 from .open_files import OpenFiles, is_out_of_files
@@ -73,7 +75,7 @@ class RealOrderedRenames:
     """See `ports.OrderedRenames`: done once, by a thread or by the caller of `finish`."""
 
     def __init__(
-        self, directory: str, renames: Sequence[tuple[str, str]], files: OpenFiles, executor: ThreadPoolExecutor
+        self, directory: str, renames: Sequence[tuple[str, str]], files: OpenFiles, executor: ThreadPool
     ) -> None:
         self._directory = directory
         self._renames = renames
@@ -134,9 +136,9 @@ class RealDisk:
 
     def __init__(self, *, is_read_only: bool = False) -> None:
         self._is_read_only = is_read_only
-        self._executor: ThreadPoolExecutor | None = None
-        self._readers: ThreadPoolExecutor | None = None
-        self._remover: ThreadPoolExecutor | None = None
+        self._executor: ThreadPool | None = None
+        self._readers: ThreadPool | None = None
+        self._remover: ThreadPool | None = None
         self._write_orders: dict[str, _WriteOrder] = {}
         """By path, for the files that are being replaced in threads."""
         self._sync_queue = WorkQueue(_QUEUED_PER_THREAD * _SYNC_THREADS)
@@ -189,14 +191,22 @@ class RealDisk:
     def remove_soon(self, path: str) -> asyncio.Future[None]:
         """Remove a file or a directory in a thread of its own: large files take some tenths of a second."""
         if self._remover is None:
-            self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
+            self._remover = ThreadPool(1, "remove")
         self.open_files.keep(path)
         return asyncio.get_running_loop().run_in_executor(self._remover, _remove, path)
 
-    def read_bytes(self, path: str) -> bytes:
-        """The contents of a file."""
-        with open(path, "rb") as file:
-            return file.read()
+    def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
+        """The contents of a file; with `size_bytes_max`, only of a regular file of at most that size."""
+        if size_bytes_max is None:
+            with open(path, "rb") as file:
+                return file.read()
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
+            data = file.read(size_bytes_max + 1)
+        if len(data) > size_bytes_max:
+            raise OSError(errno.EFBIG, f"it has more than {size_bytes_max} bytes", path)
+        return data
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
@@ -208,10 +218,11 @@ class RealDisk:
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
         """Like `write_atomic`, in a thread; the future belongs to the running loop."""
+        threads = self._threads()
         order = self._write_orders.setdefault(path, _WriteOrder())
         ticket, content = order.next_ticket(), bytes(data)
         loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._threads(), lambda: order.take(ticket, lambda: _replace(path, content)))
+        done = loop.run_in_executor(threads, lambda: order.take(ticket, lambda: _replace(path, content)))
         done.add_done_callback(lambda _: self._write_orders.pop(path, None) if order.is_last(ticket) else None)
         return done
 
@@ -236,6 +247,7 @@ class RealDisk:
         return waiter
 
     def _begin_directory_sync(self, sync: _DirectorySync) -> asyncio.Future[None] | None:
+        threads = self._threads()
         try:
             fd = os.open(sync.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -246,7 +258,7 @@ class RealDisk:
             resolve(sync.waiters, None if was_removed else error)
             return None
         self._forget_directory_sync(sync)
-        running = asyncio.get_running_loop().run_in_executor(self._threads(), _fsync_and_close, fd)
+        running = asyncio.get_running_loop().run_in_executor(threads, _fsync_and_close, fd)
         running.add_done_callback(lambda done: resolve(sync.waiters, done.exception()))
         return running
 
@@ -262,15 +274,13 @@ class RealDisk:
         """Like `file.fsync()`, in a thread; the future belongs to the running loop."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
-        return file.fsync_soon(self._sync_queue, self._threads())
+        return file.fsync_soon(self._sync_queue, self._threads)
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
         """Read ahead in threads of their own, so that reads and fsyncs do not wait for each other."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
-        if self._readers is None:
-            self._readers = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="cold read")
-        return file.warm_soon(offset, length, self._read_queue, self._readers)
+        return file.warm_soon(offset, length, self._read_queue, self._reading_threads)
 
     def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
         """Send with sendfile(2), past the transport, from the page cache to the socket."""
@@ -278,10 +288,15 @@ class RealDisk:
             raise TypeError(f"{file!r} was not opened by this disk")
         return file.send(offset, length, transport.get_extra_info("socket").fileno())
 
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> ThreadPool:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fsync")
+            self._executor = ThreadPool(_SYNC_THREADS, "fsync")
         return self._executor
+
+    def _reading_threads(self) -> ThreadPool:
+        if self._readers is None:
+            self._readers = ThreadPool(_READ_THREADS, "cold read")
+        return self._readers
 
     def lock_dir(self, path: str) -> RealDirLock:
         """Take the exclusive lock `path/.lock`. Raises `BlockingIOError` when another process has it."""
@@ -311,6 +326,11 @@ def _share_of_files() -> int:
     """How many descriptors one disk may have, as there may be several nodes in this process."""
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return int(soft_limit * _SHARE_OF_FILES) // max(len(_disks), 1) if soft_limit >= 0 else sys.maxsize
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """For `open`: a FIFO that nobody writes to is opened at once."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _replace(path: str, data: Buffer) -> None:

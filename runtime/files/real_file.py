@@ -179,12 +179,15 @@ class RealFile:
             file.is_read_at_random = True
         return page_cache.is_cached(file.fd, offset, length)
 
-    def warm_soon(self, offset: int, length: int, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
+    def warm_soon(
+        self, offset: int, length: int, queue: WorkQueue, threads: Callable[[], Executor]
+    ) -> asyncio.Future[None]:
         """Run `page_cache.warm` in a thread."""
         reference, loop = self.reference(), asyncio.get_running_loop()
         warmed: asyncio.Future[None] = loop.create_future()
 
         def begin() -> asyncio.Future[None] | None:
+            executor = threads()
             try:
                 file = reference.file()
             except OSError as error:
@@ -198,7 +201,7 @@ class RealFile:
                 reference.file(is_used=False).pins -= 1
                 resolve([warmed], None)
 
-            return _watched(loop.run_in_executor(threads, page_cache.warm, file.fd, offset, length), finish)
+            return _watched(loop.run_in_executor(executor, page_cache.warm, file.fd, offset, length), finish)
 
         queue.submit(begin)
         return warmed
@@ -252,7 +255,7 @@ class RealFile:
         """Release the file. It is closed when no fsync and no shared handle needs it any more."""
         self._reference = None
 
-    def fsync_soon(self, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
+    def fsync_soon(self, queue: WorkQueue, threads: Callable[[], Executor]) -> asyncio.Future[None]:
         """fsync in a thread what was written before the call; see the module's text."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._reference is None:
@@ -275,11 +278,12 @@ class RealFile:
         return self._reference
 
 
-def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: Executor) -> None:
+def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: Callable[[], Executor]) -> None:
     """Queue an fsync of the file; while it waits the file needs no descriptor."""
     loop = asyncio.get_running_loop()
 
     def begin() -> asyncio.Future[None] | None:
+        executor = threads()
         file = reference.file(is_used=False)
         try:
             reference.file()
@@ -308,7 +312,7 @@ def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: 
                 file.syncs = True
                 _submit_sync(reference, queue, threads)
 
-        return _watched(loop.run_in_executor(threads, file.sync, file.fd), finish)
+        return _watched(loop.run_in_executor(executor, file.sync, file.fd), finish)
 
     queue.submit(begin)
 

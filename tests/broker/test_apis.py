@@ -539,6 +539,34 @@ def test_describe_configs_has_values_and_sources(version: int) -> None:
     assert other.error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_settings_of_an_unknown_type_are_described_as_secrets() -> None:
+    """As in Apache Kafka: a policy or an authorizer gets its own from server.properties, and may log in by them."""
+    settings = {
+        "acme.policy.ldap.bind.credentials": "hunter2",
+        "listener.name.inside.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.inside.plain.sasl.jaas.config": "hunter2",
+        "listener.name.inside.plain.connections.max.reauth.ms": "5",
+        "listener.name.inside.acme": "hunter2",
+    }
+
+    def prepare(harness: Harness) -> None:
+        values: Any = harness.config.values
+        values.update(settings)
+
+    resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": list(settings)}
+    fields = {"resources": [resource], "include_synonyms": True}
+    answer = call(ApiKey.DESCRIBE_CONFIGS, 4, fields, prepare)
+    told = {one.name: (one.value, one.is_sensitive, one.config_type) for one in answer.results[0].configs}
+    assert told == {
+        "acme.policy.ldap.bind.credentials": (None, True, 0),
+        "listener.name.inside.sasl.enabled.mechanisms": ("PLAIN", False, 7),
+        "listener.name.inside.plain.sasl.jaas.config": (None, True, 9),
+        "listener.name.inside.plain.connections.max.reauth.ms": ("5", False, 5),
+        "listener.name.inside.acme": (None, True, 0),
+    }
+    assert not any(row.value == "hunter2" for one in answer.results[0].configs for row in one.synonyms)
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version: int) -> None:
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}

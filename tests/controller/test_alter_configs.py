@@ -11,10 +11,12 @@ from support.controller.controller_harness import decided, decoded
 from raftwerk.controller.configs.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
 from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
 from raftwerk.controller.configs.group_configs import GroupLimits
-from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_image import ELR_FEATURE, MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     NO_LEADER,
+    ConfigRecord,
     Endpoint,
+    FeatureLevelRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
@@ -24,8 +26,9 @@ from raftwerk.controller.metadata.metadata_records import (
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.config_def import ConfigSource
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import STRING_BYTES_MAX
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -95,7 +98,6 @@ def test_alter_configs_replaces_everything() -> None:
         (BROKER, "1", "node.id", "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "", "log.segment.bytes", "x", ErrorCode.INVALID_CONFIG),
-        (BROKER, "1", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG),
         (BROKER, "", "background.threads", "0", ErrorCode.INVALID_CONFIG),
         (BROKER, "1", "sasl.login.refresh.buffer.seconds", "40000", ErrorCode.INVALID_CONFIG),
         (BROKER, "", "sasl.kerberos.min.time.before.relogin", "1", ErrorCode.INVALID_REQUEST),
@@ -274,3 +276,55 @@ def test_configurations_without_effect_are_kept(broker: str, name: str, value: s
     image = new_image()
     assert change(image, BROKER, broker, (name, SET, value)) == ErrorCode.NONE
     assert image.configs[BROKER, broker] == {name: value}
+
+
+def test_values_that_no_client_could_read_are_refused() -> None:
+    """The length of a string has 15 bits. APPEND makes a longer value of values that fit; it counts in bytes."""
+    image, name = new_image(), "follower.replication.throttled.replicas"
+    parts = [",".join(f"{partition}:1001" for partition in range(start, start + 1500)) for start in (1000, 3000, 5000)]
+    codes = [change(image, TOPIC, "t", (name, APPEND, part)) for part in parts]
+    assert codes == [0, 0, ErrorCode.INVALID_CONFIG]
+    assert image.configs[TOPIC, "t"][name] == ",".join(parts[:2])
+    reporters = "metric.reporters"
+    assert change(image, BROKER, "", (reporters, SET, "é" * (STRING_BYTES_MAX // 2 - 1))) == 0
+    assert change(image, BROKER, "", (reporters, APPEND, "abc")) == ErrorCode.INVALID_CONFIG
+    assert change(image, BROKER, "", (reporters, APPEND, "ab")) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "known", "value"),
+    [
+        (TOPIC, "t", "retention.ms", "5"),
+        (BROKER, "1", "log.cleaner.threads", "2"),
+        (BROKER, "", "log.cleaner.threads", "2"),
+        (GROUP, "g", "consumer.session.timeout.ms", "50000"),
+        (CLIENT_METRICS, "m", "interval.ms", "1000"),
+    ],
+)
+def test_a_resource_with_a_setting_of_another_build_can_be_altered(
+    kind: int, name: str, known: str, value: str
+) -> None:
+    """After a downgrade, a topic would keep its retention until the next upgrade."""
+    image, other = new_image(), "of.a.newer.build"
+    apply(image, ConfigRecord(kind, name, other, "1"))
+    assert change(image, kind, name, (known, SET, value)) == 0
+    assert image.configs[kind, name] == {other: "1", known: value}
+    assert change(image, kind, name, (other, SET, "2")) in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
+    assert change(image, kind, name, (other, DELETE, None)) == 0
+    assert image.configs[kind, name] == {known: value}
+    assert change(image, kind, name, (other, DELETE, None)) == 0, "there is nothing to remove, as in Apache Kafka"
+    apply(image, ConfigRecord(kind, name, other, "1"))
+    assert replace(image, kind, name, **{known: value}) == 0
+    assert image.configs[kind, name] == {known: value}
+
+
+def test_one_broker_has_its_own_min_insync_replicas_without_elr_only() -> None:
+    image, name = new_image(), "min.insync.replicas"
+    assert change(image, BROKER, "1", (name, SET, "2")) == 0
+    assert change(image, BROKER, "", (name, SET, "2")) == 0
+    apply(image, FeatureLevelRecord(ELR_FEATURE, 1))
+    assert change(image, BROKER, "1", (name, SET, "1")) == ErrorCode.INVALID_CONFIG
+    assert change(image, BROKER, "1", (name, DELETE, None)) == ErrorCode.INVALID_CONFIG
+    assert change(image, BROKER, "", (name, DELETE, None)) == ErrorCode.INVALID_CONFIG
+    assert replace(image, BROKER, "") == ErrorCode.INVALID_CONFIG
+    assert change(image, BROKER, "", (name, SET, "1")) == 0

@@ -17,6 +17,7 @@ from raftwerk.controller.metadata.features import (
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
+    ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
     PartitionChangeRecord,
@@ -76,6 +77,16 @@ def test_elr_can_be_switched_on_and_off() -> None:
     assert ask(image_of(), (ELR, 1, 1), validate_only=True) == ([], 0)
     assert ask(image_of(FeatureLevelRecord(ELR, 1)), (ELR, 0, 2)) == ([FeatureLevelRecord(ELR, 0)], 0)
     assert ask(image_of(), ("metadata.version", 29, 1)) == ([], 0)
+
+
+def test_elr_takes_the_brokers_own_min_insync_replicas_away() -> None:
+    """As in Apache Kafka: a leader would commit by another value than that by which the controller keeps the ELR."""
+    name, other = "min.insync.replicas", "log.retention.ms"
+    values = [ConfigRecord(4, broker_id, key, "1") for broker_id in ("", "1", "2") for key in (name, other)]
+    removed = [ConfigRecord(4, broker_id, name, None) for broker_id in ("1", "2")]
+    assert ask(image_of(*values), (ELR, 1, 1)) == ([*removed, FeatureLevelRecord(ELR, 1)], 0)
+    on = image_of(FeatureLevelRecord(ELR, 1), *values)
+    assert ask(on, (ELR, 0, 2)) == ([FeatureLevelRecord(ELR, 0)], 0)
 
 
 @pytest.mark.parametrize(

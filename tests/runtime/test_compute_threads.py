@@ -1,4 +1,7 @@
-"""Work in threads: owners take turns, the works of one owner keep their order, errors reach who waits."""
+"""Work in threads: owners take turns, the works of one owner keep their order, errors reach who waits.
+
+At the end, what happens when the system can start no more threads (`pids.max`, `ulimit -u`), and later can again.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.runtime.blocking.daemon_threads import DaemonThreads
+from raftwerk.runtime.blocking.thread_pool import ThreadPool
 from raftwerk.runtime.compute_threads import LONG_WORK_NICENESS, THREADS, RealComputeThreads
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.work_queue import TurnQueue
 
 
@@ -120,6 +127,8 @@ def test_long_work_goes_on_at_a_lower_priority_and_the_next_work_at_the_ordinary
 def test_a_process_ends_after_work_in_progress_and_leaves_what_waits() -> None:
     program = """
 import asyncio, sys, threading, time
+from raftwerk.runtime.blocking.daemon_threads import DaemonThreads
+from raftwerk.runtime.blocking.thread_pool import ThreadPool
 from raftwerk.runtime.compute_threads import THREADS, RealComputeThreads
 
 async def main():
@@ -138,3 +147,88 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=20)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "done\n" * THREADS
+
+
+class System:
+    """Starts threads, at most `free` of them from now on; None: as many as are asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int | None = 0) -> None:
+        self.free = free
+        start = threading.Thread.start
+
+        def start_one(thread: threading.Thread) -> None:
+            if self.free == 0:
+                raise RuntimeError("can't start new thread")
+            if self.free is not None:
+                self.free -= 1
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_one)
+
+
+def test_work_is_done_again_when_threads_can_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    async def main() -> None:
+        system, threads = System(monkeypatch), RealComputeThreads()
+        for _ in range(THREADS):
+            with pytest.raises(RuntimeError, match="can't start"):
+                threads.run_soon(lambda: done.append(1))
+        system.free = None
+        await asyncio.wait_for(threads.run_soon(lambda: done.append(2)), 10)
+        assert done == [2], "what was refused is not done later"
+
+    asyncio.run(main())
+
+
+def test_one_thread_does_the_work_of_all_where_the_system_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        System(monkeypatch, free=1)
+        threads = RealComputeThreads()
+        works = [threads.run_soon(lambda number=number: number) for number in range(10)]  # type: ignore[misc]
+        assert await asyncio.wait_for(asyncio.gather(*works), 10) == list(range(10))
+
+    asyncio.run(main())
+
+
+def test_logins_go_on_when_threads_can_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        system, threads = System(monkeypatch), DaemonThreads(2)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await threads.run(lambda: 1)
+        system.free = None
+        assert await asyncio.wait_for(threads.run(lambda: 2), 10) == 2
+
+    asyncio.run(main())
+
+
+def test_what_is_to_be_synced_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def main() -> None:
+        system, disk = System(monkeypatch), RealDisk()
+        file = disk.open(str(tmp_path / "f"), create=True)
+        file.append([b"x"])
+        syncs = [disk.fsync_soon(file), disk.fsync_dir_soon(str(tmp_path)), disk.warm_soon(file, 0, 1)]
+        for refused in (disk.remove_soon, lambda path: disk.write_atomic_soon(path, b"")):
+            with pytest.raises(OSError, match="no thread can be started"):
+                refused(str(tmp_path / "g"))
+        with pytest.raises(OSError, match="no thread can be started"):
+            disk.rename_in_order_soon(str(tmp_path), [])
+        system.free = None
+        await asyncio.wait_for(asyncio.gather(*syncs, disk.fsync_soon(file)), 10)
+        await asyncio.wait_for(disk.write_atomic_soon(str(tmp_path / "g"), b"y"), 10)
+
+    asyncio.run(main())
+
+
+def test_a_pool_does_what_it_took_once_with_the_threads_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descriptor that is closed twice is that of another file the second time."""
+    System(monkeypatch, free=1)
+    pool, gate = ThreadPool(4, "few"), threading.Event()
+    done: list[int] = []
+    works: list[Any] = [pool.submit(gate.wait, 10), *(pool.submit(done.append, number) for number in range(3))]
+    gate.set()
+    for work in works:
+        work.result(10)
+    assert done == [0, 1, 2]
+    pool.shutdown()

@@ -74,6 +74,19 @@ def test_pwrite_and_truncate(disk: RealDisk, tmp_path: Path) -> None:
     assert disk.read_bytes(file.path) == b"012z"
 
 
+def test_only_a_regular_file_of_a_bounded_size_is_read_where_the_path_is_not_trusted(
+    disk: RealDisk, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(b"0123")
+    assert disk.read_bytes(str(tmp_path / "a"), size_bytes_max=4) == b"0123"
+    with pytest.raises(OSError, match="more than 3 bytes"):
+        disk.read_bytes(str(tmp_path / "a"), size_bytes_max=3)
+    os.mkfifo(tmp_path / "fifo")  # nobody writes to it
+    for path in (str(tmp_path / "fifo"), "/dev/zero"):
+        with pytest.raises(OSError, match="not a regular file"):
+            disk.read_bytes(path, size_bytes_max=4)
+
+
 def test_directories(disk: RealDisk, tmp_path: Path) -> None:
     root = str(tmp_path / "x" / "y")
     disk.makedirs(root)

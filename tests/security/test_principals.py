@@ -30,6 +30,8 @@ def test_attributes_without_a_keyword_are_written_as_der() -> None:
         ("RULE:^CN=(.*?),.*$/$1@x/U, DEFAULT", "CN=alice,O=x", "ALICE@X"),
         ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "CN=Al,OU=Data", "data-al"),
         ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "O=x", "other"),
+        ("RULE:^CN=(.*?),.*$/$10/", "CN=alice,O=x", "alice0"),
+        ("RULE:^CN=(.*?)(,O=y)?,.*$/$1$2/", "CN=alice,O=x", "alice"),
     ],
 )
 def test_the_first_rule_that_fits_gives_the_user(rules: str, name: str, expected: str) -> None:
@@ -41,8 +43,19 @@ def test_a_name_without_a_rule_is_refused() -> None:
         PrincipalMapper("RULE:^CN=x$/x/").principal("CN=y")
 
 
-@pytest.mark.parametrize("rules", ["RULE:a/b", "RULE:(/x/", "nonsense", "DEFAULT;DEFAULT"])
-def test_what_is_no_list_of_rules_is_refused(rules: str) -> None:
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "RULE:a/b",
+        "RULE:(/x/",
+        "RULE:^CN=(.*)$/$2/",
+        r"RULE:^CN=(.*)$/\q/",
+        r"RULE:^CN=(.*)$/\g<name>/",
+        "nonsense",
+        "DEFAULT;DEFAULT",
+    ],
+)
+def test_what_is_no_list_of_rules_is_refused_at_the_start(rules: str) -> None:
     with pytest.raises(ValueError, match="is no"):
         PrincipalMapper(rules)
 

@@ -18,6 +18,7 @@ from support.wire import kio_oracle as oracle
 from raftwerk.wire import codec, frames, schemas
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
+from raftwerk.wire.types import STRING_BYTES_MAX
 
 API_ENTITIES = oracle.all_entities("request", "response")
 DATA_ENTITIES = oracle.all_entities("data")
@@ -220,6 +221,17 @@ def test_an_error_message_is_cut_to_what_a_string_can_hold(version: int) -> None
     message = codec.decode_response(ApiKey.CREATE_TOPICS, version, data).topics[0].error_message
     assert message == "No: " + "ä" * 16_381
     assert len(message.encode()) <= 2**15 - 1
+
+
+def test_a_string_is_no_longer_than_kafkas_clients_take() -> None:
+    """The compact form has room for more: a cluster would keep a name of a megabyte, and nobody could read it."""
+    for size, is_taken in ((STRING_BYTES_MAX, True), (STRING_BYTES_MAX + 1, False)):
+        data = codec.encode_request(ApiKey.METADATA, 9, {"topics": [{"name": "x" * size}]})
+        if is_taken:
+            assert len(codec.decode_request(ApiKey.METADATA, 9, data).topics[0].name) == size
+        else:
+            with pytest.raises(WireFormatError, match="string of 32768 bytes"):
+                codec.decode_request(ApiKey.METADATA, 9, data)
 
 
 def test_an_error_of_encoding_quotes_little_of_the_message() -> None:

@@ -1,11 +1,14 @@
-"""IncrementalAlterConfigs: forwarded to the controller, except for the levels of this broker's loggers (KIP-412).
+"""IncrementalAlterConfigs and AlterConfigs: forwarded to the controller, but for the levels of this broker's loggers.
 
-Certificates of this broker's listeners are tried here before the controller is told (KIP-226): it has not their files.
+The loggers are those of KIP-412. Certificates of this broker's listeners are tried here before the controller is told
+(KIP-226): it has not their files. They are tried only for clients that may alter the cluster's configuration, since the
+names of the files are the client's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....controller.configs.alter_configs import Operation, parse_node_id
 from ....controller.configs.security_configs import certificate_config
@@ -18,50 +21,100 @@ from ...api import Result
 from ...loggers import alter_logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
+from ..controller.forwarding import forward
 
 if TYPE_CHECKING:
-    from ....wire.message_types.configs import IncrementalAlterConfigsRequest
+    from ....wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+
+_Values: TypeAlias = Mapping[str, str]
+_Increments: TypeAlias = "IncrementalAlterConfigsRequest.AlterConfigsResource"
+_Replacement: TypeAlias = "AlterConfigsRequest.AlterConfigsResource"
 
 
 def handle(services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest) -> Work[Result]:
     """Forward the request; what only this broker can do or check is done here."""
+
+    def answer(wanted: _Increments) -> dict[str, Any] | None:
+        if wanted.resource_type == BROKER_LOGGER_RESOURCE:
+            return _alter_loggers(services, request, wanted, validate_only=message.validate_only)
+        return _refusal(services, request, wanted, lambda values: _incremented(values, wanted))
+
+    return _forward_others(services, request, message, answer)
+
+
+def handle_replacement(services: BrokerServices, request: Request, message: AlterConfigsRequest) -> Work[Result]:
+    """As `handle`, of the request that replaces all configurations of a resource. It knows no loggers."""
+
+    def answer(wanted: _Replacement) -> dict[str, Any] | None:
+        replacement = {one.name: one.value for one in wanted.configs if one.value is not None}
+        return _refusal(services, request, wanted, lambda _: replacement)
+
+    return _forward_others(services, request, message, answer)
+
+
+def _forward_others(
+    services: BrokerServices,
+    request: Request,
+    message: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+    answer: Callable[[Any], dict[str, Any] | None],
+) -> Work[Result]:
+    """Forward the resources to which there is no `answer` here."""
     body = bytes(request.body)  # its memory is used again while this is done in steps
     pace = Pace()
     answers: list[dict[str, Any]] = []
-    others: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
+    others: list[Any] = []
     for one in message.resources:
-        if one.resource_type == BROKER_LOGGER_RESOURCE:
-            answers.append(_alter_loggers(services, request, one, validate_only=message.validate_only))
-        elif one.resource_type == BROKER_RESOURCE and (complaint := _complaint(services, one)) is not None:
-            answers.append(_row(one, ErrorCode.INVALID_REQUEST, complaint))
+        answered = answer(one)
+        if answered is not None:
+            answers.append(answered)
         else:
             others.append(one)
         if pace.ends_step():
             yield PLAIN_STEP
     if not answers:
-        return services.controller_channel.forward(request, body)
+        return forward(services, request, body)
     if not others:
         return {"responses": answers}
     resources = yield from map_in_steps(lambda one: one.to_dict(), others, pace)
     return _both(services, request, {"resources": resources, "validate_only": message.validate_only}, answers)
 
 
-def _complaint(services: BrokerServices, wanted: IncrementalAlterConfigsRequest.AlterConfigsResource) -> str | None:
-    """Why the certificates that are wanted for this broker's listeners cannot be used; None if they can, or are not."""
+def _refusal(
+    services: BrokerServices,
+    request: Request,
+    wanted: _Increments | _Replacement,
+    change: Callable[[_Values], _Values],
+) -> dict[str, Any] | None:
+    """The row that refuses certificates for this broker's listeners; None if they can be used, or none are given.
+
+    `change` makes the broker's new values out of the old ones.
+    """
+    if wanted.resource_type != BROKER_RESOURCE or not wanted.resource_name:
+        return None
     config = services.config
     complain = config.certificates_complaint
-    if complain is None or not wanted.resource_name or not any(certificate_config(one.name) for one in wanted.configs):
+    if complain is None or not any(certificate_config(one.name) for one in wanted.configs):
         return None
+    try:
+        services.authorization.check_cluster(request, AclOperation.ALTER_CONFIGS)
+    except ProtocolError as denied:
+        return _row(wanted, denied.code, denied.message)
     if wanted.resource_name != str(config.node_id):
-        return _unexpected_node(config.node_id, wanted.resource_name)
-    values = dict(services.metadata.image.configs.get((BROKER_RESOURCE, wanted.resource_name), {}))
+        return _row(wanted, ErrorCode.INVALID_REQUEST, _unexpected_node(config.node_id, wanted.resource_name))
+    complaint = complain(change(services.metadata.image.configs.get((BROKER_RESOURCE, wanted.resource_name), {})))
+    if complaint is None:
+        return None
+    return _row(wanted, ErrorCode.INVALID_REQUEST, f"Validation of dynamic config update failed: {complaint}")
+
+
+def _incremented(old: _Values, wanted: _Increments) -> _Values:
+    values = dict(old)
     for one in wanted.configs:
         if one.config_operation == Operation.SET and one.value is not None:
             values[one.name] = one.value
         elif one.config_operation == Operation.DELETE:
             values.pop(one.name, None)
-    complaint = complain(values)
-    return None if complaint is None else f"Validation of dynamic config update failed: {complaint}"
+    return values
 
 
 def _unexpected_node(node_id: int, name: str) -> str:
@@ -72,16 +125,12 @@ async def _both(
     services: BrokerServices, request: Request, message: dict[str, Any], answers: list[dict[str, Any]]
 ) -> dict[str, Any]:
     key, version = request.api_key, request.api_version
-    data = await services.controller_channel.forward(request, encode_request(key, version, message))
+    data = await forward(services, request, encode_request(key, version, message))
     return {"responses": [*answers, *decode_response(key, version, data).responses]}
 
 
 def _alter_loggers(
-    services: BrokerServices,
-    request: Request,
-    wanted: IncrementalAlterConfigsRequest.AlterConfigsResource,
-    *,
-    validate_only: bool,
+    services: BrokerServices, request: Request, wanted: _Increments, *, validate_only: bool
 ) -> dict[str, Any]:
     name = wanted.resource_name
     code, text = ErrorCode.NONE, None
@@ -95,8 +144,6 @@ def _alter_loggers(
     return _row(wanted, code, text)
 
 
-def _row(
-    wanted: IncrementalAlterConfigsRequest.AlterConfigsResource, code: ErrorCode, text: str | None
-) -> dict[str, Any]:
+def _row(wanted: _Increments | _Replacement, code: ErrorCode, text: str | None) -> dict[str, Any]:
     row = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
     return {"error_code": int(code), "error_message": text, **row}

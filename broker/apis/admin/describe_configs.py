@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ....controller.configs.broker_configs import BROKER_CONFIGS
 from ....controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from ....controller.configs.group_configs import GROUP_CONFIGS
-from ....controller.configs.security_configs import certificate_config
+from ....controller.configs.security_configs import listener_config
 from ....controller.metadata.metadata_image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -118,7 +118,7 @@ def _broker_rows(services: ConfiguredNode, broker: str, query: _Query) -> list[d
         levels = _dynamic_levels(image, broker, name)
         if broker:
             levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
-        row = BROKER_CONFIGS.get(name) or certificate_config(name) or ConfigKey(name, ConfigType.STRING, None, "")
+        row = BROKER_CONFIGS.get(name) or listener_config(name) or ConfigKey(name, ConfigType.UNKNOWN, None, "")
         levels.append(_Level(name, row.default, ConfigSource.DEFAULT))
         rows.append(_row(row, levels, query, read_only=row.update_mode is UpdateMode.READ_ONLY))
     return rows
@@ -151,9 +151,13 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, query: _Query) -> 
 
 
 def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool = False) -> dict[str, Any]:
-    """One row of the response. The first of `levels` with a value wins."""
+    """One row of the response. The first of `levels` with a value wins.
+
+    A value of an unknown type is a secret, as in Apache Kafka: a policy or an authorizer may log in elsewhere by it.
+    """
     there = [level for level in levels if level.value is not None]
-    secret = is_secret(key.name) or any(isinstance(level.value, SecretText) for level in there)
+    secret = key.type is ConfigType.UNKNOWN or is_secret(key.name)
+    secret = secret or any(isinstance(level.value, SecretText) for level in there)
     source = there[0].source if there else ConfigSource.DEFAULT
     row: dict[str, Any] = {
         "name": key.name,

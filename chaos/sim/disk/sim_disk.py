@@ -268,12 +268,14 @@ class SimDisk:
             self._release_space(node)
         self._relink([(directory, name, None)])
 
-    def read_bytes(self, path: str) -> bytes:
-        """The contents of a file."""
+    def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
+        """The contents of a file, which may be required to have at most `size_bytes_max` bytes."""
         self.check_dir(path)
         node = self._find(path)
         if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        if size_bytes_max is not None and len(node.data) > size_bytes_max:
+            raise OSError(errno.EFBIG, f"it has more than {size_bytes_max} bytes", path)
         return bytes(node.data)
 
     def durable_bytes(self, path: str) -> bytearray | None:

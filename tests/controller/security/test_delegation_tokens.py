@@ -35,6 +35,7 @@ from raftwerk.controller.security.delegation_tokens import (
 )
 from raftwerk.controller.security.rights import allows_all
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.raft.types import LeaderAndEpoch
 from raftwerk.security.authorizer.acl_binding import AclOperation, ResourceType
 from raftwerk.security.delegation_token import TokenKey
 from raftwerk.security.principals import KafkaPrincipal
@@ -336,3 +337,20 @@ def test_an_id_can_stand_in_a_command_line() -> None:
     ids = [tokens.create()["token_id"] for _ in range(300)]
     assert not [one for one in ids if one.startswith("-")]
     assert len(set(ids)) == 300
+
+
+@scenario
+async def test_a_term_that_ends_in_its_token_check_leaves_no_timer() -> None:
+    """The timer would keep the whole image of each such term, and begin again every hour."""
+    settings = TokenSettings(TokenKey("s"), 7_200_000, 600_000, expiry_check_interval_ms=10_000)
+    harness = Harness(ControllerSettings(1, tokens=settings))
+    for lifetime_ms in (1_000, -1):
+        request = decoded(ApiKey.CREATE_DELEGATION_TOKEN, renewers=[], max_lifetime=lifetime_ms)
+        made = await harness.controller.create_token(request, KafkaPrincipal("User", "alice"))
+        assert made["error_code"] == ErrorCode.NONE
+    harness.quorum.leader = LeaderAndEpoch(2, 2)  # the controller learns of it when its records are refused
+    await asyncio.sleep(11)
+    assert not harness.controller.active
+    harness.controller.close()
+    loop: Any = asyncio.get_running_loop()
+    assert not [one for one in loop._scheduled if not one.cancelled() and "_on_token_check" in repr(one)]

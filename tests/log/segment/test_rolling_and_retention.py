@@ -183,6 +183,35 @@ def test_a_retention_round_visits_every_log_and_files_are_removed_after_their_de
     asyncio.run(main())
 
 
+def test_an_error_in_one_log_ends_neither_the_round_nor_those_that_follow() -> None:
+    """Old segments of all logs would stay until the node starts again."""
+    broken, sound = TopicPartition("a", 0), TopicPartition("b", 0)
+
+    def high_watermark_of(tp: TopicPartition) -> int:
+        return {sound: 12}[tp]
+
+    async def main() -> None:
+        runtime, _ = make_runtime()
+        log = open_log(runtime, LogConfig(retention_bytes=200))
+        for _ in range(4):
+            append(log, 3)
+            log.roll()
+        rounds = RetentionRounds(
+            RetentionConfig(interval_ms=0), runtime.clock, lambda: {broken: log, sound: log}, high_watermark_of
+        )
+        told: asyncio.Queue[BaseException] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.put_nowait(context["exception"]))
+        rounds.start()
+        async with asyncio.timeout(10):
+            errors = [await told.get(), await told.get()]
+        rounds.stop()
+        assert [type(error) for error in errors] == [KeyError, KeyError], "one in each round"
+        assert log.log_start_offset > 0
+
+    asyncio.run(main())
+
+
 def test_segments_roll_by_the_wall_clock_and_not_all_at_once() -> None:
     runtime, _ = make_runtime()
     config = LogConfig(segment_ms=1000, segment_jitter_ms=500)

@@ -328,6 +328,7 @@ class Harness:
         limits: ConnectionLimits | None = None,
         image: MetadataImage | None = None,
         authorization: Authorization | None = None,
+        **settings: Any,
     ) -> None:
         self.image = image or make_image()
         self.replicas = FakeReplicas(image=self.image)
@@ -346,6 +347,7 @@ class Harness:
             topics=TopicDefaults(configs={"retention.ms": "1000"}),
             values={"node.id": "1", "ssl.keystore.password": "hunter2"},
             supported_features={"metadata.version": (7, 27), "kraft.version": (0, 1)},
+            **settings,
         )
         registry = broker_registry()
         metadata: Any = SimpleNamespace(
