@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ..cluster.command_line.plural import counted
@@ -158,8 +159,8 @@ class RunningQuery:
     """A running query of a job.
 
     `ends` returns the ends of the logs, for sources that do not report them to Spark. A query with `until` stops when
-    all records before these offsets are processed. `maintenance` is called with the number of batches that are newly
-    done.
+    all records before these offsets are processed. `maintenance` is called, beside the next batch, with the number of
+    batches that are newly done and with the time when the last of them began, which is before the next one did.
     """
 
     job: str
@@ -168,7 +169,7 @@ class RunningQuery:
     metrics: Metrics
     ends: Callable[[], Ends] | None = None
     until: Ends | None = None
-    maintenance: Callable[[int], None] | None = None
+    maintenance: Callable[[int, datetime], None] | None = None
     last_batch_id: int = -1
     rows: int = 0
     _reported: dict[Place, int] = field(default_factory=dict)
@@ -193,7 +194,7 @@ class RunningQuery:
         ended = self._wait(wait_s)
         batches = self._report()
         if self.maintenance is not None and batches and not ended:
-            self.maintenance(batches)
+            self.maintenance(len(batches), datetime.fromisoformat(batches[-1]["timestamp"]))
         if not ended and self._has_reached_end():
             self._stop("read to the end")
             return True
@@ -245,8 +246,8 @@ class RunningQuery:
         ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
         return report["batchId"] > self.last_batch_id and bool(ran)
 
-    def _report(self) -> int:
-        """Report the batches that are newly done. Returns how many."""
+    def _report(self) -> list[dict[str, Any]]:
+        """Report the batches that are newly done. Returns Spark's reports on them."""
         # From 4.1 on, PySpark's own fields hold a source's offsets as the text of a dict in Python; JSON is the same in
         # all versions.
         reports = [json.loads(report.json) for report in self.query.recentProgress if self._is_new(report)]
@@ -260,7 +261,7 @@ class RunningQuery:
             self.metrics.batch(progress)
             if progress.rows:
                 self.log(f"{self.job}: {progress}")
-        return len(reports)
+        return reports
 
 
 class StopRequest:

@@ -73,7 +73,7 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
     try:
         found = json.loads(key or b"")
         held = None if value is None else json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedRecordError(f"it is no JSON: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("keytype"), str):
         raise DamagedRecordError("its key has no keytype")

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -56,6 +56,9 @@ class SchemasTopic:
         self.group = f"raftwerk-registry-{topic}"
         """The transactional id, and the group, that all registries of the topic share."""
         self.image = RegistryImage()
+        """The state of the registry: of the records that were read, or of those before the topic was read anew."""
+        self._replayed = self.image
+        """What records are replayed into: another image while the topic is read anew."""
         quiet = {"log_level": 0, "logger": _silent()}
         self._settings: dict[str, Any] = {"reconnect.backoff.max.ms": _RECONNECT_MS_MAX, **settings, **quiet}
         self._writing = asyncio.Lock()
@@ -136,6 +139,7 @@ class SchemasTopic:
                     await self._take_over()
                 else:
                     await asyncio.to_thread(self._check_reached, self._producer)
+                await self._until(0)
                 decision = await self.ask(decide)
                 if decision.records:
                     await self._until(await asyncio.to_thread(self._write, decision.records))
@@ -217,29 +221,42 @@ class SchemasTopic:
         from confluent_kafka import Consumer
 
         settings = {"group.id": self.group, "enable.auto.commit": False, "enable.partition.eof": True}
-        return Consumer({**self._settings, **settings, "isolation.level": "read_committed"})
+        reading = {"isolation.level": "read_committed", "auto.offset.reset": "error"}
+        return Consumer({**self._settings, **settings, **reading})
 
     def _follow(self) -> None:
-        from confluent_kafka import KafkaError, TopicPartition
+        from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
         consumer = self._consumer()
-        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        beginning = [TopicPartition(self.topic, 0, OFFSET_BEGINNING)]
+        consumer.assign(beginning)
         while not self._ended.is_set():
             message = consumer.poll(_POLL_S)
             if message is None:
                 continue
             if message.error() is None:
-                self._tell(message.offset() + 1, message.key(), message.value())
+                self._tell(message.offset() + 1, message.key() or b"", message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 self._tell(message.offset())
+            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                _logger.warning("%s is read anew from its beginning: %s", self.topic, message.error().str())
+                self._run(self._begin_anew())
+                self._ended.wait(_POLL_S)
+                consumer.assign(beginning)
             else:
                 _logger.warning("%s cannot be read now: %s", self.topic, message.error().str())
         consumer.close()
 
     def _tell(self, next_offset: int, key: bytes | None = None, value: bytes | None = None) -> None:
-        """Hand a record, or without a key the end of the log, to the event loop, and wait until it was taken in."""
-        if not self._ended.is_set():
-            asyncio.run_coroutine_threadsafe(self._take(next_offset, key, value), self._loop)
+        """Hand a record, or without a key the end of the log, to the event loop."""
+        self._run(self._take(next_offset, key, value))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in the event loop, after what was given to it before."""
+        if self._ended.is_set():
+            work.close()
+        else:
+            asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _write(self, records: Sequence[Record]) -> int:
         from confluent_kafka import KafkaException
@@ -274,19 +291,31 @@ class SchemasTopic:
     # -- in the event loop
 
     async def _take(self, next_offset: int, key: bytes | None, value: bytes | None) -> None:
-        if key is not None:
+        if key is None:
+            self._serve(self._replayed)
+        else:
             self._snapshot = None
             try:
-                self.image.replay(decode(key, value))
+                self._replayed.replay(decode(key, value))
             except (DamagedRecordError, AttributeError, TypeError, ValueError) as error:
                 _logger.warning("the record at offset %d of %s is passed over: %s", next_offset - 1, self.topic, error)
+        self._next_offset = max(self._next_offset, next_offset)
         async with self._moved:
-            self._next_offset = max(self._next_offset, next_offset)
             self._moved.notify_all()
 
+    async def _begin_anew(self) -> None:
+        """What comes next is the beginning of the log. What was read before is served until the end is reached."""
+        self._replayed = RegistryImage()
+        self._next_offset = 0
+
+    def _serve(self, image: RegistryImage) -> None:
+        if image is not self.image:
+            self.image, self._snapshot = image, None
+
     async def _until(self, offset: int) -> None:
+        """Wait until what is served has all records before this offset, and is not read anew."""
         async with asyncio.timeout(_TIMEOUT_S), self._moved:
-            await self._moved.wait_for(lambda: self._next_offset >= offset)
+            await self._moved.wait_for(lambda: self._next_offset >= offset and self._replayed is self.image)
 
 
 def _store_error(error: Any) -> RegistryError:

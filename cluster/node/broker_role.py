@@ -93,7 +93,10 @@ class BrokerRole:
                 observer=observers.replicas,
             ),
         )
-        self._space = DiskSpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
+        reserve_bytes, directories = config["log.dirs.reserve.bytes"], log_manager.directories
+        self._space = DiskSpaceGuard(
+            reserve_bytes, lambda: list(directories.ids), runtime.disk.free_bytes, self._on_space
+        )
         loader.subscribe(self.replica_manager.apply)
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.attach_replicas(self.replica_manager)
@@ -131,10 +134,6 @@ class BrokerRole:
             await listen(server)
         self._space.start()
         self.broker.begin_serving()
-
-    def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
-        """A function that returns the free bytes of each log directory that has not failed."""
-        return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directories.ids}
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):

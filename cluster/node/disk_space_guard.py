@@ -25,10 +25,11 @@ _LOOK_AGAIN_S = 0.5
 
 
 def next_look_s(free_bytes: Iterable[int], reserve_bytes: int, *, is_full: bool) -> float:
-    """Seconds until the next check of directories with so many bytes free."""
-    if is_full:
+    """Seconds until the next check of directories with so many bytes free; none is given that cannot be read."""
+    least = min(free_bytes, default=None)
+    if is_full or least is None:
         return _LOOK_AGAIN_S
-    left = min(free_bytes, default=reserve_bytes) - reserve_bytes
+    left = least - reserve_bytes
     return min(max(left / _FASTEST_BYTES_PER_S, _INTERVAL_MIN_S), _INTERVAL_MAX_S)
 
 
@@ -50,18 +51,25 @@ def others_can_lead(image: MetadataImage, broker_id: int) -> bool:
 
 
 class DiskSpaceGuard:
-    """Checks `free_bytes()`, the space left in each directory in use, and calls `on_change` with the full ones."""
+    """Checks `free_bytes`, the space left, in each of `directories()`, and calls `on_change` with the full ones.
+
+    A directory whose space cannot be read stays full, or not full, as it was.
+    """
 
     def __init__(
         self,
         reserve_bytes: int,
-        free_bytes: Callable[[], dict[str, int]],
+        directories: Callable[[], Iterable[str]],
+        free_bytes: Callable[[str], int],
         on_change: Callable[[list[str]], None],
     ) -> None:
         self._reserve_bytes = reserve_bytes
+        self._directories = directories
         self._free_bytes = free_bytes
         self._on_change = on_change
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: list[str] = []
+        """The directories whose space could not be read by the last check."""
         self.full: list[str] = []
 
     def start(self) -> None:
@@ -80,18 +88,29 @@ class DiskSpaceGuard:
             self._set([*self.full, path])
 
     def _look(self) -> None:
-        free: dict[str, int] = {}
-        try:
-            free = self._free_bytes()
-        except OSError as error:
-            _logger.warning("the free space of the log directories cannot be read: %s", error)
-        full = [
-            path for path, left in free.items() if is_full_now(left, self._reserve_bytes, was_full=path in self.full)
-        ]
+        free = self._read()
+        full = [path for path in self._unread if path in self.full]
+        for path, left in free.items():
+            if is_full_now(left, self._reserve_bytes, was_full=path in self.full):
+                full.append(path)
         if full or self.full:
             self._set(full)  # also when nothing changed: there may be new replicas
         delay_s = next_look_s(free.values(), self._reserve_bytes, is_full=bool(self.full))
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _read(self) -> dict[str, int]:
+        """The free space of the directories where it can be read."""
+        free: dict[str, int] = {}
+        unread: list[str] = []
+        for path in self._directories():
+            try:
+                free[path] = self._free_bytes(path)
+            except OSError as error:
+                unread.append(path)
+                if path not in self._unread:
+                    _logger.warning("the free space of log directory %s cannot be read: %s", path, error)
+        self._unread = unread
+        return free
 
     def _set(self, full: list[str]) -> None:
         for path in full:

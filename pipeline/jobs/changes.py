@@ -109,9 +109,12 @@ class Changes:
             log(f"{JOB}: {change}")
 
         changed = ChangedTable(self.spark, self.table, self.deleted, self.options.settings, say)
+        tables = [TableMaintenance(one, self.options.maintenance, log) for one in (self.table, self.deleted)]
 
         def on_batch(records: DataFrame, batch: int) -> None:
             changed.apply(records, StreamBatch(self.output.query_id(), batch))
+            for one in tables:
+                one(1)
 
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         query = (
@@ -121,13 +124,7 @@ class Changes:
             .foreachBatch(shorten_errors(on_batch))
             .start()
         )
-        tables = [TableMaintenance(one, self.options.maintenance, log) for one in (self.table, self.deleted)]
-
-        def maintain(batches: int) -> None:
-            for one in tables:
-                one(batches)
-
-        return read_settings.follow(JOB, query, self.topics, log, metrics, maintain)
+        return read_settings.follow(JOB, query, self.topics, log, metrics)
 
 
 @click.command(JOB, cls=Command)

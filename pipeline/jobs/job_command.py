@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -77,7 +78,7 @@ class ReadSettings:
         topics: Topics,
         log: ProgressLog,
         metrics: Metrics,
-        maintenance: Callable[[int], None] | None = None,
+        maintenance: Callable[[int, datetime], None] | None = None,
     ) -> RunningQuery:
         """The running query of a Spark query that was started with this trigger."""
         if not topics.ends_unknown_to_spark():

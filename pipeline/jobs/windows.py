@@ -120,16 +120,21 @@ class Windows:
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         values = delays(parse(records, self.options.registry_url), self.options.window, self.options.late)
         self.table.prepare(_with_batch(values, 0).schema, [PartitionField("date")])
+        maintenance = TableMaintenance(self.table, MaintenanceSettings(), log)
+
+        def on_batch(rows: DataFrame, batch: int) -> None:
+            self._on_batch(rows, batch)
+            maintenance(1)
+
         query = (
             values.writeStream.queryName(JOB)
             .outputMode("update")
             .option("checkpointLocation", self.output.checkpoint)
             .trigger(**read_settings.trigger(self.topics))
-            .foreachBatch(shorten_errors(self._on_batch))
+            .foreachBatch(shorten_errors(on_batch))
             .start()
         )
-        maintenance = TableMaintenance(self.table, MaintenanceSettings(), log)
-        return read_settings.follow(JOB, query, self.topics, log, metrics, maintenance)
+        return read_settings.follow(JOB, query, self.topics, log, metrics)
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         rows = _with_batch(rows, batch).persist()

@@ -6,6 +6,7 @@ batch that it finds there, also against a writer at the same time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -107,11 +108,11 @@ class DeltaTable:
         with temporary_settings(self.spark, {f"{_SETTING}optimize.minFileSize": str(small_bytes)}):
             return int(self.spark.sql(f"OPTIMIZE {self.name}").collect()[0]["metrics"]["numFilesRemoved"])
 
-    def expire(self, retain: timedelta, *, at_most: int | None = None) -> int:
+    def expire(self, retain: timedelta, *, at_most: int | None = None, writing_since: datetime | None = None) -> int:
         """Delete the files that only versions need that are older, or more than so many. Returns how many."""
         now = datetime.now(UTC)
         snapshots = [] if at_most is None else self.snapshots()
-        return self._vacuum(now - expiry_cutoff(snapshots, now, retain, at_most))
+        return self._vacuum(now - expiry_cutoff(snapshots, now, retain, at_most, writing_since))
 
     def remove_orphans(self, older_than: timedelta) -> int:
         """Delete files of writes that were never committed. Delta does that together with `expire`."""
@@ -128,10 +129,14 @@ class DeltaTable:
     # -- within
 
     def _vacuum(self, older_than: timedelta) -> int:
-        hours = max(0.0, older_than.total_seconds() / 3600)
-        settings = {f"{_SETTING}retentionDurationCheck.enabled": "false", f"{_SETTING}vacuum.logging.enabled": "true"}
+        hours = max(0, math.ceil(older_than / timedelta(hours=1)))  # Delta would round it, and delete what is younger
+        settings = {
+            f"{_SETTING}retentionDurationCheck.enabled": "false",
+            f"{_SETTING}vacuum.retentionWindowIgnore.enabled": "false",  # else newer Deltas take only 0 hours
+            f"{_SETTING}vacuum.logging.enabled": "true",
+        }
         with temporary_settings(self.spark, settings):
-            self.spark.sql(f"VACUUM {self.name} RETAIN {hours:.4f} HOURS")
+            self.spark.sql(f"VACUUM {self.name} RETAIN {hours} HOURS")
         done = self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1").collect()[0]
         return int(done["operationMetrics"]["numDeletedFiles"])
 

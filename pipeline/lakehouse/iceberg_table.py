@@ -122,10 +122,10 @@ class IcebergTable:
         pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
         return int(self._call("rewrite_data_files", f"options => map({pairs})")["rewritten_data_files_count"])
 
-    def expire(self, retain: timedelta, *, at_most: int | None = None) -> int:
+    def expire(self, retain: timedelta, *, at_most: int | None = None, writing_since: datetime | None = None) -> int:
         """Forget snapshots that are older, and more than so many. Returns how many files that deleted."""
         snapshots = self.snapshots()
-        cutoff = expiry_cutoff(snapshots, datetime.now(UTC), retain, at_most)
+        cutoff = expiry_cutoff(snapshots, datetime.now(UTC), retain, at_most, writing_since)
         keep = snapshots_to_keep(snapshots)
         deleted = self._call("expire_snapshots", f"older_than => {_literal(cutoff)}, retain_last => {keep}")
         return sum(int(count or 0) for count in deleted.asDict().values())

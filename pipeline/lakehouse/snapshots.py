@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+_CLOCKS_APART = timedelta(minutes=1)
+"""How far the clocks of those that write files may be apart, and how long an expiry may take to begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -20,15 +23,22 @@ class Snapshot:
     is_streamed: bool = False
 
 
-def expiry_cutoff(snapshots: Sequence[Snapshot], now: datetime, retain: timedelta, at_most: int | None) -> datetime:
+def expiry_cutoff(
+    snapshots: Sequence[Snapshot],
+    now: datetime,
+    retain: timedelta,
+    at_most: int | None,
+    writing_since: datetime | None = None,
+) -> datetime:
     """The time before which snapshots expire: `now - retain`, or later where more than `at_most` would stay.
 
-    The snapshots are in the order of their age, the oldest first.
+    It is before `writing_since`, where there is a write that has not been committed: Delta takes a file that no version
+    has for one that is not needed. The snapshots are in the order of their age, the oldest first.
     """
     cutoff = now - retain
     if at_most is not None and len(snapshots) > at_most:
-        return max(cutoff, snapshots[-at_most].at)
-    return cutoff
+        cutoff = max(cutoff, snapshots[-at_most].at)
+    return cutoff if writing_since is None else min(cutoff, writing_since - _CLOCKS_APART)
 
 
 def snapshots_to_keep(snapshots: Sequence[Snapshot]) -> int:

@@ -97,8 +97,11 @@ class MaintainedTable(Table, Protocol):
     def compact(self, small_bytes: int) -> int:
         """Merge files smaller than this where a partition has several. Returns how many files went."""
 
-    def expire(self, retain: timedelta, *, at_most: int | None = None) -> int:
-        """Forget snapshots that are older, and more than so many. Returns how many files that deleted."""
+    def expire(self, retain: timedelta, *, at_most: int | None = None, writing_since: datetime | None = None) -> int:
+        """Forget snapshots that are older, and more than so many. Returns how many files that deleted.
+
+        What a write has left since `writing_since` stays, as it may be committed yet.
+        """
 
     def remove_orphans(self, older_than: timedelta) -> int:
         """Delete files of writes that were never committed. Returns how many."""

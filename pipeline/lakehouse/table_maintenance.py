@@ -1,10 +1,15 @@
-"""What is done to a table while a job writes it: small files are merged, and old snapshots expire."""
+"""What is done to a table while a job writes it: small files are merged, and old snapshots expire.
+
+A job that merges rows into the table does it between two batches, in their thread: its own MERGE would fail if files
+that it reads were replaced meanwhile. Beside a batch that only appends it may be done; of the files that such a batch
+has written, and that are in no version yet, none is deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from ..errors import explain
 from .table import MaintainedTable
@@ -33,8 +38,11 @@ class TableMaintenance:
         self._log = log
         self._batches = 0
 
-    def __call__(self, batches: int) -> None:
-        """Carry out what is due. A failure is told and tried again later: the stream goes on without it."""
+    def __call__(self, batches: int, writing_since: datetime | None = None) -> None:
+        """Carry out what is due. A failure is told and tried again later: the stream goes on without it.
+
+        A batch that is being written has begun at `writing_since` or later; None stands for no batch.
+        """
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
@@ -44,7 +52,7 @@ class TableMaintenance:
         self._batches = 0
         try:
             merged = self._table.compact(self._settings.small_bytes)
-            self._table.expire(self._settings.retain, at_most=self._settings.snapshots_max)
+            self._table.expire(self._settings.retain, at_most=self._settings.snapshots_max, writing_since=writing_since)
         except (Py4JJavaError, PySparkException) as error:
             self._log(f"the table's files are merged later: {explain(error)}")
         else:

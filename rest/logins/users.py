@@ -155,6 +155,7 @@ class Users:
         while True:
             await asyncio.sleep(self._limits.timeout_s / _LOOKS_PER_TIMEOUT)
             earliest = self._loop.time() - self._limits.timeout_s
-            for one, user in list(self._users.items()):
-                if not user.requests and user.used_at <= earliest:
+            for one in list(self._users):
+                user = self._users.get(one)  # another one, perhaps: to close the one before took a while
+                if user is not None and not user.requests and user.used_at <= earliest:
                     await self._close(one)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from ...wire.errors import ErrorCode
 from ..errors import AUTHORIZATION_FAILED, KAFKA_ERROR, KAFKA_RETRIABLE_ERROR, RestError, kafka_error
+from .pending_records import PendingRecords
 from .shown_records import Show, record_text
 
 _SLICE_S = 0.1
@@ -58,7 +58,9 @@ class ConsumerInstance:
         self._topics: list[str] = []
         self._is_assigned = False
         self._missing_right: RestError | None = None
-        self._pending: deque[Any] = deque()
+        self._pending = PendingRecords()
+        self._failure: RestError | None = None
+        """What the next read raises that has no records."""
         self._delivered: dict[tuple[str, int], int] = {}
 
     def _on_error(self, error: Any) -> None:
@@ -73,7 +75,7 @@ class ConsumerInstance:
             raise RestError(40903, _EXCLUSIVE)
         self._topics = list(topics) if pattern is None else [pattern if pattern.startswith("^") else f"^{pattern}"]
         self._forget()
-        self._ask(lambda: self._consumer.subscribe(self._topics))
+        self._ask(lambda: self._consumer.subscribe(self._topics, on_revoke=self._on_revoke))
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
@@ -115,66 +117,63 @@ class ConsumerInstance:
         if not self._topics and not self._is_assigned:
             raise RestError(40903, "Illegal state: Consumer is not subscribed to any topics or assigned any partitions")
         deadline = time.monotonic() + timeout_s
-        taken: list[Any] = []
-        size = 0
-        while not self.stopping.is_set():
-            if not self._pending:
-                left = deadline - time.monotonic()
-                if size >= self._min_bytes or left <= 0:
-                    self._fetch(0.0)
-                else:
-                    self._fetch(min(left, _SLICE_S))
-                if not self._pending and (size >= self._min_bytes or left <= 0):
-                    break
-                continue
-            size_of_next = _size(self._pending[0])
-            if taken and size + size_of_next > max_bytes:
+        while not self.stopping.is_set() and self._pending.size_bytes < max_bytes and self._failure is None:
+            left_s = deadline - time.monotonic()
+            is_enough = self._pending.size_bytes >= self._min_bytes or left_s <= 0
+            if not self._fetch(0.0 if is_enough else min(left_s, _SLICE_S)) and is_enough:
                 break
-            taken.append(self._pending.popleft())
-            size += size_of_next
-            if size >= max_bytes:
-                break
-        rows = self._shown(taken, max(_SHOWN_BYTES_MIN, max_bytes * _GROWTH_MAX))
-        taken = taken[: len(rows)]
+        if not self._pending and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        rows = self._shown(max_bytes)
+        taken = self._pending.take(len(rows))
         for one in taken:
             self._delivered[one.topic(), one.partition()] = one.offset() + 1
         if self._auto_commits and taken:
             self._store({(one.topic(), one.partition()): one.offset() + 1 for one in taken})
         return b"[" + b",".join(rows) + b"]\n"
 
-    def _shown(self, taken: list[Any], max_bytes: int) -> list[bytes]:
-        """The records as JSON up to about so many bytes, at least one; the others are still to be read."""
+    def _shown(self, max_bytes: int) -> list[bytes]:
+        """The next records as JSON, at least one if there are any: about so many bytes, which JSON makes more."""
         rows: list[bytes] = []
         size = 0
-        try:
-            for one in taken:
-                rows.append(record_text(one, self._show))
-                size += len(rows[-1])
-                if size >= max_bytes:
-                    break
-        except RestError:
-            self._pending.extendleft(reversed(taken))
-            raise
-        self._pending.extendleft(reversed(taken[len(rows) :]))
+        for one in self._pending.first(max_bytes):
+            rows.append(record_text(one, self._show))
+            size += len(rows[-1])
+            if size >= max(_SHOWN_BYTES_MIN, max_bytes * _GROWTH_MAX):
+                break
         return rows
 
-    def _fetch(self, timeout_s: float) -> None:
-        found = []
+    def _fetch(self, timeout_s: float) -> bool:
+        """Take what has come, or comes within this time. Returns whether that were records."""
+        before = len(self._pending)
         first = self._consumer.poll(timeout_s)
         if first is not None:
-            found = [first, *self._consumer.consume(_BATCH, 0.0)]
-        failed = None
-        for one in found:
-            error: Any = one.error()
-            if error is None:
-                self._missing_right = None
-                self._pending.append(one)
-            elif error.name() not in ("UNKNOWN_TOPIC_OR_PART", "_PARTITION_EOF"):
-                failed = error
-        if failed is not None and _error_of(failed).code == AUTHORIZATION_FAILED:
-            self._missing_right = _error_of(failed)
-        if failed is not None and not self._pending and not failed.retriable():
-            raise _error_of(failed)
+            self._take_in(first)
+            for one in self._consumer.consume(_BATCH, 0.0):
+                self._take_in(one)
+        return len(self._pending) > before
+
+    def _take_in(self, message: Any) -> None:
+        error: Any = message.error()
+        if error is None:
+            self._missing_right = None
+            self._pending.append(message)
+        elif error.name() not in ("UNKNOWN_TOPIC_OR_PART", "_PARTITION_EOF"):
+            failure = _error_of(error)
+            if failure.code == AUTHORIZATION_FAILED:
+                self._missing_right = failure
+            if not error.retriable():
+                self._failure = failure
+
+    def _on_revoke(self, _: Any, partitions: Sequence[Any]) -> None:
+        """These partitions go to other members of the group: what was not read of them, and what may be committed."""
+        self._drop([(one.topic, one.partition) for one in partitions])
+
+    def _drop(self, partitions: Collection[tuple[str, int]]) -> None:
+        self._pending.drop(partitions)
+        for one in partitions:
+            self._delivered.pop(one, None)
 
     def _store(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Let the next automatic commit have these offsets, of partitions that are still this member's."""
@@ -222,9 +221,8 @@ class ConsumerInstance:
     def seek(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Read on from these offsets. Raises `RestError` (40903) for a partition that is not assigned."""
         self._check_assigned(offsets)
-        self._pending = deque(one for one in self._pending if (one.topic(), one.partition()) not in offsets)
+        self._drop(offsets)
         for (topic, partition), offset in offsets.items():
-            self._delivered.pop((topic, partition), None)
             self._seek(topic, partition, offset)
 
     def _check_assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -277,7 +275,7 @@ class ConsumerInstance:
                 if not is_early or time.monotonic() > deadline or self.stopping.is_set():
                     raise _error_of(error.args[0]) from None
             self._fetch(_SEEK_PAUSE_S)
-            self._pending = deque(one for one in self._pending if (one.topic(), one.partition()) != (topic, partition))
+            self._pending.drop([(topic, partition)])
 
     def close(self) -> None:
         """Leave the group, and commit what is to be committed automatically."""
@@ -304,12 +302,12 @@ class ConsumerInstance:
         """
         if error.name() not in _WITHOUT_COORDINATOR:
             return _error_of(error)
-        with suppress(RestError):  # which is remembered
-            self._fetch(0.0)
+        self._fetch(0.0)
         return self._missing_right or _error_of(error)
 
     def _forget(self) -> None:
         self._pending.clear()
+        self._failure = None
         self._delivered.clear()
 
     def _ask(self, question: Any) -> Any:
@@ -331,10 +329,6 @@ def _error_of(error: Any) -> RestError:
     if error.name() == "_INVALID_ARG":
         return RestError(422, error.str())
     return RestError(KAFKA_ERROR, f"Kafka error: {error.str()}")
-
-
-def _size(message: Any) -> int:
-    return len(message.key() or b"") + len(message.value() or b"")
 
 
 def timestamp_ms(text: str) -> int:

@@ -17,7 +17,7 @@ from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.doctor.disk_checks import RESERVE, examine_disks
 from raftwerk.cluster.doctor.findings import FAILURE, OK
-from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
+from raftwerk.cluster.node.disk_space_guard import DiskSpaceGuard, is_full_now, next_look_s
 from raftwerk.raft.replication.spare_space import SPARE_FILE
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -193,7 +193,7 @@ def test_the_less_space_is_left_the_more_often_it_is_checked() -> None:
     assert next_look_s([100 << 30], 16 * MB, is_full=False) == 5.0
     assert 0.9 < next_look_s([100 << 30, 1 << 30], 16 * MB, is_full=False) < 1.1
     assert next_look_s([16 * MB], 16 * MB, is_full=False) == 0.01
-    assert next_look_s([], 16 * MB, is_full=False) == 0.01
+    assert next_look_s([], 16 * MB, is_full=False) == 0.5, "nothing can be read"
     assert next_look_s([0], 16 * MB, is_full=True) == 0.5
 
 
@@ -203,3 +203,38 @@ def test_a_full_directory_stays_full_until_twice_the_reserve_is_free() -> None:
     assert is_full_now(31 * MB, 16 * MB, was_full=True)
     assert not is_full_now(32 * MB, 16 * MB, was_full=True)
     assert not is_full_now(0, 0, was_full=True)
+
+
+def test_a_directory_whose_space_cannot_be_read_stays_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are judged by their own space. It is logged once."""
+    free = {"/full": 10, "/filling": 10 * MB, "/other": 10 * MB}
+    unread: list[str] = []
+    told: list[list[str]] = []
+
+    def free_bytes(path: str) -> int:
+        if path in unread:
+            raise OSError(5, "Input/output error")
+        return free[path]
+
+    async def main() -> None:
+        guard = DiskSpaceGuard(MB, lambda: free, free_bytes, told.append)
+        guard.start()
+        assert told == [["/full"]]
+        unread.extend(("/full", "/other"))
+        free["/filling"] = 10
+        for _ in range(2):
+            guard.stop()
+            guard.start()
+            assert sorted(told[-1]) == ["/filling", "/full"]
+        unread.clear()
+        free["/full"] = 10 * MB
+        guard.stop()
+        guard.start()
+        guard.stop()
+        assert told[-1] == ["/filling"]
+
+    asyncio.run(main())
+    assert [one.message for one in caplog.records if "cannot be read" in one.message] == [
+        f"the free space of log directory {path} cannot be read: [Errno 5] Input/output error"
+        for path in ("/full", "/other")
+    ]

@@ -190,7 +190,7 @@ class BusyQuery:
         self.recentProgress: list[Any] = []
         self.is_stopped = False
 
-    def report(self, batch: int, offset: int) -> None:
+    def report(self, batch: int, offset: int, at: str = "") -> None:
         """A batch of seven rows is done. PySpark's own class takes Spark's report as it does from version 4.1 on."""
         listener = pytest.importorskip("pyspark.sql.streaming.listener")
         source = {
@@ -203,7 +203,7 @@ class BusyQuery:
             "processedRowsPerSecond": 7.0,
         }
         name = str(UUID(int=1))
-        whole = {"id": name, "runId": name, "name": "lake", "timestamp": "", "batchId": batch, "batchDuration": 500}
+        whole = {"id": name, "runId": name, "name": "lake", "timestamp": at, "batchId": batch, "batchDuration": 500}
         whole |= {"durationMs": {"triggerExecution": 500}, "numInputRows": 7, "stateOperators": []}
         whole |= {"sources": [source], "sink": {"description": "", "numOutputRows": 7}}
         self.recentProgress.append(listener.StreamingQueryProgress.fromJson(whole))
@@ -222,6 +222,19 @@ def test_a_query_ends_when_its_last_batch_is_reported_though_spark_never_waits()
     query.report(0, 7)
     assert running.poll(0) and query.is_stopped
     assert running.rows == 7
+
+
+def test_maintenance_is_told_when_the_last_batch_that_is_done_began() -> None:
+    """The next one runs already: it began later, so nothing that it has written is older."""
+    query: Any = BusyQuery()
+    told: list[tuple[int, datetime]] = []
+    running = RunningQuery("lake", query, ProgressLog(quiet=True), Metrics("lake", None))
+    running.maintenance = lambda *arguments: told.append(arguments)
+    running.poll(0)
+    query.report(0, 7, "2026-01-31T12:00:00.000Z")
+    query.report(1, 14, "2026-01-31T12:00:05.250Z")
+    running.poll(0)
+    assert told == [(2, datetime(2026, 1, 31, 12, 0, 5, 250_000, UTC))]
 
 
 def test_a_batch_has_its_lag_by_the_ends_that_the_brokers_tell() -> None:

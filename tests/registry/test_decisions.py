@@ -190,7 +190,9 @@ def test_versions_that_cannot_be(registry: Registry, number: str) -> None:
 
 def test_damaged_records_are_told(registry: Registry) -> None:
     key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
-    for wrong in ((None, b"{}"), (b"x", b"{}"), (b"[]", b"{}"), (key, b"5"), (key, b"{}"), (key, b'{"subject":"a"}')):
+    deep = b'{"schema":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    values = (b"5", b"{}", b'{"subject":"a"}', deep)
+    for wrong in ((None, b"{}"), (b"x", b"{}"), (b"[]", b"{}"), *((key, value) for value in values)):
         with pytest.raises(DamagedRecordError):
             registry.image.replay(decode(*wrong))
     registry.image.replay(decode(b'{"keytype":"NOOP","magic":0}', None))

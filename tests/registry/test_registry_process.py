@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.serialization import MessageField, SerializationContext
 from support.docs.documentation import blocks
 from support.e2e.command import fails
 from support.registry.registry_process import registry, registry_at
 
+from raftwerk.registry import decisions
+from raftwerk.registry.decisions import NewSchema
 from raftwerk.registry.protobuf.schema import parse_protobuf
+from raftwerk.registry.records import SchemaVersion, schema_record
 from raftwerk.registry.references import Referenced
 from raftwerk.registry.schemas_topic import SchemasTopic
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
@@ -359,5 +363,60 @@ def test_brokers_that_do_not_know_a_new_topic_yet_are_waited_for(
         await asyncio.to_thread(cluster.create_topic, name)
         await asyncio.wait_for(start, 20)
         await topic.stop()
+
+    asyncio.run(main())
+
+
+def write_versions(cluster: TestCluster, topic: str, *versions: SchemaVersion) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for one in versions:
+        key, value = schema_record(one).encode()
+        producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+async def register(topic: SchemasTopic, subject: str, schema: str) -> Any:
+    return (await topic.change(lambda image: decisions.register(image, subject, NewSchema(schema))))["id"]
+
+
+def test_a_topic_whose_first_records_were_deleted_is_read_from_where_it_begins(cluster: TestCluster) -> None:
+    name = cluster.create_topic(partitions=1)
+    write_versions(cluster, name, SchemaVersion("a", 1, 1, '"string"'), SchemaVersion("b", 1, 2, '"int"'))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.delete_records([TopicPartition(name, 0, 1)])[TopicPartition(name, 0)].result(30)
+    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[compact])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+    async def main() -> None:
+        topic = SchemasTopic({"bootstrap.servers": cluster.bootstrap_servers}, name)
+        await topic.start()
+        try:
+            assert list(topic.image.subjects) == ["b"]
+            assert await register(topic, "c", '"long"') == 3
+        finally:
+            await topic.stop()
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_is_made_anew_is_read_anew(cluster: TestCluster) -> None:
+    """The offset that would be read next is not in the new log: what the old one had is forgotten as a whole."""
+    name = unique_topic("schemas")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+    async def main() -> None:
+        topic = SchemasTopic({"bootstrap.servers": cluster.bootstrap_servers}, name)
+        await topic.start()
+        try:
+            assert [await register(topic, f"a{kind}", f'"{kind}"') for kind in ("string", "int", "long")] == [1, 2, 3]
+            await asyncio.to_thread(admin.delete_topics([name])[name].result, 30)
+            await asyncio.to_thread(cluster.create_topic, name, config={"cleanup.policy": "compact"})
+            await asyncio.to_thread(write_versions, cluster, name, SchemaVersion("b", 1, 7, '"bytes"'))
+            async with asyncio.timeout(30), topic._moved:
+                await topic._moved.wait_for(lambda: list(topic.image.subjects) == ["b"])
+            assert await register(topic, "c", '"float"') == 8
+        finally:
+            await topic.stop()
 
     asyncio.run(main())

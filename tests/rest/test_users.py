@@ -27,6 +27,9 @@ class Cluster:
         self.closed: list[str] = []
         self.open: list[str] = []
         self.has_closed = asyncio.Event()
+        self.closing = asyncio.Event()
+        self.slow: dict[str, asyncio.Event] = {}
+        """What the close of a user's clients waits for."""
 
     def clients(self) -> UserClients:
         def services(credentials: Credentials, cluster: Any, producer: Any) -> Services:
@@ -60,6 +63,9 @@ class _Producer(_Client):
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._cluster.closing.set()
+        if self._user in self._cluster.slow:
+            await self._cluster.slow[self._user].wait()
         self._cluster.open.remove(self._user)
         self._cluster.closed.append(self._user)
         self._cluster.has_closed.set()
@@ -154,3 +160,25 @@ def test_clients_that_nobody_uses_are_closed() -> None:
             assert (len(users), cluster.closed) == (1, ["bob"])
 
     run(cluster, UserLimits(timeout_s=0.05), work)
+
+
+def test_a_user_that_comes_again_while_another_ones_clients_are_closed_keeps_its_new_ones() -> None:
+    cluster = Cluster({"alice", "bob"})
+
+    async def work(users: Users) -> None:
+        async with users.use(ALICE), users.use(BOB):
+            pass
+        cluster.slow["alice"] = asyncio.Event()
+        await cluster.closing.wait()
+        cluster.known.clear()
+        with pytest.raises(RestError):
+            async with users.use(BOB):
+                pass
+        cluster.known.add("bob")
+        async with users.use(BOB):
+            cluster.slow["alice"].set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert cluster.open == ["bob"]
+
+    run(cluster, UserLimits(timeout_s=0.05, verified_s=0.0), work)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....cluster.client.client_errors import RefusedError
 from ....cluster.client.cluster_client import ClusterClient
@@ -34,6 +34,7 @@ _TIMEOUT_S = 60.0
 _AT_ONCE = 16
 """So many transactions are ended at once."""
 _COMMITTED = ("PrepareCommit", "CompleteCommit")
+_ABORTED = ("PrepareAbort", "CompleteAbort")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +169,13 @@ class SinkTransactions:
     async def _carry_out(self, driver: ProducerIdAndEpoch, topic: str, decision: Decision) -> bool:
         """Commit the transactions. Returns False when all of them were aborted: the batch is to be written again.
 
-        `PipelineError` when some were aborted and others committed.
+        `PipelineError` when some were aborted and others committed, and when that is not known any more.
         """
         at_once = asyncio.Semaphore(_AT_ONCE)
 
         async def commit(one: TaskTransaction) -> bool:
             async with at_once:
-                return await self._is_committed(one)
+                return await self._is_committed(one, decision.batch)
 
         results = await asyncio.gather(*(commit(one) for one in decision.transactions))
         if all(results):
@@ -190,8 +191,12 @@ class SinkTransactions:
             "batch again, and repeats what the others wrote."
         )
 
-    async def _is_committed(self, one: TaskTransaction) -> bool:
-        """Commit a transaction. Returns False when it was aborted."""
+    async def _is_committed(self, one: TaskTransaction, batch: int) -> bool:
+        """Commit a transaction. Returns False when it was aborted.
+
+        `PipelineError` when its coordinator does not know how it has ended, since another producer has the id by now,
+        or the id has expired: to write again what was committed would be wrong, and to leave out what was aborted, too.
+        """
         try:
             await self._producers.end_transaction(self._task_id(one.suffix), one.producer, commit=True)
         except RefusedError as error:
@@ -199,13 +204,29 @@ class SinkTransactions:
                 raise
         else:
             return True
+        view = await self._view(one.suffix)
+        if view is not None and view.state in _COMMITTED and producer_of(view) == one.producer:
+            return True
+        if (
+            view is not None
+            and view.state in _ABORTED
+            and producer_of(view) in (one.producer, _timed_out(one.producer))
+        ):
+            return False
+        raise PipelineError(
+            f"how the transaction {self._task_id(one.suffix)} of batch {batch} has ended is not known any more: its id "
+            "was taken over, as by a late task of a query that was stopped, or has expired. After `raftwerk groups "
+            f"delete {self.sink_id}` the query writes the whole batch again, and repeats what was committed of it."
+        )
+
+    async def _view(self, suffix: str) -> TransactionView | None:
+        """As `describe`; None when the coordinator does not know the id."""
         try:
-            view = await self.describe(one.suffix)
+            return await self.describe(suffix)
         except RefusedError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
-            return False
-        return view.state in _COMMITTED and producer_of(view) == one.producer
+            return None
 
     async def _abort(self, transactions: Iterable[TaskTransaction]) -> None:
         for one in transactions:
@@ -234,3 +255,8 @@ def task_transactional_id(sink_id: str, suffix: str) -> str:
 def producer_of(view: TransactionView) -> ProducerIdAndEpoch:
     """The producer that a transaction belongs to."""
     return ProducerIdAndEpoch(view.producer_id, view.producer_epoch)
+
+
+def _timed_out(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
+    """The producer of a transaction whose coordinator has aborted it: the next epoch fences its own."""
+    return replace(producer, epoch=producer.epoch + 1)

@@ -102,6 +102,8 @@ class TransactionalStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
             return TransactionResult(0)
         producer = TransactionalTaskProducer(self.options, task_transactional_id(self.sink_id, task.suffix))
         try:
+            # Before the first record: who takes the id over later fences what is sent, and must not be told as ours.
+            me = producer_of(self._run(lambda sink: sink.describe(task.suffix)))
             producer.send(first)
             for one in filled:
                 producer.send(one)
@@ -109,10 +111,8 @@ class TransactionalStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         except BaseException:
             producer.abort()
             raise
-        view = self._run(lambda sink: sink.describe(task.suffix))
-        transaction = TaskTransaction(task.suffix, producer_of(view))
-        topic = min(one.topic for one in view.partitions)
-        part = WrittenBatch(task.query_id, task.batch, self.driver, topic, (transaction,))
+        topic = self.options.topic or first.column("topic")[0].as_py()
+        part = WrittenBatch(task.query_id, task.batch, self.driver, topic, (TaskTransaction(task.suffix, me),))
         return TransactionResult(records, part)
 
     def commit(  # type: ignore[override]

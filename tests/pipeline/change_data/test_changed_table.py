@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -14,13 +15,20 @@ from typing import Any
 import pytest
 from support.pipeline import debezium_avro
 from support.pipeline.debezium import COLUMNS, event, key_of
+from support.pipeline.topics import Sent, send
 
 from raftwerk.pipeline.change_data.change_event import UNAVAILABLE
 from raftwerk.pipeline.change_data.change_rows import POSITION
 from raftwerk.pipeline.change_data.changed_table import ChangedTable, ChangeSettings, apart_from_tables
 from raftwerk.pipeline.errors import PipelineError, explain
+from raftwerk.pipeline.jobs.changes import Changes, ChangesOptions
+from raftwerk.pipeline.jobs.job_command import ReadSettings
+from raftwerk.pipeline.lakehouse.iceberg_table import IcebergTable
 from raftwerk.pipeline.lakehouse.open_table import open_maintained
 from raftwerk.pipeline.lakehouse.table import StreamBatch
+from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings
+from raftwerk.pipeline.running_query import Metrics, ProgressLog
+from raftwerk.pipeline.topics import Topics
 
 Record = tuple[bytes | None, bytes | None]
 _OTHER_TYPE = [COLUMNS[0], {**COLUMNS[1], "field": "amount"}]
@@ -247,3 +255,35 @@ def test_what_cannot_be_applied_is_said(spark: Any, tmp_path: Path, records: Seq
     with pytest.raises(PipelineError, match=said):
         applied.batch(*records)
     assert not applied.table.has_rows()
+
+
+def test_files_are_merged_between_two_batches(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MERGE of rows fails when the files that it reads are replaced meanwhile, and with it the query."""
+    topics = Topics(bootstrap, (topic,))
+    topics.create(1, {})
+    changes = [insert(number, id=number, name="n", amount=number) for number in range(1, 7)]
+    send(bootstrap, topic, [Sent(0, key, value) for key, value in changes])
+    steps: list[str] = []
+    merge, compact = IcebergTable.merge, IcebergTable.compact
+
+    def noted_merge(table: IcebergTable, *arguments: Any) -> None:
+        steps.append("merge")
+        merge(table, *arguments)
+        steps.append("merged")
+
+    def noted_compact(table: IcebergTable, small_bytes: int) -> int:
+        steps.append("compact, in the job's thread" if threading.current_thread() is main else "compact")
+        return compact(table, small_bytes)
+
+    main = threading.current_thread()
+    monkeypatch.setattr(IcebergTable, "merge", noted_merge)
+    monkeypatch.setattr(IcebergTable, "compact", noted_compact)
+    options = ChangesOptions(str(tmp_path / "orders"), maintenance=MaintenanceSettings(1))
+    settings = ReadSettings(once=True, max_offsets=2)
+    job = Changes(spark, topics, options).start(settings, ProgressLog(quiet=True), Metrics("changes", None))
+    job.follow()
+    assert steps[:3] == ["merge", "merged", "compact"] and steps.count("merge") == 3
+    assert set(steps) == {"merge", "merged", "compact"}
+    assert open_maintained(spark, options.out, "iceberg").row_count() == 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from support.pipeline.topics import committed_values
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.group_client import GroupClient
+from raftwerk.cluster.client.transactions.producer_transactions import ProducerTransactions
 from raftwerk.cluster.client.transactions.transaction_client import TransactionClient
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.source.exactly_once import decision
+from raftwerk.pipeline.source.exactly_once import decision, sink_transactions
 from raftwerk.testkit.process_cluster import TestCluster
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.types import TopicPartition
@@ -31,6 +32,7 @@ from raftwerk.pipeline.source.exactly_once.transactional_writer import (  # noqa
     TransactionResult,
 )
 from raftwerk.pipeline.source.options import parse_write  # noqa: E402
+from raftwerk.pipeline.source.writer import TaskResult  # noqa: E402
 
 pytestmark = pytest.mark.process
 TASKS, LAST = 2, 1
@@ -102,7 +104,8 @@ class Query:
     async def _open(self) -> list[str]:
         async with ClusterClient(self.bootstrap) as client:
             listed = await TransactionClient(client).list_transactions(states=["Ongoing"])
-            return [one.transactional_id for one in listed.rows]
+            mine = str(self.options.transactional_id)
+            return [one.transactional_id for one in listed.rows if one.transactional_id.startswith(mine)]
 
 
 def values_of(task: StreamingTask | int, batch: int = 0) -> list[str]:
@@ -191,31 +194,54 @@ def test_a_replaced_driver_with_open_transactions_is_told_so(cluster: TestCluste
     query.check()
 
 
-def terminate(query: Query, results: list[TransactionResult]) -> None:
-    """Abort transactions as their coordinator does after the time-out."""
+def each_transaction(
+    query: Query, results: list[TransactionResult], end: Callable[[ClusterClient, str], Coroutine[Any, Any, object]]
+) -> None:
+    """Do this with the transactional ids of these tasks."""
     sink_id = str(query.options.transactional_id)
 
-    async def end() -> None:
+    async def end_all() -> None:
         async with ClusterClient(query.bootstrap) as client:
             for part in (one.part for one in results):
                 for one in part.transactions if part is not None else ():
-                    await TransactionClient(client).terminate(task_transactional_id(sink_id, one.suffix))
+                    await end(client, task_transactional_id(sink_id, one.suffix))
 
-    asyncio.run(end())
+    asyncio.run(end_all())
 
 
-def decided(query: Query) -> list[TransactionResult]:
-    """A driver that dies when it has decided on batch 0, before it commits any of the tasks' transactions."""
+async def time_out(client: ClusterClient, transactional_id: str) -> None:
+    """Let the coordinator abort a transaction as after its time-out: the first try to take its id over does the same"""
+    with pytest.raises(ClientError, match="has not ended the transaction before"):
+        await ProducerTransactions(client, 0.0).init_producer_id(transactional_id, 60_000)
+    while (await TransactionClient(client).describe(transactional_id)).state != "CompleteAbort":
+        pass
+
+
+async def take_over(client: ClusterClient, transactional_id: str) -> None:
+    await ProducerTransactions(client, 60.0).init_producer_id(transactional_id, 60_000)
+
+
+def decided(query: Query, *, is_committed: bool = False) -> list[TransactionResult]:
+    """A driver that dies when it has decided on batch 0, before it commits any of the tasks' transactions.
+
+    With `is_committed` it dies when they are, before it notes that.
+    """
     writer = query.writer()
     writer.begin_batch()
     results = query.write(writer, 0)
     with pytest.MonkeyPatch.context() as monkeypatch:
         original: Request = ClusterClient.request_node
+        committed: list[ApiKey] = []
 
         async def request_node(client: ClusterClient, node_id: int, api: ApiKey, version: int, fields: Any) -> Any:
-            if api == ApiKey.END_TXN and ".task-" in fields["transactional_id"]:
+            is_of_task = api == ApiKey.END_TXN and ".task-" in fields["transactional_id"]
+            if is_of_task and not is_committed:
                 raise Killed
-            return await original(client, node_id, api, version, fields)
+            answer = await original(client, node_id, api, version, fields)
+            committed.extend([api] if is_of_task else [])
+            if len(committed) == TASKS:
+                raise Killed
+            return answer
 
         monkeypatch.setattr(ClusterClient, "request_node", request_node)
         with pytest.raises(Killed):
@@ -228,7 +254,7 @@ def test_a_transaction_that_timed_out_is_seen_before_anything_is_committed(clust
     writer = query.writer()
     writer.begin_batch()
     results = query.write(writer, 0)
-    terminate(query, results[:1])
+    each_transaction(query, results[:1], time_out)
     with pytest.raises(PipelineError, match="is not open any more"):
         query.writer().commit(results, 0)
     query.writer().abort(results, 0)
@@ -239,17 +265,63 @@ def test_a_transaction_that_timed_out_is_seen_before_anything_is_committed(clust
 
 def test_a_batch_that_timed_out_as_a_whole_after_the_decision_is_written_again(cluster: TestCluster) -> None:
     query = Query(cluster.bootstrap_servers, cluster.create_topic(partitions=2))
-    terminate(query, decided(query))
+    each_transaction(query, decided(query), time_out)
     query.run()
     query.check()
 
 
 def test_a_batch_of_which_a_part_timed_out_after_the_decision_is_told(cluster: TestCluster) -> None:
     query = Query(cluster.bootstrap_servers, cluster.create_topic(partitions=2))
-    terminate(query, decided(query)[:1])
+    each_transaction(query, decided(query)[:1], time_out)
     for _ in range(2):
         with pytest.raises(PipelineError, match="1 of 2 transactions of batch 0 were aborted after the others"):
             query.run()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_batch_whose_end_is_not_known_any_more_is_not_written_again(cluster: TestCluster, is_committed: bool) -> None:
+    """Its coordinator knows only the newest producer of the id, such as that of a late task."""
+    query = Query(cluster.bootstrap_servers, cluster.create_topic(partitions=2))
+    each_transaction(query, decided(query, is_committed=is_committed), take_over)
+    for _ in range(2):
+        with pytest.raises(PipelineError, match="of batch 0 has ended is not known any more: its id was taken over"):
+            query.run()
+
+
+def test_a_batch_whose_ids_have_expired_is_not_written_again(cluster: TestCluster) -> None:
+    query = Query(cluster.bootstrap_servers, cluster.create_topic(partitions=2))
+    decided(query, is_committed=True)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sink_transactions, "task_transactional_id", lambda *parts: f"unknown {parts}")
+        with pytest.raises(PipelineError, match="or has expired"):
+            query.run()
+    query.run()
+    query.check()
+
+
+def test_a_task_does_not_take_the_transaction_of_a_late_task_for_its_own(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late task of an earlier run takes the id over when the task has written all, before it tells that."""
+    query = Query(cluster.bootstrap_servers, cluster.create_topic(partitions=2))
+    query.run(last=0)
+    original = TransactionalTaskProducer.finish
+    late: list[TransactionalTaskProducer] = []
+
+    def finish(producer: TransactionalTaskProducer) -> TaskResult:
+        result = original(producer)
+        if not late:
+            transactional_id = task_transactional_id(str(query.options.transactional_id), "0-0")
+            late.append(TransactionalTaskProducer(query.options, transactional_id))
+            late[0].send(rows(["of a late task"]))
+            original(late[0])
+        return result
+
+    monkeypatch.setattr(TransactionalTaskProducer, "finish", finish)
+    with pytest.raises(PipelineError, match="is not open any more"):
+        query.run()
+    query.run()
+    query.check()
 
 
 async def commit(query: Query) -> None:

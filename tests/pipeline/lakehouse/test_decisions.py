@@ -105,6 +105,17 @@ def test_snapshots_expire_by_age_and_by_number(hours: list[int], retain: int, at
     assert all(one.at >= newest[0].at for one in kept)
 
 
+@given(ages, st.integers(0, 200), st.none() | st.integers(1, 20), st.integers(0, 200))
+def test_nothing_expires_that_a_write_may_need(
+    hours: list[int], retain: int, at_most: int | None, writing: int
+) -> None:
+    snapshots = [Snapshot(at, NOW - timedelta(hours=hour), "append") for at, hour in enumerate(hours)]
+    since = NOW - timedelta(hours=writing)
+    cutoff = expiry_cutoff(snapshots, NOW, timedelta(hours=retain), at_most, since)
+    assert cutoff < since
+    assert cutoff <= expiry_cutoff(snapshots, NOW, timedelta(hours=retain), at_most)
+
+
 @given(st.lists(st.booleans(), max_size=20))
 def test_the_last_batch_stays_with_all_that_came_after_it(streamed: list[bool]) -> None:
     snapshots = [Snapshot(at, NOW, "append", is_streamed) for at, is_streamed in enumerate(streamed)]

@@ -116,6 +116,27 @@ def test_small_files_are_merged_and_old_snapshots_and_orphans_go(spark: Any, tmp
     assert stream.numbers() == numbers and by_duckdb(table_format, stream.out, SUMS) == sums(numbers)
 
 
+def test_maintenance_leaves_the_files_of_the_batch_that_runs(spark: Any, tmp_path: Path) -> None:
+    """Delta deletes files that no version has, and `--retain` may be shorter than the batch takes."""
+    stream = Stream(spark, tmp_path, "delta")
+    write_batch(stream.source, 0)
+    stream.run()
+    began = datetime.now(UTC)
+    running = stream.out / "part=000" / "of-the-batch-that-runs.parquet"
+    running.write_bytes(b"not committed yet")
+    orphan = stream.out / "part=000" / "orphan.parquet"
+    orphan.write_bytes(b"left by a kill")
+    a_day_ago = began.timestamp() - 86400
+    os.utime(orphan, (a_day_ago, a_day_ago))
+    table = open_maintained(spark, str(stream.out), "delta")
+    told: list[str] = []
+    maintenance = TableMaintenance(table, MaintenanceSettings(1, 0, timedelta(0)), told.append)
+    maintenance(1, began)
+    assert told == [] and running.exists() and not orphan.exists()
+    maintenance(1)
+    assert told == [] and not running.exists(), "between two batches nothing else is being written"
+
+
 def test_maintenance_comes_after_so_many_batches_and_its_failure_is_told(spark: Any, tmp_path: Path) -> None:
     stream = Stream(spark, tmp_path, "iceberg")
     for number in range(4):
