@@ -192,7 +192,8 @@ class _RecordVerdicts:
     def _is_told(self) -> Mask:
         """Whether the client told the partition that it sent to; the name of one that it did not tell is -1."""
         told = np.array([*(partition >= 0 for _, partition in self.known.places), False])
-        return told[self.block.place]
+        found: Mask = told[self.block.place]
+        return found
 
     def _promised(self) -> Mask:
         return ~np.isin(self.block.rid >> SHIFT, np.array(self.known.non_idempotent, dtype=np.int64))
