@@ -93,9 +93,9 @@ def _plant(plan: Plan) -> _Planted:
         elif kind == "duplicate":
             made.beyond.append((number, key))
         elif kind == "reordered":
-            other = number + _KEYS
-            made.sends |= {number: ("ok", other, start), other: ("ok", number, start + _KEYS * _STEP_NS)}
-            made.reads |= {number: (other, key), other: (number, key)}
+            other = number + 1
+            made.sends |= {number: ("ok", other, start), other: ("ok", number, start + _STEP_NS)}
+            made.reads |= {number: (other, other % _KEYS), other: (number, key)}
         elif kind == "inconsistent-offset":
             made.sends[number], far = ("ok", far, start), far + 1
         elif kind == "seen-before-send":

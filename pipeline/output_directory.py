@@ -24,6 +24,8 @@ FORMAT = 2
 META = "_job"
 IDENTITY = f"{META}/job.json"
 CHECKPOINT = f"{META}/checkpoint"
+DELETED = f"{META}/deleted"
+"""Where `changes` remembers the keys that were deleted, with their places in the database's log."""
 LOCK = f"{META}/lock"
 _OF_EMPTY_TABLES = ("metadata", "data", "_delta_log")
 """What a table without rows may have, which is made anew with the columns of the job."""
@@ -76,6 +78,7 @@ class OutputDirectory:
                 self.files.delete(name)
             if there != wanted:
                 self.files.delete(CHECKPOINT)
+                self.files.delete(DELETED)  # places in the log of another database
                 self.files.write_json(IDENTITY, wanted)
             return
         _check_identity(self.root, there, wanted)

@@ -131,7 +131,7 @@ class Audit:
         }
 
     def _offsets(self, records: DataFrame, offsets: DataFrame) -> None:
-        """Find two records at one offset, and acks that name an offset without a record."""
+        """Find two records at one offset, acks that name an offset without a record, and records elsewhere."""
         from pyspark.sql import functions as f
 
         conflicts = offsets.where("kind = 'conflict'")
@@ -149,45 +149,46 @@ class Audit:
             nothing,
             lambda r: f"was acked at {self._at(r.ack)} and read at {self._at(r.seen)}",
         )
+        self._find(
+            "inconsistent-offset",
+            records.where("kind = 'elsewhere-unacked'"),
+            lambda r: f"was sent to {self.history.name(r.place)} and read at {self._at(r.seen)}",
+        )
 
     def _order(self, records: DataFrame, offsets: DataFrame) -> None:
-        """Find duplicates, and broken order of a key. Offsets with two different records are left out of both."""
+        """Find duplicates, and broken order of a producer. Offsets with two different records are left out of both."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        self.log("duplicates, and the order of each key")
+        self.log("duplicates, and the order of each producer")
         conflicts = offsets.where("kind = 'conflict'").select("at")
         extra = records.where("kind = 'duplicate'").join(conflicts, "at", "left_anti")
         self._find("duplicate", extra, lambda r: f"is at {self._at(r.seen)} and at {self._at(r.at)}")
-        doubtful = self._doubtful_keys(records, offsets)
-        pairs = sorted((row[0], row[1]) for row in doubtful.select("place", "producer").distinct().collect())
+        pairs = self._doubtful_pairs(offsets)
         if not pairs:
             return
         producer, place = f.shiftright("rid", SHIFT), f.shiftright("seen", SHIFT)
         first = self.history.firsts(pairs).withColumns({"producer": producer, "place": place, "at": f.col("seen")})
-        first = first.join(doubtful, ["place", "producer", "key"], "left_semi").join(conflicts, "at", "left_anti")
-        key = Window.partitionBy("place", "producer", "key").orderBy("at")
-        before = f.max("rid").over(key.rowsBetween(Window.unboundedPreceding, -1))
+        first = first.join(conflicts, "at", "left_anti")
+        way = Window.partitionBy("place", "producer").orderBy("at")
+        before = f.max("rid").over(way.rowsBetween(Window.unboundedPreceding, -1))
         self._find(
             "reordered",
             self.history.materialized(first.withColumn("before", before).where("before > rid"), "reordered"),
-            lambda r: f"is at {self._at(r.at)}, after number {split(r.before)[1]} of the same key {r.key}",
+            lambda r: f"is at {self._at(r.at)}, after number {split(r.before)[1]} of the same producer",
         )
 
-    def _doubtful_keys(self, records: DataFrame, offsets: DataFrame) -> DataFrame:
-        """`place, producer, key` of records that may be out of order: all that are, and perhaps some more."""
+    @staticmethod
+    def _doubtful_pairs(offsets: DataFrame) -> list[tuple[int, int]]:
+        """`place, producer` of records that may be out of order: all that are, and perhaps some more."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        way = Window.partitionBy("place", "producer", "key").orderBy("block")
+        way = Window.partitionBy("place", "producer").orderBy("block")
         before = f.max("other").over(way.rowsBetween(Window.unboundedPreceding, -1))
         runs = offsets.where("kind = 'order'").withColumn("before", before)
-        names = ("place", "producer", "key")
-        two_keys = records.where("kind = 'two-keys'").select(
-            f.shiftright("seen", SHIFT).alias("place"), f.shiftright("rid", SHIFT).alias("producer"), "key"
-        )
-        doubtful = runs.where("out_of_order or before > rid").select(*names).union(two_keys).distinct()
-        return self.history.materialized(doubtful, "doubtful")
+        pairs = runs.where("out_of_order or before > rid").select("place", "producer").distinct().collect()
+        return sorted((row["place"], row["producer"]) for row in pairs)
 
     def _polls(self, offsets: DataFrame) -> None:
         from pyspark.sql import Window

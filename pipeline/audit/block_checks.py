@@ -36,14 +36,14 @@ RECORDS_SCHEMA = pa.schema(
     [("kind", pa.string()), *((name, pa.int64()) for name in RECORDS_SQL.replace(" BIGINT", "").split(", ")[1:])]
 )
 OFFSETS_SQL = (
-    "kind STRING, place BIGINT, block BIGINT, at BIGINT, rid BIGINT, other BIGINT, producer BIGINT, key BIGINT, "
+    "kind STRING, place BIGINT, block BIGINT, at BIGINT, rid BIGINT, other BIGINT, producer BIGINT, "
     "out_of_order BOOLEAN, read BINARY, known BINARY"
 )
 OFFSETS_SCHEMA = pa.schema(
     [
         ("kind", pa.string()), ("place", pa.int64()), ("block", pa.int64()), ("at", pa.int64()), ("rid", pa.int64()),
-        ("other", pa.int64()), ("producer", pa.int64()), ("key", pa.int64()), ("out_of_order", pa.bool_()),
-        ("read", pa.binary()), ("known", pa.binary()),
+        ("other", pa.int64()), ("producer", pa.int64()), ("out_of_order", pa.bool_()), ("read", pa.binary()),
+        ("known", pa.binary()),
     ]
 )  # fmt: skip
 
@@ -86,7 +86,7 @@ class FindFirsts:
             there = block.seen < _MAX
             code = block.seen >> SHIFT << 20 | block.rid >> SHIFT
             rows = np.flatnonzero(there & np.isin(code, wanted))
-            yield _records("first", rid=block.rid[rows], seen=block.seen[rows], key=block.read_key[rows])
+            yield _records("first", rid=block.rid[rows], seen=block.seen[rows])
 
 
 class RecordBlock:
@@ -177,7 +177,7 @@ class _RecordVerdicts:
             "corrupt": sent & seen & wrong_key,
             "unanswered": (block.state == INVOKED) & self.known.has_final,
             "elsewhere": sent & seen & (block.ack >= 0) & (block.ack != block.seen),
-            "two-keys": seen & (block.read_key != block.read_key_last) & self._promised(),
+            "elsewhere-unacked": sent & seen & (block.ack < 0) & self._is_told() & (block.place != block.seen >> SHIFT),
             **self._gone(seen),
         }
         for kind, mask in simple.items():
@@ -188,6 +188,12 @@ class _RecordVerdicts:
         at, where = at[twice], where[twice]
         if len(at):
             yield _records("duplicate", rid=block.rid[at], seen=block.seen[at], at=where)
+
+    def _is_told(self) -> Mask:
+        """Whether the client told the partition that it sent to; the name of one that it did not tell is -1."""
+        told = np.array([*(partition >= 0 for _, partition in self.known.places), False])
+        found: Mask = told[self.block.place]
+        return found
 
     def _promised(self) -> Mask:
         return ~np.isin(self.block.rid >> SHIFT, np.array(self.known.non_idempotent, dtype=np.int64))
@@ -207,9 +213,8 @@ class _RecordVerdicts:
 
     def _rows(self, kind: str, mask: Mask) -> pa.RecordBatch:
         block, rows = self.block, np.flatnonzero(mask)
-        key = block.read_key if kind == "two-keys" else block.key
         return _records(
-            kind, rid=block.rid[rows], key=key[rows], place=block.place[rows], start=block.start[rows],
+            kind, rid=block.rid[rows], key=block.key[rows], place=block.place[rows], start=block.start[rows],
             ack=block.ack[rows], seen=block.seen[rows], first_ns=block.first_ns[rows],
         )  # fmt: skip
 
@@ -286,7 +291,7 @@ class JudgeOffsets:
             yield from self._orders(place, block, table, table.read & ~conflict)
 
     def _orders(self, place: int, block: int, table: OffsetBlock, there: Mask) -> Iterator[pa.RecordBatch]:
-        """The lowest and the highest number of each producer and key, and whether their order is broken here."""
+        """The lowest and the highest number of each producer, and whether their order is broken here."""
         rows = np.flatnonzero(there)
         producer = table.low[rows] >> SHIFT
         if self.known.non_idempotent:
@@ -294,14 +299,13 @@ class JudgeOffsets:
             rows, producer = rows[promised], producer[promised]
         if not len(rows):
             return
-        key = table.key[rows]
-        order = np.lexsort((key, producer))
-        rid, producer, key = table.low[rows][order], producer[order], key[order]
-        same = (producer[1:] == producer[:-1]) & (key[1:] == key[:-1])
+        order = np.argsort(producer, kind="stable")
+        rid, producer = table.low[rows][order], producer[order]
+        same = producer[1:] == producer[:-1]
         back = np.r_[False, same & (rid[1:] < rid[:-1])]
         begins = np.flatnonzero(np.r_[True, ~same])
         yield _offsets(
-            "order", len(begins), place=place, block=block, producer=producer[begins], key=key[begins],
+            "order", len(begins), place=place, block=block, producer=producer[begins],
             rid=np.minimum.reduceat(rid, begins), other=np.maximum.reduceat(rid, begins),
             out_of_order=np.logical_or.reduceat(back, begins),
         )  # fmt: skip
@@ -313,7 +317,6 @@ class OffsetBlock:
 
     low: Ints = field(default_factory=lambda: np.full(0, _MAX))
     high: Ints = field(default_factory=lambda: np.full(0, -1))
-    key: Ints = field(default_factory=lambda: np.full(0, _MAX))
     read: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def add(self, rows: Mapping[str, Any], read: bool) -> None:
@@ -323,16 +326,13 @@ class OffsetBlock:
         np.minimum.at(self.low, at, rows["rid"])
         np.maximum.at(self.high, at, rows["rid"])
         if read:
-            np.minimum.at(self.key, at, rows["key"])
             self.read[at] = True
 
     def _grow(self, wanted: int) -> None:
         more = max(_OFFSETS_MIN, 1 << (wanted - 1).bit_length()) - len(self.low)
         if more > 0:
-            self.low, self.high, self.key = (
-                np.r_[table, np.full(more, fill)]
-                for table, fill in ((self.low, _MAX), (self.high, -1), (self.key, _MAX))
-            )
+            self.low = np.r_[self.low, np.full(more, _MAX)]
+            self.high = np.r_[self.high, np.full(more, -1)]
             self.read = np.r_[self.read, np.zeros(more, dtype=bool)]
 
 

@@ -119,9 +119,9 @@ class History:
         return self.materialized(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
 
     def firsts(self, pairs: Sequence[tuple[int, int]]) -> DataFrame:
-        """`rid, key, seen` of every record that was read, for these pairs of partition and producer."""
+        """`rid, seen` of every record that was read, for these pairs of partition and producer."""
         task = FindFirsts(self.known, pairs)
-        return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "key", "seen")
+        return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "seen")
 
     def materialized(self, rows: DataFrame, name: str) -> DataFrame:
         """Write the rows to disk, and return them from there."""

@@ -157,9 +157,9 @@ def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
 def _damaged(table: pa.Table) -> pa.ChunkedArray:
     """Marks lines that are JSON but not in the format."""
 
-    def within(name: str, limit: int) -> Any:
+    def within(name: str, limit: int, least: int = 0) -> Any:
         column = table[name]
-        return pc.fill_null(pc.and_(pc.greater_equal(column, 0), pc.less(column, limit)), False)
+        return pc.fill_null(pc.and_(pc.greater_equal(column, least), pc.less(column, limit)), False)
 
     def there(*names: str) -> Any:
         found = pc.is_valid(table[names[0]])
@@ -174,7 +174,8 @@ def _damaged(table: pa.Table) -> pa.ChunkedArray:
     known = pc.and_(within("producer", _PRODUCER_LIMIT), within("number", LIMIT))
     told = pc.and_(there("key", "start"), said("type", "invoke", "ok", "fail", "info"))
     acked = pc.or_(pc.is_null(table["offset"]), within("offset", LIMIT))
-    sent = pc.and_(pc.and_(known, told), pc.and_(spot, acked))
+    sent_to = pc.and_(there("topic"), within("partition", _PARTITION_LIMIT, least=-1))
+    sent = pc.and_(pc.and_(known, told), pc.and_(sent_to, acked))
     polled = pc.and_(pc.and_(there("process", "end"), spot), _whole(table["records"]))
     placed = pc.and_(spot, pc.and_(there("offset"), pc.or_(there("process"), said("f", "final"))))
     first = pc.fill_null(pc.equal(table["version"], VERSION), False)

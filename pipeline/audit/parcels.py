@@ -145,7 +145,7 @@ class HistoryPart:
             "offset": reads.offset, "end": reads.end, "final": reads.final,
         }  # fmt: skip
         self._add_parcels("read", columns["rid"] >> BLOCK_BITS, columns, names)
-        found = {name: columns[name] for name in ("place", "offset", "rid", "key")}
+        found = {name: columns[name] for name in ("place", "offset", "rid")}
         self._add_parcels("found", offset_blocks(names, reads.place, reads.offset), found, names)
 
     # -- sends
@@ -298,13 +298,13 @@ def _places(rows: pa.Table | pa.RecordBatch) -> tuple[list[Place], Ints]:
     """The partitions in the rows, and for each row the index of its partition."""
     column = rows.column("topic")
     topics = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
-    code = topics.indices.to_numpy().astype(np.int64) << 32 | _ints(rows, "partition", 0)
+    code = (topics.indices.to_numpy().astype(np.int64) << 32) + _ints(rows, "partition", 0)  # perhaps -1, not told
     if len(code) and code[0] == code[-1] and (code == code[0]).all():
         unique, place = code[:1], np.zeros(len(code), dtype=np.int64)
     else:
         unique, place = np.unique(code, return_inverse=True)
     words = topics.dictionary.to_pylist()
-    return [(words[one >> 32], one & 0xFFFFFFFF) for one in unique.tolist()], place.astype(np.int64)
+    return [(words[one + 1 >> 32], (one + 1 & 0xFFFFFFFF) - 1) for one in unique.tolist()], place.astype(np.int64)
 
 
 def _ints(rows: pa.Table | pa.RecordBatch, name: str, fill: int) -> Ints:

@@ -24,7 +24,7 @@ from ..lakehouse.partition_fields import check_fields, parse_fields, plain_colum
 from ..lakehouse.table import StreamBatch
 from ..lakehouse.table_format import TRANSACTIONAL_FORMATS
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
-from ..output_directory import META, OutputDirectory, check_local_output, locked
+from ..output_directory import DELETED, OutputDirectory, check_local_output, locked
 from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
@@ -56,7 +56,6 @@ JOB = "changes"
 ORDERS = ("log", "topic")
 _FORMATS = ("json", REGISTRY)
 _UNLOGGED = ("stop", "null")
-_DELETED = f"{META}/deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Changes:
         self.options = options
         self.table = open_maintained(spark, options.out, options.table_format)
         self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.has_rows)
-        self.deleted = open_maintained(spark, self.output.files.full(_DELETED), options.table_format)
+        self.deleted = open_maintained(spark, self.output.files.full(DELETED), options.table_format)
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""

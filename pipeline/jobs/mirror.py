@@ -2,7 +2,8 @@
 
 A copy has the partitions, keys, values, headers and timestamps of its source. Offsets may differ, since the source may
 have deleted records. A table holds which offsets became which. After each batch the offsets that groups committed at
-the source are translated by those files and committed at the target, for groups that have no members there.
+the source are translated by those files and committed at the target, for groups that have no members there. They only
+grow there, so that a group that has gone on at the target is not taken back.
 
     raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state /data/mirror
 """
@@ -24,6 +25,7 @@ from ..running_query import Metrics, ProgressLog, RunningQuery
 from ..status.status_file import reported
 from ..topics import Topics
 from .copied_ranges_log import CopiedRangesLog
+from .copy_reader import last_copied
 from .job_command import (
     ReadSettings,
     prepare_job,
@@ -36,13 +38,15 @@ from .job_command import (
     take_run_settings,
     take_source_options,
 )
-from .record_copier import TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, last_copied, translate
+from .record_copier import TASK_RESULT_SCHEMA, CopiedRange, RecordCopier, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 JOB = "mirror"
 _TIMEOUT_S = 30.0
+_MARKERS = 1
+"""What stands behind the last copy when nobody else wrote: the marker of its transaction."""
 Place = tuple[str, int]
 """A topic and the number of a partition."""
 
@@ -128,7 +132,7 @@ class Mirror:
                     ends = self._ends_of_empty(source, target, runs) if ends is None else ends
                     offset = ends.get((topic, partition))
                 copy = self.copy_names[topic]
-                if offset is not None and offset != known.get((copy, partition)):
+                if offset is not None and offset > known.get((copy, partition), -1):  # it may have gone on there
                     moves.append(TopicPartition(copy, partition, offset))
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
@@ -175,13 +179,15 @@ class Mirror:
         copies = [(self.copy_names[name], partition) for name, partition in places]
         ends = _offsets(_admin(at, login), copies, OffsetSpec.latest(), at)  # type: ignore[no-untyped-call]
         for place, copy in zip(places, copies, strict=True):
-            if ends[copy] > known.get(place, 0):  # by somebody else, or by a run that was interrupted
+            if ends[copy] > known.get(place, 0) + _MARKERS:  # by somebody else, or by a run that was interrupted
                 last_copied(at, *copy, producer_login(login))
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         if self.copied.has(batch):
             return
-        copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login))
+        offsets = self.output.offsets_of(batch)
+        ends = {(topic, int(one)): end for topic, places in offsets.items() for one, end in places.items()}
+        copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login), ends)
         sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         ranges = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]

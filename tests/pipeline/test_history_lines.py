@@ -64,7 +64,7 @@ def test_lines_of_no_interest_may_hold_anything(tmp_path: Path) -> None:
     "line",
     [
         send(-1), send(1 << 40), send(0, offset=-1), send(0, producer=1 << 20),
-        send(0, partition=-1), send(0, key=None), send(0, type="done"), {**send(0), "number": "0"}, send(0, topic=None),
+        send(0, partition=-2), send(0, key=None), send(0, type="done"), {**send(0), "number": "0"}, send(0, topic=None),
         {**POLL, "records": [[1, 2, 3]]}, {**POLL, "records": [[1, 2, 3, None]]}, {**POLL, "records": [[-1, 0, 0, 0]]},
         {**POLL, "records": None}, {**POLL, "records": [], "end": None}, {**POLL, "records": [[0, 0, -1, 0]]},
         {**SEND, "f": "assign"}, {**SEND, "f": "history", "version": 2},

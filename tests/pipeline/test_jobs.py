@@ -29,10 +29,10 @@ from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError, explain
 from raftwerk.pipeline.flights import feed, flight_rows, flights
 from raftwerk.pipeline.jobs.copied_ranges_log import CopiedRangesLog
+from raftwerk.pipeline.jobs.copy_reader import HEADER, last_copied
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
-from raftwerk.pipeline.jobs.record_copier import HEADER, last_copied
 from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, finish, read_windows, with_names
 from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.lakehouse.open_table import read_table
@@ -466,16 +466,18 @@ def test_a_mirror_copies_each_record_once_and_moves_groups(
     mirror = Mirror(spark, topics, options)
     run(mirror)
     assert mirror.copied.counts() == {"rows": 200, "rows_found": 120}
-    assert mirror.moved == 3
+    assert mirror.moved == 5, "three of the readers, and two of the job's own, over the first transactions' markers"
     assert mirror.translate_group_offsets() == 0, "they are there"
-    assert mirror.moved == 3, "of the whole run"
+    assert mirror.moved == 5, "of the whole run"
+    _commit_offsets(target, "readers", f"copy.{topic}", {0: 57})
+    assert mirror.translate_group_offsets() == 0, "it has gone on at the target, and is not taken back"
     assert _configs(target, f"copy.{topic}", {})["max.message.bytes"] == "54321"
     copies = _copies(target, f"copy.{topic}")
     assert sorted(copies) == sorted((one.partition, one.value, one.timestamp_ms, one.headers) for one in sent)
     request = [ConsumerGroupTopicPartitions("readers")]
     admin = AdminClient({"bootstrap.servers": target})
     moved = admin.list_consumer_group_offsets(request)["readers"].result(30).topic_partitions
-    assert {one.partition: one.offset for one in moved} == {0: 50, 1: 10, 2: 0}
+    assert {one.partition: one.offset for one in moved} == {0: 57, 1: 10, 2: 0}
     with pytest.raises(PipelineError, match="is ahead of what --state knows"):
         run(Mirror(spark, topics, MirrorOptions(target, str(tmp_path / "other"), "copy.")), max_offsets=50)
 

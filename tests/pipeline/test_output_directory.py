@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.lakehouse.open_table import read_table
-from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, OutputDirectory
+from raftwerk.pipeline.output_directory import CHECKPOINT, DELETED, IDENTITY, OutputDirectory
 
 WHAT = {"topics": ["t"], "source": "raftwerk"}
 
@@ -39,11 +39,15 @@ def test_what_the_checkpoint_says(spark: Any, tmp_path: Path) -> None:
 def test_another_job_and_other_topics_are_refused_once_there_are_rows(spark: Any, tmp_path: Path) -> None:
     opened(spark, tmp_path, rows=False)
     there = checkpoint(tmp_path)
+    deleted = tmp_path / DELETED / "data"
+    deleted.mkdir(parents=True)
     (tmp_path / "metadata").mkdir()
     opened(spark, tmp_path, rows=False)
+    assert deleted.exists(), "a table whose rows were all deleted has none, and goes on"
     assert there.exists() and not (tmp_path / "metadata").exists(), "a table without rows is made anew"
     opened(spark, tmp_path, rows=False, topics=["u"])
     assert not there.exists(), "nothing was written yet: begun anew"
+    assert not (tmp_path / DELETED).exists(), "what another topic deleted says nothing of these rows"
     checkpoint(tmp_path)
     opened(spark, tmp_path, rows=True, topics=["u"])
     with pytest.raises(PipelineError, match="was begun with topics u, and this is t: go on with the same"):

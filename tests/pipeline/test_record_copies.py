@@ -1,15 +1,25 @@
-"""What a mirror counts: the records that this run copied, apart from those that an interrupted one had copied."""
+"""What an interrupted mirror repeats, which is nothing, what it counts."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.pipeline.topics import eventually
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.jobs.copy_reader import HEADER, CopyReader, last_copied
+from raftwerk.pipeline.jobs.copy_writer import CopyWriter
 from raftwerk.pipeline.jobs.mirror import summary
-from raftwerk.pipeline.jobs.record_copier import RecordCopier, last_copied
+from raftwerk.pipeline.jobs.record_copier import RecordCopier
 from raftwerk.pipeline.topics import Topics
+from raftwerk.testkit.process_cluster import TestCluster
 
 pa = pytest.importorskip("pyarrow", reason="no pyarrow: copies are NOT tested")
 
@@ -17,27 +27,115 @@ pa = pytest.importorskip("pyarrow", reason="no pyarrow: copies are NOT tested")
 def test_records_that_are_there_already_are_told_apart(bootstrap: str, topic: str) -> None:
     """A task copies three records; its repetition finds them and copies two more."""
     Topics(bootstrap, (topic,)).create(1, {})
-    copier = RecordCopier(bootstrap, {"source": topic})
+    assert copied(bootstrap, topic, range(7, 10)) == [(7, 0, 3, False)]
+    assert copied(bootstrap, topic, range(7, 12)) == [(10, 4, 2, False), (7, 0, 3, True)], "offset 3 has the marker"
+    assert copied(bootstrap, topic, range(10, 12)) == [(10, 4, 2, True)]
+    with pytest.raises(PipelineError, match="the copy of source-0 is ahead of what --state knows"):
+        copied(bootstrap, topic, range(7, 11), end=11)
 
-    def ranges(offsets: range) -> list[tuple[int, int, int, bool]]:
-        rows = [
-            {
-                "topic": "source",
-                "partition": 0,
-                "offset": offset,
-                "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
-                "key": b"k",
-                "value": b"v",
-                "headers": None,
-            }
-            for offset in offsets
-        ]
-        (batch,) = copier.copy(iter([pa.RecordBatch.from_pylist(rows)]))
-        return [(row["source"], row["target"], row["length"], row["found"]) for row in batch.to_pylist()]
 
-    assert ranges(range(7, 10)) == [(7, 0, 3, False)]
-    assert ranges(range(7, 12)) == [(10, 3, 2, False), (7, 0, 3, True)]
-    assert ranges(range(10, 12)) == [(10, 3, 2, True)]
+def row_of(offset: int) -> dict[str, Any]:
+    where = {"topic": "source", "partition": 0, "offset": offset, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    return where | {"key": b"k", "value": b"v", "headers": None}
+
+
+def copied(
+    bootstrap: str, topic: str, offsets: Iterable[int], end: int | None = None
+) -> list[tuple[int, int, int, bool]]:
+    """Copy rows as a task does, in a micro-batch that ends there, and tell source, target, length and `found`."""
+    copier = RecordCopier(bootstrap, {"source": topic}, ends={} if end is None else {("source", 0): end})
+    (ranges,) = copier.copy(iter([pa.RecordBatch.from_pylist([row_of(one) for one in offsets])]))
+    return [(row["source"], row["target"], row["length"], row["found"]) for row in ranges.to_pylist()]
+
+
+def sources_in(bootstrap: str, topic: str) -> list[int]:
+    """The offsets at the source of all records that a consumer of the copy reads, at read_committed."""
+    config = {"bootstrap.servers": bootstrap, "group.id": "reads", "enable.partition.eof": True}
+    consumer: Any = Consumer({**config, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(int(dict(message.headers())[HEADER]))
+    consumer.close()
+    assert message is not None, "no answer in 30 s"
+    return found
+
+
+def test_records_that_the_leader_has_and_no_follower_yet_are_not_copied_again(cluster: TestCluster, topic: str) -> None:
+    """An attempt dies while its records wait for a follower that is frozen; the next one must not miss them."""
+    cluster.create_topic(topic, replicas=3)
+    leader = cluster.leader_of(topic)
+    follower = next(one for one in cluster.node_ids if one not in (leader, cluster.controller()))
+    bootstrap = cluster.bootstrap_of(*(one for one in cluster.node_ids if one != follower))
+    assert copied(bootstrap, topic, range(2)) == [(0, 0, 2, False)]
+
+    def sizes() -> list[int]:
+        """The bytes that each replica has."""
+        replicas = Path(cluster.plan.directory).glob(f"node-*/{topic}-0")
+        return [sum(one.stat().st_size for one in replica.glob("*.log")) for replica in replicas]
+
+    failed: list[BaseException] = []
+
+    def again() -> None:
+        try:
+            copied(cluster.bootstrap_servers, topic, range(5))
+        except BaseException as error:
+            failed.append(error)
+
+    with CopyWriter(bootstrap, topic, 0) as dying:
+        before = max(sizes())
+        dying.send(row_of(2), lambda *_: None)
+        eventually(lambda: min(sizes()) > before, 30, 0.05)
+        cluster.pause(follower)
+        try:
+            before = max(sizes())
+            dying.send(row_of(3), lambda *_: None)
+            eventually(lambda: max(sizes()) > before, 30, 0.05)
+            second = threading.Thread(target=again)
+            second.start()
+        finally:
+            cluster.resume(follower)
+        second.join(120)
+        assert not failed, failed
+        with pytest.raises(PipelineError, match=f"another mirror has begun to copy to {topic}-0 at .*: let one of the"):
+            dying.commit()
+    assert sources_in(bootstrap, topic) == [0, 1, 2, 3, 4]
+
+
+def test_a_range_that_is_found_again_names_the_copies_by_their_headers(bootstrap: str, topic: str) -> None:
+    """The source was compacted between two attempts: records that were copied are not in the repeated batch."""
+    Topics(bootstrap, (topic,)).create(1, {})
+    copied(bootstrap, topic, range(3))
+    copied(bootstrap, topic, range(3, 8))
+    assert copied(bootstrap, topic, [4, 6], end=8) == [(4, 5, 4, True)], "in the middle and at the end"
+
+
+def test_the_last_copy_is_found_before_records_of_attempts_that_failed(bootstrap: str, topic: str) -> None:
+    Topics(bootstrap, (topic,)).create(1, {})
+    copied(bootstrap, topic, range(5))
+    with pytest.raises(PipelineError, match="the lights went out"), CopyWriter(bootstrap, topic, 0) as writer:
+        acks: list[int] = []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is None:
+                acks.append(message.offset())
+
+        for offset in itertools.count(5):
+            writer.send(row_of(offset), on_delivery)
+            if len(acks) > 100:
+                raise PipelineError("the lights went out")
+    assert last_copied(bootstrap, topic, 0) == (4, 4)
+    with CopyReader(bootstrap, topic, 0) as reader:
+        assert [list(reader.copies_from(source)) for source in (3, 5)] == [[(3, 3), (4, 4)], []]
+    new, old = copied(bootstrap, topic, range(4, 7))
+    assert (new[0], new[2:], old) == (5, (2, False), (4, 4, 1, True)) and new[1] > acks[-1]
+
+
+def test_a_large_batch_is_committed_in_parts(bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers at read_committed would wait for all of it otherwise, and the transaction would time out."""
+    Topics(bootstrap, (topic,)).create(1, {})
+    monkeypatch.setattr("raftwerk.pipeline.jobs.copy_writer._COMMIT_EVERY_S", -1.0)
+    assert copied(bootstrap, topic, range(3)) == [(0, 0, 1, False), (1, 2, 1, False), (2, 4, 1, False)]
 
 
 def test_a_copy_that_cannot_be_read_is_named(bootstrap: str, topic: str) -> None:

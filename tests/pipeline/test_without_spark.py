@@ -50,7 +50,7 @@ def test_an_offset_is_translated_to_the_copy_of_the_next_record(gaps: list[int],
     for number, gap in enumerate(gaps):
         source += gap
         copied[source] = base + number
-        runs.sent(("t", 0), source, base + number, None)
+        runs.sent(("t", 0), source, base + number)
     done = runs.done()
     assert sum(run.length for run in done) == len(gaps)
     for offset in range(source + 3):
@@ -60,14 +60,6 @@ def test_an_offset_is_translated_to_the_copy_of_the_next_record(gaps: list[int],
 
 def test_nothing_copied_is_translated_to_nothing() -> None:
     assert translate([], 5) is None
-
-
-def test_a_failed_copy_is_no_run() -> None:
-    runs = CopiedRanges()
-    runs.sent(("t", 0), 0, 0, None)
-    runs.sent(("t", 0), 1, -1, "timed out")
-    assert [run.length for run in runs.done()] == [1]
-    assert runs.failure == "timed out"
 
 
 def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:

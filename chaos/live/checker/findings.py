@@ -14,8 +14,11 @@ RECORD_KINDS = {
     "lost": "acked, and the final read passed its offset without seeing it",
     "vanished": "read once, though never acked, and not there in the final read",
     "duplicate": "one send of an idempotent producer, read at two places",
-    "reordered": "two records of one key and one idempotent producer, read in the other order than they were sent",
-    "inconsistent-offset": "two different records at one offset, or an ack that names an offset which holds another",
+    "reordered": "two records of one idempotent producer in one partition, read in the other order than they were sent",
+    "inconsistent-offset": (
+        "two different records at one offset, an ack that names an offset which holds another, or a record in another "
+        "partition than it was sent to"
+    ),
     "seen-before-send": "read before its send began",
     "nonmonotonic-poll": "a consumer's position went back, without a new assignment",
     "skipped-poll": "a consumer's position passed over records which others read there",

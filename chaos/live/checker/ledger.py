@@ -13,7 +13,8 @@ from .findings import Findings
 from .paged_table import INDEX_LIMIT, PagedTable
 
 # Columns of a record's row.
-STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY = range(11)
+STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY_MIN, READ_KEY_MAX = range(12)
+_RECORD_COLUMNS = 12
 # Columns of an offset's row.
 VALUE, READ, CONFLICT = range(3)
 
@@ -27,7 +28,7 @@ SKIPS_MAX = 10_000
 
 @dataclass
 class PartitionState:
-    """A partition, and how far it was read."""
+    """A partition, and how far it was read. Partition -1 is where a record went that the client never told."""
 
     topic: str
     partition: int
@@ -37,13 +38,18 @@ class PartitionState:
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the client told the partition."""
+        return self.partition >= 0
+
 
 class Ledger:
     """The tables of a history. The order in which `sent` and `read` are called does not matter."""
 
     def __init__(self, directory: str, findings: Findings) -> None:
         self.findings = findings
-        self.records = PagedTable(os.path.join(directory, "records"), 11)
+        self.records = PagedTable(os.path.join(directory, "records"), _RECORD_COLUMNS)
         self.offsets = PagedTable(os.path.join(directory, "offsets"), 3)
         self.places: list[PartitionState] = []
         self.idempotent: dict[int, bool] = {}
@@ -51,7 +57,6 @@ class Ledger:
         self.origin_ns: int | None = None
         self.skips: list[tuple[str, int, int, int]] = []
         self._place_numbers: dict[tuple[str, int], int] = {}
-        self._directory = directory
 
     def close(self) -> None:
         """Remove the tables."""
@@ -103,8 +108,10 @@ class Ledger:
         page, at = self.records.row(producer, number)
         if not page[at + SEEN]:
             page[at + FIRST_NS] = end_ns
-            page[at + READ_KEY] = key + 1
+            page[at + READ_KEY_MIN] = page[at + READ_KEY_MAX] = key + 1
         page[at + FIRST_NS] = min(page[at + FIRST_NS], end_ns)
+        page[at + READ_KEY_MIN] = min(page[at + READ_KEY_MIN], key + 1)
+        page[at + READ_KEY_MAX] = max(page[at + READ_KEY_MAX], key + 1)
         if not page[at + SEEN] or self._stands_before(place, offset, page[at + SEEN_PLACE] - 1, page[at + SEEN] - 1):
             page[at + SEEN_PLACE] = place + 1
             page[at + SEEN] = offset + 1
@@ -160,7 +167,7 @@ class Ledger:
 
     def _judge_record(self, producer: int, number: int, totals: dict[str, int]) -> None:
         page, at = self.records.row(producer, number)
-        row = page[at : at + 11]
+        row = page[at : at + _RECORD_COLUMNS]
         state, seen = row[STATE], row[SEEN]
         if not state:
             if seen:
@@ -185,11 +192,20 @@ class Ledger:
         if row[FIRST_NS] < row[START]:
             early = (row[START] - row[FIRST_NS]) / 1e9
             self._about("seen-before-send", producer, number, f"was read {early:.6f} s before its send began")
-        if row[READ_KEY] != row[KEY]:
-            said = f"was sent with key {row[KEY] - 1} and read with key {row[READ_KEY] - 1} at {self._seen(row)}"
+        others = [key - 1 for key in (row[READ_KEY_MIN], row[READ_KEY_MAX]) if key != row[KEY]]
+        if others:
+            said = f"was sent with key {row[KEY] - 1} and read with key {others[0]} at {self._seen(row)}"
             self._about("corrupt", producer, number, said)
-        if row[ACK] and (row[ACK] != row[SEEN] or row[PLACE] != row[SEEN_PLACE]):
-            place, offset = row[PLACE] - 1, row[ACK] - 1
+        self._judge_spot(producer, number, row)
+
+    def _judge_spot(self, producer: int, number: int, row: list[int]) -> None:
+        """Compare where a record was read first with its ack, or else with the partition that it was sent to."""
+        place, offset = row[PLACE] - 1, row[ACK] - 1
+        if not row[ACK]:
+            if row[PLACE] != row[SEEN_PLACE] and self.places[place].is_told:
+                said = f"was sent to {self.places[place]} and read at {self._seen(row)}"
+                self._about("inconsistent-offset", producer, number, said)
+        elif (row[ACK], row[PLACE]) != (row[SEEN], row[SEEN_PLACE]):
             page, at = self.offsets.row(place, offset)
             if not page[at + READ] and not page[at + CONFLICT]:
                 said = f"was acked at {self.places[place]} offset {offset} and read at {self._seen(row)}"
@@ -210,7 +226,7 @@ class Ledger:
 
     def _judge_place(self, place: int) -> None:
         """Find duplicates and reordered records of a partition. Offsets with two records are left out."""
-        last = PagedTable(os.path.join(self._directory, "order"), 1)
+        last: dict[int, int] = {}
         for offset in range(self.offsets.size(place)):
             page, at = self.offsets.row(place, offset)
             if not page[at + READ] or page[at + CONFLICT]:
@@ -221,16 +237,14 @@ class Ledger:
                 continue
             page, at = self.records.row(producer, number)
             if (page[at + SEEN_PLACE], page[at + SEEN]) != (place + 1, offset + 1):
-                where = f"{self._seen(page[at : at + 11].tolist())} and at {self.places[place]} offset {offset}"
-                self._about("duplicate", producer, number, f"is at {where}")
+                first = self._seen(page[at : at + _RECORD_COLUMNS].tolist())
+                self._about("duplicate", producer, number, f"is at {first} and at {self.places[place]} offset {offset}")
                 continue
-            key = page[at + READ_KEY] - 1
-            page, at = last.row(producer, key)
-            if number + 1 < page[at]:
-                said = f"is at {self.places[place]} offset {offset}, after number {page[at] - 1} of the same key {key}"
+            before = last.get(producer, -1)
+            if number < before:
+                said = f"is at {self.places[place]} offset {offset}, after number {before} of the same producer"
                 self._about("reordered", producer, number, said)
-            page[at] = max(page[at], number + 1)
-        last.close()
+            last[producer] = max(before, number)
 
     def _judge_skip(self, process: str, place: int, after: int, before: int) -> None:
         for offset in range(after + 1, min(before, self.offsets.size(place))):

@@ -2,7 +2,8 @@
 
 `python -m raftwerk.chaos.live.load.java_producer TASK`.
 
-The tool does not print when a send began. Each send is taken to have begun with the tool, and has no latency.
+The tool does not print when a send began. Each send is taken to have begun with the tool, and has no latency. Of a send
+that was not acked it does not print the partition either, which the client chose by the key.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from ..history import HistoryWriter, Send
 from .child_process import tied
 from .load_task import Task
 
+_NOT_TOLD = -1
+"""The partition of a send that was not acked."""
 TOOL = "org.apache.kafka.tools.VerifiableProducer"
 _CONFIG = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\nlinger.ms=2\nretry.backoff.ms=50\n"
 
@@ -60,7 +63,7 @@ class JavaProducer:
         for number, answered in enumerate(self.answered):
             if not answered:
                 self.history.send_done(
-                    self._send(number, 0), "info", time.monotonic_ns(), error="the tool did not tell"
+                    self._send(number, _NOT_TOLD), "info", time.monotonic_ns(), error="the tool did not tell"
                 )
         self.history.close()
 
@@ -91,7 +94,7 @@ class JavaProducer:
             self.history.send_done(self._send(number, line["partition"]), "ok", now_ns, offset=offset)
         elif name == "producer_send_error":
             number = self._answered(line["value"])
-            self.history.send_done(self._send(number, 0), "info", now_ns, error=str(line.get("message")))
+            self.history.send_done(self._send(number, _NOT_TOLD), "info", now_ns, error=str(line.get("message")))
         elif name == "tool_data":
             self._grow(line["sent"])
 

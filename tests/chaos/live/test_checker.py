@@ -96,12 +96,18 @@ def test_duplicates_of_a_plain_producer_are_as_promised() -> None:
 def test_reordered() -> None:
     lines = [ack(0, 1), ack(1, 0), poll((0, 1), (1, 0)), final((0, 1), (1, 0))]
     assert found(lines) == {"reordered": 1}
-    assert first(lines, "reordered") == "record 0:0 is at t-0 offset 1, after number 1 of the same key 0"
+    assert first(lines, "reordered") == "record 0:0 is at t-0 offset 1, after number 1 of the same producer"
 
 
-def test_other_keys_and_other_producers_have_no_order() -> None:
-    lines = [ack(0, 1), ack(1, 0, key=1), ack(0, 2, producer=1), final((0, 1, 1), (1, 0), (2, 0, 0, 1))]
-    assert found(lines) == {}
+def test_an_idempotent_producer_keeps_its_order_in_a_partition_whatever_the_keys() -> None:
+    lines = [ack(0, 1), ack(1, 0, key=6), final((0, 1, 6), (1, 0)), final_end(2)]
+    assert found(lines) == {"reordered": 1}
+    assert found([header(0, idempotent=False), *lines]) == {}
+
+
+def test_other_partitions_and_other_producers_have_no_order() -> None:
+    lines = [ack(1, 0), ack(0, 0, partition=1), ack(0, 1, producer=1), final((0, 1), (1, 0, 0, 1))]
+    assert found([*lines, final((0, 0), partition=1)]) == {}
 
 
 def test_inconsistent_offset() -> None:
@@ -112,6 +118,16 @@ def test_inconsistent_offset() -> None:
 
 def test_an_ack_that_names_another_offset() -> None:
     assert found([ack(0, 4), ack(1, 1), final((0, 0), (1, 1))]) == {"inconsistent-offset": 1}
+
+
+def test_a_record_in_another_partition_than_it_was_sent_to() -> None:
+    lines = [*clean(1), final((0, 1), partition=1)]
+    assert found([*lines, done("info", 1)]) == {"inconsistent-offset": 1}
+    assert first([*lines, done("info", 1)], "inconsistent-offset") == (
+        "record 0:1 was sent to t-0 and read at t-1 offset 0"
+    )
+    assert found([*lines, ack(1)])["inconsistent-offset"] == 1, "an ack without an offset names the partition"
+    assert found([*lines, done("info", 1, partition=-1)]) == {}, "the client did not tell the partition"
 
 
 def test_seen_before_send() -> None:
@@ -144,6 +160,10 @@ def test_failed_seen() -> None:
 def test_corrupt() -> None:
     assert found([*clean(2), final((2, 0, 0, -1))]) == {"corrupt": 1}
     assert found([ack(0, 0, key=3), final((0, 0, 4))]) == {"corrupt": 1}
+    for keys in ((0, 5), (5, 0)):
+        lines = [ack(0, 0), *(poll((0, 0, key), process=f"c{key}") for key in keys), final((0, 0))]
+        assert found(lines) == {"corrupt": 1}, "of two reads one is wrong"
+        assert first(lines, "corrupt") == "record 0:0 was sent with key 0 and read with key 5 at t-0 offset 0"
 
 
 def test_unseen() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +19,35 @@ from raftwerk.chaos.live.checker.jepsen_edn import EdnWriter, write_edn
 from raftwerk.chaos.live.checker.transactions.elle_edn import ElleWriter
 from raftwerk.chaos.live.checker.transactions.read_table import COMMITTED
 from raftwerk.chaos.live.history import HistoryError, HistoryWriter, Send, history_files, read_lines
-from raftwerk.chaos.live.load.load_task import decode_record, encode_value
+from raftwerk.chaos.live.load.load_task import Task, decode_record, encode_value
 from raftwerk.chaos.live.load.transactions import transactional_topics
 
 
 def write(path: Path, lines: list[dict[str, object]]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def test_of_a_send_that_was_not_acked_javas_producer_does_not_tell_the_partition(tmp_path: Path) -> None:
+    told = [
+        {"name": "producer_send_success", "value": "3.0", "partition": 2, "offset": 5},
+        {"name": "producer_send_error", "value": "3.1", "message": "timed out"},
+        {"name": "tool_data", "sent": 3},
+    ]
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\n" + "".join(f"echo '{json.dumps(line)}'\n" for line in told))
+    java.chmod(0o755)
+    task = Task("java-producer", 3, "nowhere:1", "t", 4, str(tmp_path / "p.jsonl"))
+    command = [sys.executable, "-m", "raftwerk.chaos.live.load.java_producer", task.to_argument()]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as load:
+        assert load.wait(60) == 0
+    _, acked, failed, unanswered = read_lines(task.history)
+    assert [(one["type"], one["partition"]) for one in (acked, failed, unanswered)] == [
+        ("ok", 2),
+        ("info", -1),
+        ("info", -1),
+    ]
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:

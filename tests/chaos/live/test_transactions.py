@@ -115,6 +115,21 @@ def test_an_unknown_outcome_is_one_of_both() -> None:
 # -- what is wrong
 
 
+def test_vanished() -> None:
+    """Its outcome is unknown, but somebody read it at read_committed, so it was committed."""
+    line = begun("v.1:1", T0, U0, at=3.0)
+    lines = [*committed("w.1:1", T0, acks=(0,)), line, asked("v.1:1", 4.0), *final(topic="u", end=2)]
+    final_read = final([0, "w.1:1", 0], end=5)
+    assert found([*lines, *final_read]) == {}
+    assert found([*lines, read([0, "w.1:1", 0], [2, "v.1:1", 0], isolation=UNCOMMITTED), *final_read]) == {}
+    lines += [read([0, "w.1:1", 0], [2, "v.1:1", 0], at=10.0)]
+    assert found([*lines, *final_read]) == {"vanished": 1}
+    assert first([*lines, *final_read], "vanished") == (
+        "transaction v.1:1 was read at read_committed, and is not in the final read: record 0 (t-0)"
+    )
+    assert found([*lines, *final([0, "w.1:1", 0], end=1)]) == {}, "the final read did not come so far"
+
+
 def test_lost_transaction() -> None:
     lines = [*committed("w.1:1", T0, acks=(0,)), *committed("w.1:2", T0, acks=(2,), at=2.0)]
     lines += final([0, "w.1:1", 0], end=4)
@@ -219,6 +234,12 @@ def test_write_cycle_of_a_zombie_whose_end_nobody_was_told() -> None:
     assert found([*lines, late, *final([0, "w.2:1", 0], [2, "w.2:2", 0], end=6)]) == {"write-cycle": 1}
 
 
+def test_write_cycle_of_a_zombie_behind_the_first_transaction_of_its_successor() -> None:
+    lines = [begun("w.1:1", T0, at=1.0), *committed("w.2:1", T0, acks=(0,), at=2.0)]
+    lines += final([0, "w.2:1", 0], end=3)
+    assert found([*lines, read([0, "w.2:1", 0], [2, "w.1:1", 0], isolation=UNCOMMITTED)]) == {"write-cycle": 1}
+
+
 def processed(*rows: tuple[int, int], offset: int) -> list[Line]:
     """Two input records, and transactions that processed these ranges of them; `offset`: the group's in the end."""
     lines = [*committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
@@ -253,6 +274,17 @@ def test_lost_effect() -> None:
     )
 
 
+def test_lost_effect_in_a_partition_that_no_transaction_processed() -> None:
+    """The group jumped over it, or never came there."""
+    lines = [*processed((0, 1), (1, 2), offset=2), *committed("v.1:1", T1, acks=(0,))]
+    lines += final([0, "v.1:1", 0], partition=1, end=2)
+    assert found([*lines, group_offset(2, partition=1)]) == {"lost-effect": 1, "aborted-offset": 1}
+    assert first([*lines, group_offset(2, partition=1)], "lost-effect") == (
+        "record 0 of transaction v.1:1 at t-1 offset 0 has no effect; the group came to offset 2"
+    )
+    assert found(lines) == {"unprocessed": 1}
+
+
 def test_unprocessed() -> None:
     lines = processed((0, 1), offset=1)
     assert found(lines) == {"unprocessed": 1}
@@ -277,6 +309,17 @@ def test_aborted_offset() -> None:
     assert first(lines, "aborted-offset") == (
         f"group {GROUP} has offset 3 of t-0 in the end; transactions that committed gave it at most 2, in transaction "
         "p.1:1"
+    )
+
+
+def test_aborted_offset_where_nothing_was_committed() -> None:
+    one = begun("p.1:1", at=1.0, inputs=[["t", 0, 0, 3]])
+    lines = [*committed("w.1:1", U0, acks=(0,)), one, ended(one, "fail", at=2.0)]
+    lines += [*final([0, "w.1:1", 0], topic="u", end=2), *final(end=3)]
+    assert found([*lines, group_offset(0)]) == {}
+    assert found([*lines, group_offset(3)]) == {"aborted-offset": 1}
+    assert first([*lines, group_offset(3)], "aborted-offset") == (
+        f"group {GROUP} has offset 3 of t-0 in the end; no transaction that committed gave it one"
     )
 
 
@@ -335,19 +378,14 @@ def test_reordered() -> None:
     assert found(lines) == {"reordered": 1}
 
 
+COPIER = {"process": "copier", "type": "info", "f": "history", "version": 1, "copies": ["t", "c", GROUP], "start": 0}
+
+
 def test_copies_are_there_once() -> None:
-    header = {
-        "process": "copier",
-        "type": "info",
-        "f": "history",
-        "version": 1,
-        "copies": ["t", "c", GROUP],
-        "start": 0,
-    }
     lines = [
         *committed("w.1:1", T0, T0, acks=(0, 1)),
         *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3),
-        header,
+        COPIER,
         group_offset(2),
     ]
     assert found([*lines, *final([5, "w.1:1", 0], [8, "w.1:1", 1], topic="c", end=9)]) == {}
@@ -361,6 +399,43 @@ def test_copies_are_there_once() -> None:
     aborted = [*lines, begun("w.1:2", T0, at=4.0)]
     read_there = final([5, "w.1:1", 0], [6, "w.1:1", 1], [8, "w.1:2", 0], topic="c", end=9)
     assert found([*aborted, *read_there]) == {"aborted-read": 1}
+
+
+def test_copies_stand_in_the_order_of_their_source() -> None:
+    lines = [*committed("w.1:1", T0, acks=(0,)), *committed("w.1:2", T0, acks=(2,), at=5.0)]
+    lines += [*committed("v.1:1", T1, acks=(0,)), *final([0, "v.1:1", 0], partition=1, end=2)]
+    lines += [*final([0, "w.1:1", 0], [2, "w.1:2", 0], end=4), COPIER, group_offset(4), group_offset(2, partition=1)]
+    assert found([*lines, *final([0, "w.1:1", 0], [1, "v.1:1", 0], [2, "w.1:2", 0], topic="c", end=4)]) == {}
+    turned = [*lines, *final([0, "w.1:2", 0], [1, "v.1:1", 0], [2, "w.1:1", 0], topic="c", end=4)]
+    assert found(turned) == {"reordered": 1}
+    assert first(turned, "reordered") == (
+        "the copy of record 0 of transaction w.1:1, which is t-0 offset 0, stands at c-0 offset 2 behind that of "
+        "offset 2, at offset 0"
+    )
+
+
+def test_copies_that_were_read_before_they_were_committed() -> None:
+    """The final read has them no more: that of an aborted record, and one that the copier aborted and made anew."""
+    unknown = [begun("v.1:1", T0, at=4.0), asked("v.1:1", 5.0)]
+    aborted = begun("w.1:2", T0, at=4.0)
+    lines = [*committed("w.1:1", T0, acks=(0,)), aborted, *unknown, COPIER, group_offset(2)]
+    lines += [*final([0, "w.1:1", 0], end=6), *final([5, "w.1:1", 0], topic="c", end=9)]
+    assert found(lines) == {}
+    for name in ("w.1:2", "v.1:1"):
+        seen = [*lines, read([3, name, 0], topic="c", at=10.0)]
+        assert found(seen) == {"aborted-read": 1}
+        assert first(seen, "aborted-read") == (
+            f"the copy of record 0 of transaction {name} at c-0 offset 3 was read at read_committed; the record is not "
+            "committed"
+        )
+    again = [*lines, read([3, "w.1:1", 0], [5, "w.1:1", 0], topic="c", at=10.0)]
+    assert found(again) == {"vanished": 1}
+    assert first(again, "vanished") == (
+        "the copy of record 0 of transaction w.1:1 at c-0 offset 3 was read at read_committed, and is not in the final "
+        "read"
+    )
+    cut_short = [*committed("w.1:1", T0, acks=(0,)), *unknown, COPIER, read([0, "w.1:1", 0])]
+    assert found([*cut_short, read([3, "v.1:1", 0], [5, "w.1:1", 0], topic="c", at=10.0)]) == {}
 
 
 def test_every_kind_has_a_test_here() -> None:

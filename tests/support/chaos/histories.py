@@ -93,7 +93,7 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         if is_final or not has_final:
             reach[place] = max(reach.get(place, -1), offset)
     found = dict.fromkeys(("lost", "unseen", "vanished", "duplicate", "reordered", "inconsistent-offset"), 0)
-    found |= dict.fromkeys(("seen-before-send", "phantom", "failed-seen", "unanswered"), 0)
+    found |= dict.fromkeys(("seen-before-send", "phantom", "failed-seen", "unanswered", "corrupt"), 0)
     found["inconsistent-offset"] = len(conflicts)
     for name, send in sends.items():
         seen = spots.get(name, set())
@@ -114,19 +114,20 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         acked = acked_at.get(name)
         if acked is not None and seen and acked != min(seen) and acked not in read_at and acked not in conflicts:
             found["inconsistent-offset"] += 1
+        if acked is None and seen and send["partition"] not in (-1, min(seen)[0]):
+            found["inconsistent-offset"] += 1
+        if any(key != send["key"] for _, _, other, key, _, _ in reads if other == name):
+            found["corrupt"] += 1
     found["phantom"] = sum(name not in sends for name in spots)
     for name, places in spots.items():
         if name[0] not in loose:
             found["duplicate"] += sum(spot != min(places) for spot in places - conflicts)
-    last: dict[tuple[int, int, int], int] = {}
-    keys: dict[tuple[int, int], int] = {}
-    for _, _, name, key, _, _ in reads:
-        keys.setdefault(name, key)
+    last: dict[tuple[int, int], int] = {}
     for spot in sorted(read_at - conflicts):
         (name,) = at[spot]
         if name[0] in loose or min(spots[name]) != spot:
             continue
-        group = (spot[0], name[0], keys[name])
+        group = (spot[0], name[0])
         found["reordered"] += name[1] < last.get(group, -1)
         last[group] = max(name[1], last.get(group, -1))
     return found
@@ -145,13 +146,14 @@ def random_histories(draw: st.DrawFn) -> list[Line]:
     lines: list[Line] = [header(1, idempotent=draw(st.booleans()))]
     for producer in (0, 1):
         for number in range(draw(st.integers(0, 6))):
-            at = {"producer": producer, "partition": draw(_places), "key": _key_of(number)}
             kind = draw(st.sampled_from(["invoke", "ok", "ok", "ok", "fail", "info"]))
+            partition = draw(_places if kind == "ok" else st.integers(-1, 1))
+            at = {"producer": producer, "partition": partition, "key": _key_of(number)}
             offset = draw(st.none() | _numbers) if kind == "ok" else None
             lines.append(invoke(number, **at) if kind == "invoke" else done(kind, number, offset, **at))
     for _ in range(draw(st.integers(0, 4))):
-        rows = draw(st.lists(st.tuples(_numbers, _numbers, st.integers(0, 1)), max_size=5))
-        records = [(offset, number, _key_of(number), producer) for offset, number, producer in rows]
+        rows = draw(st.lists(st.tuples(_numbers, _numbers, st.integers(0, 1), st.integers(0, 9)), max_size=5))
+        records = [(row[0], row[1], 7 if row[3] == 9 else _key_of(row[1]), row[2]) for row in rows]
         end = draw(st.integers(0, 8)) * SECOND
         lines.append(poll(*records, process="x", partition=draw(_places), end=end, final=draw(st.booleans())))
     return lines

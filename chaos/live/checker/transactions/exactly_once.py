@@ -1,12 +1,13 @@
 """Judges read-process-write: each committed input record has its effect exactly once, and groups' offsets fit.
 
 Effects are counted as the final read at read_committed has them. An input record without an effect is lost if the
-group's offset has passed it; otherwise the processors were only too slow.
+group's offset has passed it; otherwise the processors were only too slow. A group that processes some partitions of a
+topic is to process all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class ExactlyOnceJudge:
     def judge(self, group_offsets: Mapping[tuple[str, Place], int]) -> None:
         """Judge effects and offsets; `group_offsets` are those that the groups have in the end."""
         progress = self._progress()
+        self._add_untouched(progress, group_offsets)
         for (group, place), one in sorted(progress.items(), key=lambda item: item[0]):
             self._judge_offsets(group, place, one, group_offsets.get((group, place)))
         reached = {
@@ -67,21 +69,37 @@ class ExactlyOnceJudge:
             progress.done.sort(key=lambda item: (item[0].start, item[0].end))
         return found
 
+    def _add_untouched(
+        self, progress: dict[tuple[str, Place], _Progress], group_offsets: Mapping[tuple[str, Place], int]
+    ) -> None:
+        """Add the partitions of the groups' inputs that no transaction touched: read in the end, or with an offset."""
+        inputs = {(group, place.topic): None for group, place in progress}
+        for group, topic in inputs:
+            for place in self._reads.records:
+                if place.topic == topic:
+                    progress.setdefault((group, place), _Progress())
+        for group, place in group_offsets:
+            if (group, place.topic) in inputs:
+                progress.setdefault((group, place), _Progress())
+
     def _judge_offsets(self, group: str, place: Place, progress: _Progress, offset: int | None) -> None:
         for (row, one), (later, other) in zip(progress.done, progress.done[1:]):
             if later.start < row.end:
                 mine = f"transaction {one.name} moved group {group} from {place} offset {row.start} to {row.end}"
                 said = f"{mine}, and transaction {other.name} began again at {later.start}"
                 self._add("lost-offset", said, place, row.end, one)
-        if offset is None or not progress.done:
+        if offset is None:
             return
-        row, one = max(progress.done, key=lambda item: item[0].end)
-        if offset < row.end:
-            said = f"transaction {one.name} gave group {group} offset {row.end} of {place}; in the end it has {offset}"
-            self._add("lost-offset", said, place, offset, one)
+        given = "no transaction that committed gave it one"
+        if progress.done:
+            row, one = max(progress.done, key=lambda item: item[0].end)
+            given = f"transactions that committed gave it at most {progress.end_max}, in transaction {one.name}"
+            if offset < row.end:
+                gave = f"transaction {one.name} gave group {group} offset {row.end} of {place}"
+                self._add("lost-offset", f"{gave}; in the end it has {offset}", place, offset, one)
         if offset > progress.end_max:
-            said = f"group {group} has offset {offset} of {place} in the end; transactions that committed gave it"
-            self._add("aborted-offset", f"{said} at most {progress.end_max}, in transaction {one.name}", place, offset)
+            said = f"group {group} has offset {offset} of {place} in the end; {given}"
+            self._add("aborted-offset", said, place, offset)
 
     # -- effects
 
@@ -134,19 +152,57 @@ class ExactlyOnceJudge:
         wanted = self._final_spots(source)
         found = self._final_spots(topic)
         for key, spots in sorted(found.items()):
-            name = f"record {key.ordinal} of transaction {self._table.name(key.transaction)}"
-            place, offset = spots[0]
             if len(spots) > 1:
-                said = f"{name} was copied to {_at(spots[0])} and to {_at(spots[1])}"
-                self._add("duplicate-effect", said, place, offset)
+                said = f"{self._name(key)} was copied to {_at(spots[0])} and to {_at(spots[1])}"
+                self._add("duplicate-effect", said, *spots[0])
             if key not in wanted:
-                self._add("aborted-read", f"{name} was copied to {_at(spots[0])}; it is not committed", place, offset)
+                said = f"{self._name(key)} was copied to {_at(spots[0])}; it is not committed"
+                self._add("aborted-read", said, *spots[0])
+        self._judge_dirty_copies(topic, wanted)
+        self._judge_order_of_copies(wanted, found)
         for key, spots in sorted(wanted.items()):
             if key not in found:
                 place, offset = spots[0]
                 said = f"{self._reads.name(place, offset)} at {_at(spots[0])} was not copied to {topic}"
                 kind = "lost-effect" if offset < reached.get(place, 0) else "unprocessed"
                 self._add(kind, f"{said}; the group came to offset {reached.get(place, 0)}", place, offset)
+
+    def _judge_dirty_copies(self, topic: str, wanted: Mapping[RecordKey, Sequence[Spot]]) -> None:
+        """Judge copies that were read at read_committed, and that the final read does not have."""
+        for place in sorted(self._reads.records):
+            for offset, seen in sorted(self._reads.records[place].items()) if place.topic == topic else ():
+                if seen.is_final or seen.first_ns is None:
+                    continue
+                said = f"the copy of {self._name(seen.key)} at {place} offset {offset} was read at read_committed"
+                if seen.key not in wanted and self._is_surely_uncommitted(seen.key):
+                    self._add("aborted-read", f"{said}; the record is not committed", place, offset)
+                elif offset < self._reads.final_ends.get(place, 0):
+                    self._add("vanished", f"{said}, and is not in the final read", place, offset)
+
+    def _is_surely_uncommitted(self, key: RecordKey) -> bool:
+        """Whether a record that no final read has was aborted, was written by nobody, or was looked for in vain."""
+        one = self._table.transactions.get(key.transaction)
+        if one is None or key.ordinal >= len(one.writes) or one.outcome is Outcome.ABORTED:
+            return True
+        return bool(self._reads.final_ends) and self._isolation.was_looked_for(one, key.ordinal)
+
+    def _judge_order_of_copies(
+        self, wanted: Mapping[RecordKey, Sequence[Spot]], found: Mapping[RecordKey, Sequence[Spot]]
+    ) -> None:
+        """Judge the order of copies: those of one partition, in one partition, stand in the order of their source."""
+        last: dict[tuple[Place, Place], tuple[int, int]] = {}
+        for spot, key in sorted((spots[0], key) for key, spots in found.items() if key in wanted):
+            (place, offset), (source, source_offset) = spot, wanted[key][0]
+            before = last.get((place, source))
+            if before is not None and source_offset < before[0]:
+                name = f"the copy of {self._name(key)}, which is {source} offset {source_offset},"
+                said = f"{name} stands at {_at(spot)} behind that of offset {before[0]}, at offset {before[1]}"
+                self._add("reordered", said, place, offset)
+            if before is None or source_offset > before[0]:
+                last[place, source] = (source_offset, offset)
+
+    def _name(self, key: RecordKey) -> str:
+        return f"record {key.ordinal} of transaction {self._table.name(key.transaction)}"
 
     def _final_spots(self, topic: str) -> dict[RecordKey, list[Spot]]:
         found: dict[RecordKey, list[Spot]] = {}

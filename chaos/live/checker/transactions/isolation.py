@@ -102,20 +102,20 @@ class IsolationJudge:
 
     def _judge_order(self, place: Place) -> None:
         """Compare the order of offsets with the order of begins and ends."""
-        latest: tuple[int, int, Transaction] | None = None
+        latest: tuple[int, Transaction] | None = None
         found: dict[str, None] = {}
         for offset, seen in sorted(self._reads.records[place].items()):
             transaction = self._table.transactions.get(seen.key.transaction)
             if transaction is None:
                 continue
-            end_ns = transaction.latest_end_ns
-            if latest is not None and end_ns is not None and end_ns < latest[0] and transaction.name not in found:
+            if latest is not None and transaction.has_ended_before(latest[1]) and transaction.name not in found:
                 found[transaction.name] = None
-                other = f"transaction {latest[2].name} at offset {latest[1]}, which began at {self._seconds(latest[0])}"
-                said = f"stands behind {other}, though its own had ended at {self._seconds(end_ns)}"
+                began = self._seconds(latest[1].start_ns)
+                other = f"transaction {latest[1].name} at offset {latest[0]}, which began at {began}"
+                said = f"stands behind {other}, though its own had ended at {self._seconds(transaction.latest_end_ns)}"
                 self._about("write-cycle", place, offset, said)
-            if latest is None or transaction.start_ns > latest[0]:
-                latest = (transaction.start_ns, offset, transaction)
+            if latest is None or transaction.start_ns > latest[1].start_ns:
+                latest = (offset, transaction)
 
     # -- one transaction after the other
 
@@ -127,7 +127,7 @@ class IsolationJudge:
             return
         there = [index for index in range(len(transaction.writes)) if self.is_visible(number, index)]
         missing = [index for index in range(len(transaction.writes)) if not self.is_visible(number, index)]
-        unread = [index for index in missing if not self._was_looked_for(transaction, index)]
+        unread = [index for index in missing if not self.was_looked_for(transaction, index)]
         gone = [index for index in missing if index not in unread]
         if there and gone:
             told = f"({transaction.outcome.value}): the final read has {self._in_words(transaction, there)}"
@@ -135,11 +135,21 @@ class IsolationJudge:
         elif gone and transaction.outcome is Outcome.COMMITTED:
             said = f"was committed at {self._seconds(transaction.end_ns)}; gone is {self._in_words(transaction, gone)}"
             self._of(transaction, "lost-transaction", said)
+        elif seen := [index for index in missing if self._has_vanished(RecordKey(number, index))]:
+            said = f"was read at read_committed, and is not in the final read: {self._in_words(transaction, seen)}"
+            self._of(transaction, "vanished", said)
         if unread and transaction.outcome is Outcome.COMMITTED and self._reads.final_ends:
             said = f"is committed; no final read came to {self._in_words(transaction, unread)}"
             self._of(transaction, "unseen", said)
 
-    def _was_looked_for(self, transaction: Transaction, index: int) -> bool:
+    def _has_vanished(self, key: RecordKey) -> bool:
+        """Whether a record was read at read_committed, and the final read passed its offset without it."""
+        spot = self._spots.get(key)
+        if spot is None or key in self._final or spot[1] >= self._reads.final_ends.get(spot[0], 0):
+            return False
+        return self._reads.records[spot[0]][spot[1]].first_ns is not None
+
+    def was_looked_for(self, transaction: Transaction, index: int) -> bool:
         """Whether the final read came as far as this record must be; without one, whether any reader did."""
         place, ack = transaction.writes[index].place, transaction.ack(index)
         if not self._reads.final_ends:

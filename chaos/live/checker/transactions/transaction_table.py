@@ -87,6 +87,11 @@ class Transaction:
         known = [self.end_ns] if self.end_ns is not None and self.type in ("ok", "fail") else []
         return min([*known, *([] if self.successor_ns is None else [self.successor_ns])], default=None)
 
+    def has_ended_before(self, later: Transaction) -> bool:
+        """Whether it had surely ended when another one began, as all have that a later incarnation has ended."""
+        end_ns = self.latest_end_ns
+        return self is not later and end_ns is not None and end_ns <= later.start_ns
+
     def ack(self, index: int) -> int | None:
         """The offset at which a record was acked; None if the client was not told."""
         return self.acks[index] if index < len(self.acks) else None
