@@ -176,6 +176,7 @@ class LogManager:
         asked = [log_dir for log_dir in usable if log_dir.path == preferred]
         asked += [log_dir for log_dir in usable if log_dir.directory_id == directory_id]
         log_dir = asked[0] if asked else min(usable, key=lambda candidate: len(candidate.logs))
+        self.future_logs.discard(tp)  # it can only be a copy of a log that is gone
         try:
             log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
         except OSError as error:
@@ -191,7 +192,6 @@ class LogManager:
 
         A loss of power may bring it back; its topic id then says that it is stray.
         """
-        self.future_logs.discard(tp)
         path = self._rename_away(tp, DELETED_SUFFIX)
         if path is not None:
             self.deletion.add([path], self._config.file_delete_delay_ms)
@@ -207,7 +207,7 @@ class LogManager:
 
         `wanted` gives the topic id of a partition that this node should have, None for any other partition. Where a
         stray log was displaced that this node left there by a clean shutdown, the partition itself had its data there,
-        or none; in any case an empty log must not pass for its data (`is_displaced`).
+        or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
         """
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
@@ -219,6 +219,7 @@ class LogManager:
                 self.set_aside(tp, reason)
             except StorageError as error:
                 _logger.error("%s", error)
+        self.future_logs.discard_strays(wanted)
         return [tp for tp, _ in strays]
 
     def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
@@ -226,6 +227,7 @@ class LogManager:
         return self._displaced.get(tp) == topic_id
 
     def _rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
+        self.future_logs.discard(tp)
         if self.get(tp) is not None:
             self.directories.high_watermarks.pop(tp, None)
         return self.directories.rename_away(tp, suffix)

@@ -178,6 +178,7 @@ class Cluster:
             manager = self.managers[node] = ReplicaManager(config, runtime, logs, ports)
             self.images[node] = MetadataImage("cluster")
             self.tell(node)
+            logs.set_strays_aside(lambda tp: wanted_topic_id(self.images[node], node, tp))
             await manager.start()
             return manager
 
@@ -357,6 +358,13 @@ def replicated_topic(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1,
     cluster.tell()
     cluster.sleep(1.0)
     return cluster, topic_id
+
+
+def wanted_topic_id(image: MetadataImage, node: int, tp: TopicPartition) -> UUID | None:
+    """The topic id of a partition that the node should have, None for any other."""
+    topic = image.topics_by_name.get(tp.topic)
+    partition = None if topic is None else topic.partitions.get(tp.partition)
+    return None if topic is None or partition is None or node not in partition.replicas else topic.topic_id
 
 
 def registration(node: int, *, fenced: bool = False) -> RegisterBrokerRecord:
