@@ -193,3 +193,34 @@ def test_a_log_goes_though_its_replica_has_not_taken_up_its_role(cluster: Cluste
     cluster.sleep(1)
     assert last not in cluster.logs[3].logs and last not in manager.partitions
     assert here(cluster, 3) == (0 if is_deleted else COUNT - 1)
+
+
+def test_logs_that_wait_for_space_are_made_as_soon_as_one_directory_has_some() -> None:
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    cluster.create_topic("t", 7, (1,), 4)
+    cluster.tell()
+    cluster.sleep(1)
+    assert not here(cluster, 1)
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, ["/a1", "/b1"])
+    cluster.on_loop(manager.set_full_dirs, ["/a1", "/b1"])
+    assert not here(cluster, 1), "both are full"
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert [replica.log.directory for replica in manager.partitions.values()] == [
+        f"/b1/t-{index}" for index in range(4)
+    ]
+
+
+def test_no_log_is_made_while_a_write_is_under_way_that_found_a_directory_full() -> None:
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    cluster.create_topic("t", 7, (1,))
+    cluster.tell()
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert not here(cluster, 1)
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert here(cluster, 1) == 1
