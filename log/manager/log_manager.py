@@ -196,6 +196,8 @@ class LogManager:
             if not is_no_space(error):
                 log_dir.fail(error)
             raise refused_write(f"{log_dir.path} cannot be written: {error}", error) from error
+        path = f"{log_dir.path}/{tp}"
+        is_new = not self._runtime.disk.is_dir(path)
         try:
             log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
             self.directories.add(log_dir, tp, log)
@@ -203,17 +205,18 @@ class LogManager:
                 log.set_topic_id(topic_id, durably=False)
         except NoSpaceError:
             self.directories.forget(tp)
-            self._remove_unfinished(log_dir, tp)
+            if is_new:
+                self._remove_unfinished(log_dir, path)
             raise
         return log
 
-    def _remove_unfinished(self, log_dir: LogDirectory, tp: TopicPartition) -> None:
+    def _remove_unfinished(self, log_dir: LogDirectory, path: str) -> None:
         """Remove what there is of a log that could not be made; else a start could find it in two directories."""
-        path = f"{log_dir.path}/{tp}"
+        disk = self._runtime.disk
         try:
-            if self._runtime.disk.is_dir(path):
-                self._runtime.disk.remove_tree(path)
-                self._runtime.disk.fsync_dir(log_dir.path)
+            if disk.is_dir(path):
+                disk.remove_tree(path)
+                disk.fsync_dir(log_dir.path)
         except OSError as error:
             _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
