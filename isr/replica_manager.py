@@ -357,10 +357,15 @@ class ReplicaManager:
         self._moves.begin(topic_partition, path)
 
     def set_full_dirs(self, paths: Sequence[str]) -> None:
-        """Name the log directories that have no space for more records; replicas in all others take them."""
+        """Name the log directories that have no space for more records; replicas in all others take them.
+
+        Logs that wait for space are made when there is some, but not while the write that found a directory full is
+        under way.
+        """
+        is_fuller = self._logs.directories.set_full(paths)
         for replica in self._hosted.replicas.values():
             replica.has_space = replica.log.directory.rpartition("/")[0] not in paths
-        if self._hosted.without_space and not paths:
+        if self._hosted.without_space and not is_fuller and self._logs.directories.has_space:
             self._roles.create_again()
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:

@@ -150,7 +150,7 @@ class BrokerRole:
         )
 
     def _on_no_space(self, tp: TopicPartition) -> None:
-        log = self.log_manager.get(tp)
+        log = self.log_manager.get(tp)  # None where no directory had space for a new log
         paths = list(self.log_manager.directories.ids) if log is None else [log.directory.rpartition("/")[0]]
         for path in paths:
             self._space.on_no_space(path)

@@ -96,11 +96,11 @@ class LogDirMoves:
             self._moving.pop(topic_partition, None)
 
     def _pair(self, topic_partition: TopicPartition) -> tuple[Replica, PartitionLog] | None:
-        """The replica and the copy of its log; None when one of them does not exist any more, or failed."""
+        """The replica and the copy of its log; None when one is gone or failed, or the copy is of another topic."""
         replica, copy = self._directory.replicas.get(topic_partition), self._logs.future_logs.get(topic_partition)
         if replica is None or replica.offline or copy is None or copy.is_failed or replica.log.is_failed:
             return None
-        return replica, copy
+        return (replica, copy) if copy.topic_id == replica.topic_id else None
 
     async def _step(self, replica: Replica, copy: PartitionLog) -> bool:
         """Copy some batches, or finish; true when the move is finished."""

@@ -94,14 +94,17 @@ class FetchSession:
             self.dirty.close()
 
     def update(self, request: FetchRequest) -> None:
-        """Take over the changes that an incremental request lists."""
+        """Take over the changes that an incremental request lists.
+
+        A follower drops answers to what it asked for in a former leader epoch, so in another one it is told all again.
+        """
         partitions, dirty = self.partitions, self.dirty
         for topic in request.topics:
             name = topic_key(topic.name, topic.topic_id)
             for wanted in topic.partitions:
                 key = FetchKey(name, wanted.partition)
                 cached = partitions.get(key)
-                if cached is None:
+                if cached is None or cached.request.current_leader_epoch != wanted.current_leader_epoch:
                     partitions[key] = CachedPartition(wanted)
                 else:
                     cached.request = wanted

@@ -87,13 +87,26 @@ class LocalReplicas:
             self._assignments.note((replica.topic_id, topic_partition.partition), registered, actual)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Delete the replica and its log: the topic is deleted, or the replica has moved to another broker."""
+        """Delete the replica and its log: the topic is deleted, or the replica has moved to another broker.
+
+        The log is there without a replica while a starting broker has not taken up that role yet.
+        """
         self._hosted.unusable.pop(topic_partition, None)
         self._hosted.without_space.pop(topic_partition, None)
         self._assignments.forget((topic_id, topic_partition.partition))
-        replica = self._hosted.replicas.get(topic_partition)
-        if replica is None or replica.topic_id != topic_id:
+        replica, log = self._hosted.replicas.get(topic_partition), self._logs.get(topic_partition)
+        if replica is not None and replica.topic_id == topic_id:
+            self._end_role(replica)
+        elif replica is not None or log is None or log.topic_id not in (None, topic_id):
             return
+        sometimes(replica is None, "a log was deleted before its replica had taken up its role")
+        try:
+            self._logs.delete(topic_partition)
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s cannot be removed: %s", topic_partition, error)
+
+    def _end_role(self, replica: Replica) -> None:
+        topic_partition = replica.topic_partition
         self._fetchers.remove(replica)
         del self._hosted.replicas[topic_partition]
         is_deleted = self._hosted.registration(topic_partition) is None
@@ -101,10 +114,6 @@ class LocalReplicas:
             replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
         replica.partition.watermark.forget_listener()
-        try:
-            self._logs.delete(topic_partition)
-        except (ProtocolError, OSError) as error:
-            _logger.error("%s cannot be removed: %s", topic_partition, error)
 
     def take_offline(self, replica: Replica, error: StorageError) -> None:
         """The replica's log failed while it took up its role."""

@@ -4,13 +4,14 @@ The future log is a copy that grows beside the original, as `<topic>-<partition>
 the original does. Then it replaces the original, in several steps on two disks. A file `<name of the future log>.swap`
 in the target directory says that the copy is complete. It is written before the original is touched, and removed when
 everything is done; a node that finds it after a crash goes on from there. A future log without such a file is just a
-copy, which may be continued or thrown away.
+copy, which may be continued or thrown away. It goes with its original: it must not take the place of the log of a later
+topic of the same name, so its topic id is compared wherever it is found.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once
@@ -66,7 +67,8 @@ class FutureLogs:
     def begin(self, tp: TopicPartition, path: str) -> bool:
         """Make an empty future log in the directory at `path`; returns whether there is something to copy.
 
-        A future log in another directory is thrown away. For a partition that is not here the directory is remembered.
+        A future log in another directory, or of another topic, is thrown away. For a partition that is not here the
+        directory is remembered.
         `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`.
         """
         target = self._directory_at(path)
@@ -77,7 +79,7 @@ class FutureLogs:
         if self._directories.dir_of(tp) is target:
             self.discard(tp)
             return False
-        if self._dir_of(tp) is target:
+        if self._dir_of(tp) is target and target.future_logs[tp].topic_id == current.topic_id:
             return True
         name = future_name(tp, self._runtime.rng)
         if len(name) > _NAME_LENGTH_MAX:
@@ -115,6 +117,17 @@ class FutureLogs:
             self._disk.remove_tree(log.directory)
         except OSError as error:
             _logger.warning("%s is of no use any more, and cannot be removed: %s", log.directory, error)
+
+    def discard_strays(self, wanted: Callable[[TopicPartition], UUID | None]) -> None:
+        """Remove the future logs of partitions that this node should not have; `wanted` gives their topic ids.
+
+        One without a topic id goes, too: a crash ended the request to move the log before anything was copied.
+        """
+        for tp in self.partitions:
+            copy = self.get(tp)
+            if copy is not None and not copy.is_failed and copy.topic_id != wanted(tp):
+                _logger.warning("%s is removed: its topic is deleted, or it is not known which it is", copy.directory)
+                self.discard(tp)
 
     def finish(self, tp: TopicPartition) -> PartitionLog:
         """Replace the log by its future log, which holds all that the log does; returns the log in its new place.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
 from ...runtime.ports import Runtime
@@ -97,6 +97,18 @@ class LogDirectories:
         return [log_dir for log_dir in self._dirs if log_dir.is_usable and log_dir.takes_partitions]
 
     @property
+    def has_space(self) -> bool:
+        """Whether a partition's log can be made in a directory that is not full."""
+        return any(not log_dir.is_full for log_dir in self.usable)
+
+    def set_full(self, paths: Collection[str]) -> bool:
+        """Name the directories that are full, all others are not; returns whether one of them was not full before."""
+        newly_full = [log_dir for log_dir in self._dirs if log_dir.path in paths and not log_dir.is_full]
+        for log_dir in self._dirs:
+            log_dir.is_full = log_dir.path in paths
+        return bool(newly_full)
+
+    @property
     def failures(self) -> dict[str, Exception]:
         """The directories that are not used, by path, and why."""
         found = {**self._refused, **{d.path: d.failure for d in self._dirs if d.failure is not None}}
@@ -162,11 +174,8 @@ class LogDirectories:
             del self._dir_of[tp]
         log_dir.logs.clear()
 
-    def rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
-        """Close and forget the partition's log, and give its directory a new name with this ending.
-
-        Returns the new path, None when there is no log. A loss of power may undo it. `StorageError`.
-        """
+    def forget(self, tp: TopicPartition) -> PartitionLog | None:
+        """Close and forget the partition's log; its files stay. Returns it, None when there is none."""
         log_dir = self._dir_of.pop(tp, None)
         if log_dir is None:
             return None
@@ -174,6 +183,16 @@ class LogDirectories:
         log_dir.clean_offsets.pop(tp, None)
         log_dir.damaged_offsets.pop(tp, None)
         log.close(clean=False)
+        return log
+
+    def rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
+        """Close and forget the partition's log, and give its directory a new name with this ending.
+
+        Returns the new path, None when there is no log. A loss of power may undo it. `StorageError`.
+        """
+        log_dir, log = self._dir_of.get(tp), self.forget(tp)
+        if log_dir is None or log is None:
+            return None
         path = f"{log_dir.path}/{retired_name(tp, self._runtime.rng, suffix)}"
         try:
             self._runtime.disk.rename(log.directory, path)

@@ -175,6 +175,8 @@ class LogDirectory:
         self.damaged_offsets = dict(self.checkpoints.damaged_offsets.offsets)
         """The first damaged offset of logs that the scrubber found damaged."""
         self.failure: OSError | None = None
+        self.is_full = False
+        """Whether it has no space for more records; new logs are made elsewhere then, if that is possible."""
         self.is_loaded = False
         self.was_cleanly_shut_down = False
         """Whether the previous shutdown was clean: then no file in it can have come back, or be gone."""

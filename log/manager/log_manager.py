@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once, run_in_steps
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Clock, Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
 from ..directory_names import DELETED_SUFFIX, STRAY_SUFFIX
-from ..errors import StorageError, is_no_space, refused_write
+from ..errors import NoSpaceError, StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
 from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
@@ -150,13 +151,14 @@ class LogManager:
     def create(
         self, tp: TopicPartition, topic_id: UUID, config: LogConfig | None = None, directory_id: UUID | None = None
     ) -> PartitionLog:
-        """The partition's log, made if there is none: in the given directory, else in the one with the fewest logs.
+        """The log, made if there is none: in the given directory, else where there is space, and fewest logs are.
 
+        A directory whose disk refuses for want of space is passed over; `NoSpaceError` when all of them refuse.
         INCONSISTENT_TOPIC_ID when there is a log of another topic of that name: `delete` it first. `StorageError`.
         """
         log = self.get(tp)
         if log is None:
-            log = self._create(tp, config or self._config.defaults, directory_id)
+            log = self._create(tp, topic_id, config or self._config.defaults, directory_id)
             self._displaced.pop(tp, None)
         if log.topic_id is None:
             log.set_topic_id(topic_id, durably=False)
@@ -168,30 +170,61 @@ class LogManager:
             log.config = config
         return log
 
-    def _create(self, tp: TopicPartition, config: LogConfig, directory_id: UUID | None) -> PartitionLog:
+    def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig, directory_id: UUID | None) -> PartitionLog:
         usable = self.directories.usable
         if not usable:
             raise StorageError("no log directory is left")
+        self.future_logs.discard(tp)  # it can only be a copy of a log that is gone
         preferred = self.future_logs.take_preferred(tp)
-        asked = [log_dir for log_dir in usable if log_dir.path == preferred]
-        asked += [log_dir for log_dir in usable if log_dir.directory_id == directory_id]
-        log_dir = asked[0] if asked else min(usable, key=lambda candidate: len(candidate.logs))
+
+        def rank(log_dir: LogDirectory) -> tuple[bool, bool, bool, int]:
+            is_asked = log_dir.path == preferred, log_dir.directory_id == directory_id
+            return not is_asked[0], not is_asked[1], log_dir.is_full, len(log_dir.logs)
+
+        *others, last = sorted(usable, key=rank)
+        for log_dir in others:
+            try:
+                return self._create_in(log_dir, tp, topic_id, config)
+            except NoSpaceError:
+                sometimes(True, "a log directory had no space for a new log, and another one was tried")
+        return self._create_in(last, tp, topic_id, config)
+
+    def _create_in(self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
         try:
             log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
         except OSError as error:
             if not is_no_space(error):
                 log_dir.fail(error)
             raise refused_write(f"{log_dir.path} cannot be written: {error}", error) from error
-        log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
-        self.directories.add(log_dir, tp, log)
+        path = f"{log_dir.path}/{tp}"
+        is_new = not self._runtime.disk.is_dir(path)
+        try:
+            log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
+            self.directories.add(log_dir, tp, log)
+            if log.topic_id is None:
+                log.set_topic_id(topic_id, durably=False)
+        except NoSpaceError:
+            self.directories.forget(tp)
+            if is_new:
+                self._remove_unfinished(log_dir, path)
+            raise
         return log
+
+    def _remove_unfinished(self, log_dir: LogDirectory, path: str) -> None:
+        """Remove what there is of a log that could not be made; else a start could find it in two directories."""
+        disk = self._runtime.disk
+        try:
+            if disk.is_dir(path):
+                disk.remove_tree(path)
+                disk.fsync_dir(log_dir.path)
+        except OSError as error:
+            _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete the partition: its directory is renamed now, and removed `file.delete.delay.ms` later. `StorageError`.
 
         A loss of power may bring it back; its topic id then says that it is stray.
         """
-        self.future_logs.discard(tp)
         path = self._rename_away(tp, DELETED_SUFFIX)
         if path is not None:
             self.deletion.add([path], self._config.file_delete_delay_ms)
@@ -207,7 +240,7 @@ class LogManager:
 
         `wanted` gives the topic id of a partition that this node should have, None for any other partition. Where a
         stray log was displaced that this node left there by a clean shutdown, the partition itself had its data there,
-        or none; in any case an empty log must not pass for its data (`is_displaced`).
+        or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
         """
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
@@ -219,6 +252,7 @@ class LogManager:
                 self.set_aside(tp, reason)
             except StorageError as error:
                 _logger.error("%s", error)
+        self.future_logs.discard_strays(wanted)
         return [tp for tp, _ in strays]
 
     def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
@@ -226,6 +260,7 @@ class LogManager:
         return self._displaced.get(tp) == topic_id
 
     def _rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
+        self.future_logs.discard(tp)
         if self.get(tp) is not None:
             self.directories.high_watermarks.pop(tp, None)
         return self.directories.rename_away(tp, suffix)

@@ -212,3 +212,52 @@ def test_a_replica_that_is_not_here_is_created_in_that_directory_later() -> None
     cluster.tell()
     cluster.sleep(0.1)
     assert directory_of(cluster.managers[1].partitions[TopicPartition("new", 0)]) == target
+
+
+def interrupted_move(records: int = 100) -> Cluster:
+    """The broker stops when part of the log is copied, and its topic is deleted meanwhile."""
+    cluster, replica, target = two_directories(records)
+    throttle(cluster, 1_000)
+    move(cluster, target)
+    wait_for_copy(cluster, 1)
+    assert directory_of(replica) != target
+    cluster.stop(1)
+    cluster.delete_topic(replica.topic_id)
+    throttle(cluster, 100_000_000)
+    return cluster
+
+
+def test_the_copy_of_a_former_topics_log_does_not_take_over_a_topic_of_the_same_name() -> None:
+    """Its records were lost at the next start, when the log turned out to be that of the former topic."""
+    cluster = interrupted_move()
+    topic_id = cluster.create_topic("t", 8, (1,))
+    cluster.boot(1)
+    cluster.sleep(1.0)
+    for _ in range(3):
+        assert cluster.produce(1, TP, b"new").error == 0
+    cluster.sleep(1.0)
+    before = read_all(cluster.managers[1].partitions[TP].log)
+    cluster.stop(1)
+    again = cluster.boot(1).partitions[TP]
+    assert (again.topic_id, again.log.topic_id, again.log_end_offset) == (topic_id, topic_id, 3)
+    assert read_all(again.log) == before
+
+
+def test_the_copy_of_a_deleted_topics_log_is_removed_at_the_next_start() -> None:
+    cluster = interrupted_move()
+    cluster.boot(1)
+    assert cluster.logs[1].future_logs.get(TP) is None
+    assert not [name for path in ("/a1", "/b1") for name in cluster.disks[1].listdir(path) if name.endswith("-future")]
+
+
+def test_a_copy_whose_topic_is_not_known_does_not_take_over() -> None:
+    """The log had lost its topic id when the move began, and got it again with its role."""
+    cluster, replica, target = two_directories()
+    home, topic_id = directory_of(replica), replica.topic_id
+    replica.log.topic_id = None
+    move(cluster, target)
+    assert (directory_of(replica), replica.log.topic_id) == (home, None)
+    replica.log.topic_id = topic_id
+    move(cluster, target)
+    assert (directory_of(replica), replica.log.topic_id) == (target, topic_id)
+    assert replica.log_end_offset == 5

@@ -140,6 +140,22 @@ def test_no_slots_no_sessions() -> None:
     assert open_session(FetchSessionCache(0, FixedIds(), DirtyPartitionTracker()), 0) == 0
 
 
+@pytest.mark.parametrize(("epoch", "is_told"), [(4, False), (5, True)])
+def test_a_fetch_in_another_leader_epoch_is_told_the_high_watermark_again(epoch: int, is_told: bool) -> None:
+    """The follower dropped the answer that it got after it had heard of the epoch."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    sent = []
+    for session_epoch, leader_epoch in ((0, 4), (1, epoch)):
+        row = FetchPartition(0, current_leader_epoch=leader_epoch, fetch_offset=1)
+        wanted = FetchRequest(replica_id=1, session_id=session_epoch, session_epoch=session_epoch)
+        wanted.topics.append(FetchTopic("t", None, [row]))
+        context = cache.context(wanted, False, 0)
+        answers = [(key, FetchPartitionResponse(0, high_watermark=1, log_start_offset=0)) for key, _ in context.take()]
+        context.close()
+        sent.append([answer.high_watermark for _, answer in context.select(answers)])
+    assert sent == [[1], [1] if is_told else []]
+
+
 def test_a_truncated_follower_gets_the_high_watermark_again() -> None:
     """It took nothing else from that answer, and no record may come for long."""
     partition = CachedPartition(FetchPartition(0, fetch_offset=99))

@@ -62,3 +62,21 @@ def test_a_replica_that_was_removed_and_added_again_joins_the_isr_only_after_a_f
     cluster.sleep(1.0)
     assert [[member for member, _ in one.proposal.new_isr] for one in cluster.alterations] == [[1, 2, 3]]
     assert cluster.managers[3].partitions[TP].log_end_offset == 5
+
+
+def test_a_follower_learns_the_high_watermark_though_it_dropped_the_answer_that_told_it() -> None:
+    """It hears of the same leader's next epoch, as at the end of a reassignment, while the answer is on its way."""
+    cluster, topic_id = replicated_topic()
+    cluster.create_topic("u", 8)
+    cluster.tell()
+    cluster.sleep(1.0)
+    cluster.produce(1, TP)
+    cluster.sleep(0.499)  # the fetch that waits for records, 500 ms at most, is being answered
+    managers = cluster.managers
+    assert (managers[1].partitions[TP].high_watermark, managers[2].partitions[TP].high_watermark) == (1, 0)
+    cluster.change(topic_id, 0, leader=1)
+    cluster.tell(2)
+    cluster.sleep(0.003)
+    cluster.tell(1, 3)
+    cluster.sleep(10.0)
+    assert [manager.partitions[TP].high_watermark for manager in managers.values()] == [1, 1, 1]

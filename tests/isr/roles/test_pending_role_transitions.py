@@ -173,3 +173,54 @@ def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:
     cluster.on_loop(manager.apply, image, delta)
     cluster.sleep(0.01)
     assert not manager.partitions
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_log_goes_though_its_replica_has_not_taken_up_its_role(cluster: Cluster, is_deleted: bool) -> None:
+    """A starting broker hears meanwhile that the topic is deleted, or that its replica is on other brokers now."""
+    topic_id = create(cluster)
+    cluster.tell()
+    cluster.sleep(1)
+    last = TopicPartition("t", COUNT - 1)
+    cluster.stop(3)
+    manager = cluster.begin_boot(3)
+    assert last in cluster.logs[3].logs and last not in manager.partitions
+    if is_deleted:
+        cluster.delete_topic(topic_id)
+    else:
+        cluster.change(topic_id, last.partition, replicas=(1, 2), isr=(1, 2), leader=1)
+    cluster.tell(3)
+    cluster.sleep(1)
+    assert last not in cluster.logs[3].logs and last not in manager.partitions
+    assert here(cluster, 3) == (0 if is_deleted else COUNT - 1)
+
+
+def test_logs_that_wait_for_space_are_made_as_soon_as_one_directory_has_some() -> None:
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    cluster.create_topic("t", 7, (1,), 4)
+    cluster.tell()
+    cluster.sleep(1)
+    assert not here(cluster, 1)
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, ["/a1", "/b1"])
+    cluster.on_loop(manager.set_full_dirs, ["/a1", "/b1"])
+    assert not here(cluster, 1), "both are full"
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert [replica.log.directory for replica in manager.partitions.values()] == [
+        f"/b1/t-{index}" for index in range(4)
+    ]
+
+
+def test_no_log_is_made_while_a_write_is_under_way_that_found_a_directory_full() -> None:
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    cluster.create_topic("t", 7, (1,))
+    cluster.tell()
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert not here(cluster, 1)
+    cluster.on_loop(manager.set_full_dirs, ["/a1"])
+    assert here(cluster, 1) == 1

@@ -17,6 +17,7 @@ from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runt
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
@@ -351,3 +352,73 @@ def test_no_space_to_note_that_offsets_are_missing_does_not_fail_the_directory()
     log.append_as_follower(after_a_gap, may_skip=True)
     assert log.log_end_offset == 6
     assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\na 0 0\n"
+
+
+def two_directories(monkeypatch: pytest.MonkeyPatch, *without_space: str) -> tuple[LogManager, SimDisk]:
+    """A manager of /one, which has a log, and /two, which has two; no file can be made in those without space."""
+    runtime, disk = make_runtime()
+    dirs = ("/one", "/two")
+    format_dirs(runtime, dirs, CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(dirs, CLUSTER, 1, SMALL))
+    manager.load()
+    for index, path in enumerate(("/one", "/two", "/two")):
+        manager.create(TopicPartition("old", index), UUID(int=7), directory_id=manager.directories.ids[path])
+    makes = disk.open
+
+    def refused(path: str, *, create: bool = False) -> object:
+        if path.startswith(tuple(f"{one}/" for one in without_space)):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return makes(path, create=create)
+
+    monkeypatch.setattr(disk, "open", refused)
+    return manager, disk
+
+
+def test_new_logs_are_made_where_there_is_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, _ = two_directories(monkeypatch)
+    assert manager.directories.set_full(["/one"])
+    assert not manager.directories.set_full(["/one"]), "it was full before"
+    assert manager.directories.has_space
+    assert manager.create(A, UUID(int=8)).directory == "/two/a-0"
+    assert manager.directories.set_full(["/two"])
+    assert manager.create(TopicPartition("a", 1), UUID(int=8)).directory == "/one/a-1"
+    manager.directories.set_full(["/one", "/two"])
+    assert not manager.directories.has_space
+    assert manager.create(TopicPartition("a", 2), UUID(int=8)).directory == "/one/a-2", "it has fewer logs"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_directory_that_turns_out_to_have_no_space_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    """Nothing of the log stays there: else the node would not start, as a partition was in two directories."""
+    manager, disk = two_directories(monkeypatch, "/one")
+    asked = manager.directories.ids["/one"] if is_asked else None
+    assert manager.create(A, UUID(int=8), directory_id=asked).directory == "/two/a-0"
+    assert "a-0" not in disk.listdir("/one")
+
+
+def test_a_log_for_which_no_directory_has_space_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, disk = two_directories(monkeypatch, "/one", "/two")
+    with pytest.raises(NoSpaceError):
+        manager.create(A, UUID(int=8))
+    assert manager.get(A) is None
+    assert not any("a-0" in disk.listdir(path) for path in ("/one", "/two"))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 20])
+def test_a_log_whose_topic_id_cannot_be_written_for_want_of_space_is_not_made(left_bytes: int) -> None:
+    """Else it stayed where there is no space, and took no records there while another directory had some."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/one", "/two"), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(("/one", "/two"), CLUSTER, 1, SMALL))
+    manager.load()
+    disk.fill(left_bytes)
+    with pytest.raises(NoSpaceError):
+        manager.create(A, UUID(int=8))
+    assert manager.get(A) is None
+    assert not any("a-0" in disk.listdir(path) for path in ("/one", "/two"))
+    disk.set_capacity()
+    manager.directories.set_full(["/one"])
+    log = manager.create(A, UUID(int=8))
+    assert (log.directory, log.topic_id) == ("/two/a-0", UUID(int=8))

@@ -113,6 +113,57 @@ def test_another_target_removes_the_future_log() -> None:
     assert read_all(log)
 
 
+def future_names(disk: SimDisk) -> list[str]:
+    return [name for path in DIRS for name in disk.listdir(path) if name.endswith("-future")]
+
+
+def test_a_copy_goes_with_the_log_that_is_set_aside() -> None:
+    """It must not take the place of the log of the later topic of that name."""
+    _, disk, manager, _ = with_a_log()
+    manager.future_logs.begin(T, "/two")
+    manager.set_aside(T, "has another topic id")
+    assert manager.future_logs.get(T) is None and not future_names(disk)
+
+
+@pytest.mark.parametrize("copied_id", [TOPIC_ID, None])
+def test_a_copy_of_another_topic_is_removed_at_the_start(copied_id: UUID | None) -> None:
+    runtime, disk, manager, log = with_a_log()
+    manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
+    assert copy is not None
+    copy_all(log, copy)
+    if copied_id is None:
+        disk.remove(f"{copy.directory}/partition.metadata")
+    manager.shutdown(3)
+    again = started(runtime)
+    again.set_strays_aside(lambda _: TOPIC_ID)
+    assert len(future_names(disk)) == (0 if copied_id is None else 1)
+    again.set_strays_aside(lambda _: UUID(int=78))
+    assert again.future_logs.get(T) is None and not future_names(disk)
+
+
+def test_a_log_that_is_made_has_no_copy() -> None:
+    """The original is gone, as its disk was replaced by an empty one; its copy must not wait for the new log."""
+    runtime, disk, manager, log = with_a_log()
+    manager.future_logs.begin(T, "/two")
+    manager.shutdown(3)
+    disk.remove_tree(log.directory)
+    again = started(runtime)
+    again.create(T, UUID(int=78))
+    assert again.future_logs.get(T) is None and not future_names(disk)
+
+
+def test_a_move_does_not_go_on_with_a_copy_of_another_topic() -> None:
+    _, disk, manager, log = with_a_log()
+    manager.future_logs.begin(T, "/two")
+    former = future_names(disk)
+    log.set_topic_id(UUID(int=78))
+    assert manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
+    assert copy is not None and (copy.topic_id, copy.log_end_offset) == (UUID(int=78), 0)
+    assert len(future_names(disk)) == 1 and future_names(disk) != former
+
+
 class _PowerLossError(Exception):
     """A power cut before an operation of the disk."""
 

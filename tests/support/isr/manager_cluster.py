@@ -131,6 +131,7 @@ class Cluster:
         self.managers: dict[int, ReplicaManager] = {}
         self.logs: dict[int, LogManager] = {}
         self.disks = {node: SimDisk(random.Random(node)) for node in nodes}
+        self.starting: dict[int, asyncio.Task[None]] = {}
         self.images: dict[int, MetadataImage] = {}
         self.records: list[Any] = []
         self.names: dict[UUID, str] = {}
@@ -160,28 +161,44 @@ class Cluster:
 
     def boot(self, node: int) -> ReplicaManager:
         async def start() -> ReplicaManager:
-            runtime = Runtime(self.disks[node], FixedClock(), random.Random(node))
-            paths = tuple(f"/{name}{node}" for name in self.dirs)
-            logs = LogManager(runtime, LogManagerConfig(paths, "cluster", node))
-            format_dirs(runtime, list(paths), "cluster", node)
-            logs.acquire()
-            logs.load()
-            config = ReplicaManagerConfig(node, cluster_id="cluster", **self.config)
-            ports = ReplicaPorts(
-                lambda items: self._alter(node, items),
-                lambda target: self._connect(node, target),
-                lambda: self._epoch(node),
-                lambda tp, error: self.storage_errors.append(tp),
-                observer=self.observer,
-            )
-            self.logs[node] = logs
-            manager = self.managers[node] = ReplicaManager(config, runtime, logs, ports)
-            self.images[node] = MetadataImage("cluster")
-            self.tell(node)
+            manager = self._load(node)
             await manager.start()
             return manager
 
         return self.run(start())
+
+    def begin_boot(self, node: int) -> ReplicaManager:
+        """Like `boot`, but returns when the first roles are taken up; the others follow."""
+
+        async def begin() -> ReplicaManager:
+            manager = self._load(node)
+            self.starting[node] = self.loop.create_task(manager.start())
+            await asyncio.sleep(0)
+            return manager
+
+        return self.run(begin())
+
+    def _load(self, node: int) -> ReplicaManager:
+        runtime = Runtime(self.disks[node], FixedClock(), random.Random(node))
+        paths = tuple(f"/{name}{node}" for name in self.dirs)
+        logs = LogManager(runtime, LogManagerConfig(paths, "cluster", node))
+        format_dirs(runtime, list(paths), "cluster", node)
+        logs.acquire()
+        logs.load()
+        config = ReplicaManagerConfig(node, cluster_id="cluster", **self.config)
+        ports = ReplicaPorts(
+            lambda items: self._alter(node, items),
+            lambda target: self._connect(node, target),
+            lambda: self._epoch(node),
+            lambda tp, error: self.storage_errors.append(tp),
+            observer=self.observer,
+        )
+        self.logs[node] = logs
+        manager = self.managers[node] = ReplicaManager(config, runtime, logs, ports)
+        self.images[node] = MetadataImage("cluster")
+        self.tell(node)
+        logs.set_strays_aside(lambda tp: wanted_topic_id(self.images[node], node, tp))
+        return manager
 
     def stop(self, node: int) -> None:
         async def stop() -> None:
@@ -357,6 +374,13 @@ def replicated_topic(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1,
     cluster.tell()
     cluster.sleep(1.0)
     return cluster, topic_id
+
+
+def wanted_topic_id(image: MetadataImage, node: int, tp: TopicPartition) -> UUID | None:
+    """The topic id of a partition that the node should have, None for any other."""
+    topic = image.topics_by_name.get(tp.topic)
+    partition = None if topic is None else topic.partitions.get(tp.partition)
+    return None if topic is None or partition is None or node not in partition.replicas else topic.topic_id
 
 
 def registration(node: int, *, fenced: bool = False) -> RegisterBrokerRecord:
