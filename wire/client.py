@@ -326,6 +326,8 @@ async def connect(
                 lambda: Connection(client_id, max_frame_bytes), host, port, **options
             )
         except ValueError as error:
+            if isinstance(error, OSError):
+                raise  # a certificate that is not accepted is both
             raise ConnectionError(f"{host!r} is not a host name: {error}") from None
         if login is not None:
             try:
