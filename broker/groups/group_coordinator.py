@@ -222,11 +222,7 @@ class GroupCoordinator:
         `committed` applies the records, in the order of the log. It is called before `done`, or later when the write
         has timed out and is committed all the same.
         """
-
-        def finished(error: ErrorCode) -> None:
-            done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
-
-        self.partitions.append(shard, records, self._append_times(), finished, committed=committed)
+        self._write(shard, records, done, committed=committed)
 
     def commit(
         self,
@@ -246,9 +242,8 @@ class GroupCoordinator:
         def finished(error: ErrorCode) -> None:
             if error not in IN_THE_LOG:
                 ended()
-            done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        self.partitions.append(shard, records, self._append_times(), finished, committed=committed)
+        self._write(shard, records, done, finished, committed=committed)
 
     def commit_in_transaction(
         self,
@@ -266,12 +261,27 @@ class GroupCoordinator:
             ended()
             if error in IN_THE_LOG:
                 shard.store_pending(transaction.producer_id, group_id, offsets)
+
+        self._write(shard, records, done, finished, transaction=transaction)
+
+    def _write(
+        self,
+        shard: GroupCoordinatorShard,
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        finished: Callable[[ErrorCode], None] = lambda _: None,
+        *,
+        transaction: ProducerTransaction | None = None,
+        committed: Callable[[], None] | None = None,
+    ) -> None:
+        """As `append`; `finished` gets the code of the append itself, before `done` gets that of the coordinator."""
+
+        def answer(error: ErrorCode) -> None:
+            finished(error)
             done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        self.partitions.append(shard, records, self._append_times(), finished, transaction)
-
-    def _append_times(self) -> tuple[int, int]:
-        return self.wall_ms(), self.config.offsets.commit_timeout_ms
+        times = self.wall_ms(), self.config.offsets.commit_timeout_ms
+        self.partitions.append(shard, records, times, answer, transaction, committed)
 
     def write_marker(
         self, partition: int, marker: TransactionMarker, timeout_ms: int, done: Callable[[ErrorCode], None]

@@ -1,10 +1,11 @@
 """The broker's channel to the active controller.
 
 Requests that clients make and the broker forwards have a connection of their own, as in Apache Kafka: the controller
-answers in the order of the requests, and AlterPartition must not wait for a client's thousands of topics. A request is
-sent to the controller that the quorum names. It is sent again, after a short pause, when there is no
+answers in the order of the requests, and AlterPartition must not wait for a client's thousands of topics.
+
+A request is sent to the controller that the quorum names. It is sent again, after a short pause, when there is no
 controller, the connection is lost, or the node answers NOT_CONTROLLER. When the quorum names another leader, the
-connection to the former one is dropped, so that no request waits for a paused or isolated node.
+connections to the former one are dropped, so that no request waits for a paused or isolated node.
 """
 
 from __future__ import annotations

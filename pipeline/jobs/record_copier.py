@@ -74,9 +74,8 @@ class RecordCopier:
         """Copy the rows of one partition behind what earlier attempts copied of them, and add both to the ranges."""
         copy = (self.copy_names[place[0]], place[1])
         first = next(rows)
-        with CopyWriter(
-            self.target, *copy, self.login
-        ) as writer:  # fences the earlier attempts before their end is read
+        # The writer fences the earlier attempts before the end of what they wrote is read.
+        with CopyWriter(self.target, *copy, self.login) as writer:
             with CopyReader(self.target, *copy, self.login) as reader:
                 last, _ = reader.last()
                 if last >= self.ends.get(place, last + 1):
