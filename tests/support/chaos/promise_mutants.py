@@ -159,7 +159,7 @@ PROMISE_MUTANTS = (
         "a leader that has missed an epoch refuses batches that overtook others",
         replacing(Replica, "make_leader", no_leader_meanwhile),
         ("stalled-metadata",),
-        known=61,
+        known=607,
     ),
     Mutant(
         "what was durable stays durable when the metadata log is cut",
