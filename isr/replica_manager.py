@@ -89,7 +89,7 @@ class ReplicaManager:
         self._assignments = DirectoryAssignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
         replicas = LocalReplicas(config, hosted, logs, self._fetchers, self._assignments, operations, errors)
         self._roles = MetadataDeltaApplier(
-            hosted, replicas, self._fetchers, operations, proposals, self._on_led, now_ms
+            hosted, replicas, self._fetchers, operations, proposals, self._on_led, runtime.stopwatch
         )
         self._moves = LogDirMoves(hosted, logs, self.throttles.dirs, replicas.on_moved, self.on_replica_failed)
         self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
