@@ -101,6 +101,11 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests that are started and not answered."""
         return len(self._pending)
 
+    @property
+    def is_gone(self) -> bool:
+        """See `RequestSink`."""
+        return self._transport is None
+
     # -- called by the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -418,13 +423,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Queue the response. All responses that are ready in order are sent with the next flush."""
+        if request.memory is not None:  # also of an answer for which nobody waits any more
+            request.memory.release()
         responses = self._responses
         if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
         self._idle_ticks = 0
         self._observer.on_completed(request)
-        if request.memory is not None:
-            request.memory.release()
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:
