@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEFERRED_BYTES_MAX = 8 * 1024 * 1024
 """Of one connection while memory is not short. By default a producer has five requests of a megabyte in flight."""
 LOGIN_TIMEOUT_S = 30.0
-"""How long a peer may take to authenticate itself. Apache Kafka waits for `connections.max.idle.ms`."""
+"""How long a peer may take to authenticate itself, once its requests are not delayed any more. Apache Kafka waits for `connections.max.idle.ms`."""
 _NO_BODY = memoryview(b"")
 
 
@@ -55,8 +55,10 @@ class ConnectionLimits:
 class Connection(asyncio.BufferedProtocol):
     """A protocol for `loop.create_server`, and the `RequestSink` of its requests. The server owns it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, is_admitted: bool = False) -> None:
         self._server = server
+        self._is_admitted = is_admitted  # by the server's limits; else it asks when it is made
+        self.was_made = False
         self._limits = server.limits
         self.runner = self._dispatcher = server.dispatcher
         self.memory = server.memory
@@ -111,17 +113,34 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the response queue, and tell the server."""
         self._transport = cast(asyncio.Transport, transport)
+        self.was_made = True
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "?"
+        if not self._is_admitted and not self._ask_for_admission(self._transport):
+            self._transport.abort()
+            return
         self._responses = ResponseQueue(self._transport, self._on_files_sent, self._on_broken)
         has_socket = transport.get_extra_info("socket") is not None
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
-        self._server.opened(self, files_left_after(self._transport))
+        self._server.opened(self)
         security = self._server.security
         if security is not None and self.sasl is not None:
             self._expect_login(security)
         elif security is not None:
             self._set_principal(security, transport)
+
+    def _ask_for_admission(self, transport: asyncio.Transport) -> bool:
+        connected = transport.get_extra_info("socket")  # simulated ones are no files
+        admission = self._server.admit(
+            self.peer, files_left_after(connected.fileno()) if hasattr(connected, "fileno") else sys.maxsize
+        )
+        if admission is None:
+            return False
+        if admission.is_closed_then:
+            self._loop.call_later(admission.delay_s, transport.abort)
+        if admission.delay_s:
+            self._set_delay(admission.delay_s + admission.is_closed_then)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
@@ -210,7 +229,8 @@ class Connection(asyncio.BufferedProtocol):
     def _expect_login(self, security: ListenerSecurity) -> None:
         self._use(self._server.login_dispatcher)
         self._reader.limit_frames(security.max_receive_bytes, "sasl.server.max.receive.size")
-        self._login_timer = self._loop.call_later(LOGIN_TIMEOUT_S, self._on_no_login)
+        begins_at = self._loop.time() if self._delay_timer is None else self._delay_timer.when()
+        self._login_timer = self._loop.call_at(begins_at + LOGIN_TIMEOUT_S, self._on_no_login)
 
     def _on_no_login(self) -> None:
         self._server.log_rejection(self.peer, f"it did not authenticate itself within {LOGIN_TIMEOUT_S:g} s")
@@ -266,6 +286,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def delay(self, seconds: float) -> None:
         """Start no request of this connection before this time has passed, nor before the end of an earlier delay."""
+        self._set_delay(seconds)
+
+    def _set_delay(self, seconds: float) -> None:
         ends_at = self._loop.time() + seconds
         timer = self._delay_timer
         if self._transport is None or (timer is not None and timer.when() >= ends_at):
