@@ -140,6 +140,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_later(admission.delay_s, transport.abort)
         if admission.delay_s:
             self._set_delay(admission.delay_s + admission.is_closed_then)
+            self._loop.call_soon(self._update_reading)  # uvloop begins to read after this method, even if it pauses
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -274,7 +275,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_memory_granted(self) -> None:
         """Go on reading the large frame that waited for memory."""
-        self._reader.go_on()
+        try:
+            self._reader.go_on()
+        except BadFrameError as error:
+            self.reject(str(error))
         self._update_reading()
 
     def on_frame_too_slow(self) -> None:
@@ -287,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     def delay(self, seconds: float) -> None:
         """Start no request of this connection before this time has passed, nor before the end of an earlier delay."""
         self._set_delay(seconds)
+        self._update_reading()
 
     def _set_delay(self, seconds: float) -> None:
         ends_at = self._loop.time() + seconds
@@ -301,6 +306,8 @@ class Connection(asyncio.BufferedProtocol):
     def _end_delay(self) -> None:
         self._delay_timer = None
         self._resume()
+        self._update_reading()
+        self._close_if_due()
 
     def _end_yield(self) -> None:
         self._yielding = False
@@ -414,6 +421,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
         pause = self._blocked or self._is_write_blocked or self._reader.is_starved or self._waits_to_read
+        if self._delay_timer is not None and not self._reader.is_in_big_frame:
+            pause = True  # what is read now would be kept in memory; a frame that has memory already is read to its end
         if pause == self._read_paused:
             return
         self._read_paused = pause

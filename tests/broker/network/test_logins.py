@@ -80,8 +80,10 @@ def test_the_time_for_the_login_begins_when_the_connection_is_not_delayed_any_mo
         transport = FakeTransport()
         transport.protocol = server.make_connection()
         transport.protocol.connection_made(transport)
+        await asyncio.sleep(0)
+        assert not transport.reading
         await asyncio.sleep(6 + LOGIN_TIMEOUT_S - 1)
-        assert not transport.closing
+        assert transport.reading and not transport.closing
         await asyncio.sleep(2)
         assert transport.closing
 
