@@ -3,8 +3,8 @@
 Apache Kafka handles one request of a connection at a time. Here requests of some APIs (Produce, Fetch) overlap: each
 starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
 starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
-while too many requests or bytes are in flight or wait for a thread, and while the client does not read its responses. A
-connection that has used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any
+while too many requests or bytes are in flight or wait for a thread, while many bytes of responses wait for an earlier
+one, and while the client does not read its responses. A connection that has used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any
 two frames.
 """
 
@@ -25,7 +25,7 @@ from .decoded_memory import Releasable
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import Request
-from .response_queue import ResponseQueue
+from .response_queue import WRITE_BUFFER_BYTES, ResponseQueue, memory_bytes
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -83,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[Request] = deque()  # started and not answered, in order
         self._in_flight_bytes = 0
         self._deferred_bytes = 0  # of the requests in flight, those that wait for a thread
+        self._early_bytes = 0  # of responses in memory that wait for those of earlier requests
         self._reading = False  # inside a read or resume: flush at its end
         self._flush_scheduled = False
         self._blocked = False  # a frame waits until earlier requests are done
@@ -388,6 +389,8 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._limits
         if len(self._pending) >= limits.max_in_flight or self._in_flight_bytes >= limits.max_in_flight_bytes:
             return False
+        if self._early_bytes >= WRITE_BUFFER_BYTES:
+            return False
         if self._deferred_bytes and (self._deferred_bytes >= DEFERRED_BYTES_MAX or self.memory.is_short):
             return False
         if not limits.ordered_start:
@@ -465,15 +468,21 @@ class Connection(asyncio.BufferedProtocol):
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:
+            self._early_bytes += memory_bytes(response)
             return
         while pending:
             ready = pending[0].response
             if ready is None:
                 break
-            self._in_flight_bytes -= pending.popleft().frame_bytes
+            first = pending.popleft()
+            self._in_flight_bytes -= first.frame_bytes
+            if first is not request:
+                self._early_bytes -= memory_bytes(ready)
             responses.put(ready)
         if not self._reading:
             self._schedule_flush()
+        elif responses.memory_bytes >= WRITE_BUFFER_BYTES:
+            self._units_kept = sys.maxsize  # the client has to take these before more are made in this read
 
     def _schedule_flush(self) -> None:
         if not self._flush_scheduled:
