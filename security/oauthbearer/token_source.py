@@ -109,7 +109,9 @@ class TokenSource:
                 raise
             self._refresh_at_ms = now_ms + RETRY_PAUSE_MS
             left_s = (self._expires_at_ms - now_ms) // 1000
-            logger.warning("OAUTHBEARER: the last token is used, which holds for %d s, as no other came: %s", left_s, error)
+            logger.warning(
+                "OAUTHBEARER: the last token is used, which holds for %d s, as no other came: %s", left_s, error
+            )
             return
         expires_at_ms = _expiry_of(token)
         self.token = token
