@@ -4,8 +4,8 @@ Apache Kafka handles one request of a connection at a time. Here requests of som
 starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
 starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
 while too many requests or bytes are in flight or wait for a thread, while many bytes of responses wait for an earlier
-one, and while the client does not read its responses. A connection that has used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any
-two frames.
+one, while the client does not read its responses, and while a quota delays the connection. One that has used up its
+share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any two frames.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 DEFERRED_BYTES_MAX = 8 * 1024 * 1024
 """Of one connection while memory is not short. By default a producer has five requests of a megabyte in flight."""
 LOGIN_TIMEOUT_S = 30.0
-"""How long a peer may take to authenticate itself, once its requests are not delayed any more. Apache Kafka waits for `connections.max.idle.ms`."""
+"""How long a peer may take to authenticate itself, after a delay by the creation rate of connections.
+
+Apache Kafka waits for `connections.max.idle.ms`.
+"""
 _NO_BODY = memoryview(b"")
 
 

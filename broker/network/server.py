@@ -98,14 +98,12 @@ class Server:
         """Begin to listen. Raises OSError when the port is in use."""
         loop = asyncio.get_running_loop()
         host = self.config.host or None
-        tls, options = None, {}
+        tls = None
         if self.security is not None:
             await self.security.start()
             tls = self.security.tls
-        if tls is not None:
-            options = {"start_serving": False}
-        make, backlog = self.make_connection, self.config.backlog
-        self._server = await loop.create_server(make, host, self.config.port, backlog=backlog, **options)
+        make, port, backlog = self.make_connection, self.config.port, self.config.backlog
+        self._server = await loop.create_server(make, host, port, backlog=backlog, start_serving=tls is None)
         for listening in self._server.sockets:
             set_buffers(listening, self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         if tls is not None:

@@ -1,7 +1,7 @@
 """The connections of a listener with TLS, from when they are accepted until their handshakes are done.
 
-They count for the limits from the beginning: whoever begins handshakes and goes no further would otherwise have as many
-connections and open files as he likes.
+They count for the limits from the beginning. Otherwise a client that begins handshakes and goes no further would have
+as many connections and open files as it likes.
 """
 
 from __future__ import annotations

@@ -81,11 +81,7 @@ def test_what_waits_is_bounded_and_a_rate_holds_from_when_it_is_set() -> None:
     quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "100"})
 
     def connect(count: int, now_s: float) -> list[float]:
-        delays = []
-        for _ in range(count):
-            if quota.refusal("a", now_s, is_protected=False) is None:
-                delays.append(quota.delay_s(now_s))
-        return delays
+        return [quota.delay_s(now_s) for _ in range(count) if quota.refusal("a", now_s, is_protected=False) is None]
 
     delays = connect(5000, 50.0)
     assert (len(delays), delays[0], max(delays)) == (2000, 0.0, 10.0)
