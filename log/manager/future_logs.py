@@ -1,34 +1,34 @@
 """Future logs: partitions on their way from one log directory of this node to another (AlterReplicaLogDirs, KIP-113).
 
 The future log is a copy that grows beside the original, as `<topic>-<partition>.<id>-future`, until it holds all that
-the original does. Then it replaces the original, in several steps on two disks. A file `<name of the future log>.swap`
-in the target directory says that the copy is complete. It is written before the original is touched, and removed when
-everything is done; a node that finds it after a crash goes on from there. A future log without such a file is just a
-copy, which may be continued or thrown away. It goes with its original: it must not take the place of the log of a later
-topic of the same name, so its topic id is compared wherever it is found.
+the original does. Then it replaces the original, in several steps on two disks. A mark in the target directory says
+that the copy is complete (`swap_marks`). It is written before the original is touched, and removed when everything is
+done; a node that finds it after a crash goes on from there. A future log without such a mark is just a copy, which may
+be continued or thrown away. It goes with its original: it must not take the place of the log of a later topic of the
+same name, so its topic id is compared wherever it is found.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once
 from ...runtime.invariants import InvariantViolation, sometimes
-from ...runtime.ports import Disk, Runtime
+from ...runtime.ports import Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, future_name, parse_future_name
+from ..directory_names import DELETED_SUFFIX, future_name
 from ..errors import StorageError
 from ..partition_log import PartitionLog
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
 from .log_manager_config import LogManagerConfig
+from .swap_marks import SWAP_SUFFIX, SwapMark, marks_in, promote, remove_mark
 
-_SWAP_SUFFIX = ".swap"
-_NAME_LENGTH_MAX = 255 - len(_SWAP_SUFFIX)
+_NAME_LENGTH_MAX = 255 - len(SWAP_SUFFIX)
 _logger = logging.getLogger(__name__)
 
 
@@ -128,6 +128,18 @@ class FutureLogs:
             if copy is not None and not copy.is_failed and copy.topic_id != wanted(tp):
                 _logger.warning("%s is removed: its topic is deleted, or it is not known which it is", copy.directory)
                 self.discard(tp)
+        for log_dir in self._directories:
+            if log_dir.is_usable:
+                self._remove_stray_marks(log_dir, wanted)
+
+    def _remove_stray_marks(self, log_dir: LogDirectory, wanted: Callable[[TopicPartition], UUID | None]) -> None:
+        """Remove the marks of logs that this node should not have; their originals are stray if they come back."""
+        try:
+            for tp, path, mark in list(marks_in(self._disk, log_dir.path)):
+                if mark.topic_id != wanted(tp):
+                    remove_mark(self._disk, log_dir.path, path)
+        except OSError as error:
+            log_dir.fail(error)
 
     def finish(self, tp: TopicPartition) -> PartitionLog:
         """Replace the log by its future log, which holds all that the log does; returns the log in its new place.
@@ -168,20 +180,28 @@ class FutureLogs:
         log = target.future_logs.pop(tp)
         log.close()
         path = log.directory
-        self._disk.write_atomic(path + _SWAP_SUFFIX, b"")
-        try:
-            self._take_away(tp)
-            self._disk.fsync_dir(source.path)
-        except (StorageError, OSError) as error:
-            _logger.error("%s moves to %s while its former disk fails: %s", tp, target.path, error)
-            _promote(self._disk, target.path, path, tp, keep_mark=True)
+        mark = SwapMark(source.directory_id, source.logs[tp].topic_id)
+        self._disk.write_atomic(path + SWAP_SUFFIX, mark.render())
+        is_taken_away = self._take_away(tp, source)
+        promote(self._disk, target.path, path, tp)
+        if is_taken_away:
+            remove_mark(self._disk, target.path, path)
         else:
-            _promote(self._disk, target.path, path, tp)
+            _logger.error("%s has moved to %s while its former disk failed", tp, target.path)
 
-    def _take_away(self, tp: TopicPartition) -> None:
-        path = self._directories.rename_away(tp, DELETED_SUFFIX)
+    def _take_away(self, tp: TopicPartition, source: LogDirectory) -> bool:
+        """Whether the original is durably gone. If not, its directory has failed, so that nothing takes its place."""
+        try:
+            path = self._directories.rename_away(tp, DELETED_SUFFIX)
+            self._disk.fsync_dir(source.path)
+        except StorageError:
+            return False
+        except OSError as error:
+            source.fail(error)
+            return False
         if path is not None:
             self._deletion.add([path], self._config.file_delete_delay_ms)
+        return True
 
     def _directory_at(self, path: str) -> LogDirectory:
         wanted = path.rstrip("/") or path
@@ -200,36 +220,3 @@ class FutureLogs:
         if target is None:
             raise InvariantViolation(f"{tp} has a future log")
         return target
-
-
-def finish_swaps(disk: Disk, roots: Iterable[str]) -> None:
-    """Finish the replacements that a crash interrupted. An `OSError` fails the directory later, when it is loaded."""
-    roots = list(roots)
-    for root in roots:
-        try:
-            for name in disk.listdir(root):
-                tp = parse_future_name(name.removesuffix(_SWAP_SUFFIX))
-                if tp is not None and name.endswith(_SWAP_SUFFIX):
-                    _finish_swap(disk, roots, f"{root}/{name.removesuffix(_SWAP_SUFFIX)}", tp)
-        except OSError as error:
-            _logger.error("%s cannot be searched for interrupted moves: %s", root, error)
-
-
-def _finish_swap(disk: Disk, roots: list[str], path: str, tp: TopicPartition) -> None:
-    home = path.rpartition("/")[0]
-    sometimes(True, "a crash interrupted a log that took another one's place, which was completed")
-    is_promoted = not disk.is_dir(path)
-    for root in roots:
-        if disk.is_dir(f"{root}/{tp}") and not (is_promoted and root == home):
-            disk.rename(f"{root}/{tp}", f"{root}/{path.rpartition('/')[2].removesuffix(FUTURE_SUFFIX)}{DELETED_SUFFIX}")
-            disk.fsync_dir(root)
-    _promote(disk, home, path, tp)
-
-
-def _promote(disk: Disk, root: str, path: str, tp: TopicPartition, *, keep_mark: bool = False) -> None:
-    if disk.is_dir(path):
-        disk.rename(path, f"{root}/{tp}")
-        disk.fsync_dir(root)
-    if not keep_mark:
-        disk.remove(path + _SWAP_SUFFIX)
-        disk.fsync_dir(root)

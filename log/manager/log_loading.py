@@ -16,11 +16,11 @@ from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, parse_dir_name, parse_future_name
 from ..errors import LogDirError, StorageError
 from .delayed_deletion import DelayedDeletion
-from .future_logs import finish_swaps
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
 from .log_manager_config import LogManagerConfig
 from .stray_logs import report_strays
+from .swap_marks import finish_swaps
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
@@ -82,7 +82,7 @@ class LogLoader:
 
     def begin(self) -> None:
         """Finish interrupted moves between directories, and learn how the directories were left. `LogDirError`."""
-        finish_swaps(self._runtime.disk, [log_dir.path for log_dir in self._directories])
+        finish_swaps(self._runtime.disk, self._directories)
         epochs = []
         for log_dir in self._directories:
             try:
