@@ -167,12 +167,25 @@ class LogDirectories:
         log_dir.logs[tp] = log
         self._dir_of[tp] = log_dir
 
+    def add_loaded(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog) -> None:
+        """The partition's log was found in this directory, whose checkpoint has its high watermark."""
+        self.add(log_dir, tp, log)
+        if tp in log_dir.checkpoints.high_watermarks.offsets:
+            self.high_watermarks[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
+
+    def logs_named(self, tp: TopicPartition) -> list[PartitionLog]:
+        """All logs of that name, one a directory: at the start there may be those of several topics."""
+        return [log for one in self._dirs for logs in (one.logs, one.duplicate_logs) if (log := logs.get(tp))]
+
     def close_all_in(self, log_dir: LogDirectory) -> None:
         """Close and forget the logs of a directory that could not be loaded."""
         for tp, log in log_dir.logs.items():
             log.close(clean=False)
             del self._dir_of[tp]
+        for log in log_dir.duplicate_logs.values():
+            log.close(clean=False)
         log_dir.logs.clear()
+        log_dir.duplicate_logs.clear()
 
     def forget(self, tp: TopicPartition) -> PartitionLog | None:
         """Close and forget the partition's log; its files stay. Returns it, None when there is none."""
@@ -180,8 +193,7 @@ class LogDirectories:
         if log_dir is None:
             return None
         log = log_dir.logs.pop(tp)
-        log_dir.clean_offsets.pop(tp, None)
-        log_dir.damaged_offsets.pop(tp, None)
+        log_dir.forget_offsets(tp)
         log.close(clean=False)
         return log
 
@@ -191,8 +203,16 @@ class LogDirectories:
         Returns the new path, None when there is no log. A loss of power may undo it. `StorageError`.
         """
         log_dir, log = self._dir_of.get(tp), self.forget(tp)
-        if log_dir is None or log is None:
-            return None
+        return None if log_dir is None or log is None else self._rename(log_dir, tp, log, suffix)
+
+    def rename_duplicate_away(self, log_dir: LogDirectory, tp: TopicPartition, suffix: str) -> str:
+        """As `rename_away`, for the log of another topic of that name in this directory. `StorageError`."""
+        log = log_dir.duplicate_logs.pop(tp)
+        log_dir.forget_offsets(tp)
+        log.close(clean=False)
+        return self._rename(log_dir, tp, log, suffix)
+
+    def _rename(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog, suffix: str) -> str:
         path = f"{log_dir.path}/{retired_name(tp, self._runtime.rng, suffix)}"
         try:
             self._runtime.disk.rename(log.directory, path)

@@ -170,6 +170,11 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
         """Copies of logs that are in another directory, and that will be moved here."""
+        self.duplicate_logs: dict[TopicPartition, PartitionLog] = {}
+        """Logs that were found at the start beside those of other topics of the same name in other directories.
+
+        The metadata says soon which of them is wanted.
+        """
         self.clean_offsets: dict[TopicPartition, int] = {}
         """Up to which offset compacted logs are clean; an entry also says that offsets may be missing from the log."""
         self.damaged_offsets = dict(self.checkpoints.damaged_offsets.offsets)
@@ -245,7 +250,7 @@ class LogDirectory:
             return
         self.failure = error
         _logger.error("log directory %s has failed and is used no more: %s", self.path, error)
-        for log in (*self.logs.values(), *self.future_logs.values()):
+        for log in (*self.logs.values(), *self.future_logs.values(), *self.duplicate_logs.values()):
             log.fail("its log directory failed", error)
         self._on_failed(self.path, error)
 
@@ -397,6 +402,11 @@ class LogDirectory:
         if known != offset:
             self.checkpoints.damaged_offsets.write_soon(self.damaged_offsets, self.fail)
 
+    def forget_offsets(self, tp: TopicPartition) -> None:
+        """The log goes: the next checkpoints do not name it."""
+        self.clean_offsets.pop(tp, None)
+        self.damaged_offsets.pop(tp, None)
+
     def _note_gaps(self, tp: TopicPartition, *, at_once: bool) -> None:
         """Give the log a clean offset, if only 0, before the first of its offsets is missing: recovery goes by that.
 
@@ -412,12 +422,19 @@ class LogDirectory:
                 raise refused_write(f"{self.path} cannot be written: {error}", error) from error
 
     def _known_high_watermarks(self) -> dict[TopicPartition, int]:
-        known = self._high_watermarks
-        return {tp: known[tp] for tp in self.logs if tp in known}
+        known, former = self._high_watermarks, self.checkpoints.high_watermarks.offsets
+        return {
+            **{tp: known[tp] for tp in self.logs if tp in known},
+            **{tp: former[tp] for tp in self.duplicate_logs if tp in former},
+        }
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {tp: log.recovery_point for tp, log in self.logs.items()}
+        return {tp: log.recovery_point for tp, log in self._own_logs.items()}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         """Also of logs that start where their first segment does: a loss of power may bring deleted segments back."""
-        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset}
+        return {tp: log.log_start_offset for tp, log in self._own_logs.items() if log.log_start_offset}
+
+    @property
+    def _own_logs(self) -> dict[TopicPartition, PartitionLog]:
+        return {**self.logs, **self.duplicate_logs}

@@ -233,7 +233,7 @@ class LogManager:
         """Rename a stray log, which belongs to another topic than this partition. `StorageError`."""
         path = self._rename_away(tp, STRAY_SUFFIX)
         if path is not None:
-            _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
+            _log_set_aside(tp, reason, path)
 
     def set_strays_aside(self, wanted: Callable[[TopicPartition], UUID | None]) -> list[TopicPartition]:
         """Set every stray log aside, and return their partitions.
@@ -241,7 +241,11 @@ class LogManager:
         `wanted` gives the topic id of a partition that this node should have, None for any other partition. Where a
         stray log was displaced that this node left there by a clean shutdown, the partition itself had its data there,
         or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
+        Of the logs of several topics of the same name the wanted one is kept.
         """
+        for log_dir in self.directories:
+            for tp, log in list(log_dir.duplicate_logs.items()):
+                self._settle_duplicate(log_dir, tp, log.topic_id, wanted(tp))
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
         for tp, reason in strays:
@@ -254,6 +258,23 @@ class LogManager:
                 _logger.error("%s", error)
         self.future_logs.discard_strays(wanted)
         return [tp for tp, _ in strays]
+
+    def _settle_duplicate(
+        self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID | None, wanted: UUID | None
+    ) -> None:
+        """Set the duplicate aside; or, if it is the wanted log, the one whose place it takes."""
+        try:
+            if topic_id != wanted:
+                path = self.directories.rename_duplicate_away(log_dir, tp, STRAY_SUFFIX)
+                _log_set_aside(tp, f"has topic id {topic_id}, not {wanted}", path)
+                return
+            former = self.get(tp)
+            if former is not None:
+                self.set_aside(tp, f"has topic id {former.topic_id}, not {wanted}")
+        except StorageError as error:
+            _logger.error("%s", error)
+        if topic_id == wanted:
+            self.directories.add_loaded(log_dir, tp, log_dir.duplicate_logs.pop(tp))
 
     def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether a stray log was in the partition's place that a clean shutdown had left there."""
@@ -328,10 +349,14 @@ class _ClosingProgress:
             self._tell(f"has closed {self._closed:,} of {self._count:,} logs")
 
 
+def _log_set_aside(tp: TopicPartition, reason: str, path: str) -> None:
+    _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
+
+
 def _close_logs(log_dir: LogDirectory, progress: _ClosingProgress) -> bool:
     """Close the logs of a directory; whether everything in it is durable."""
     is_clean = log_dir.is_usable or log_dir.was_cleanly_shut_down
-    for log in log_dir.logs.values():
+    for log in (*log_dir.logs.values(), *log_dir.duplicate_logs.values()):
         try:
             log.close()
         except StorageError as error:
