@@ -69,7 +69,8 @@ class FutureLogs:
 
         A future log in another directory, or of another topic, is thrown away. For a partition that is not here the
         directory is remembered.
-        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`.
+        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`,
+        `NoSpaceError` as in `LogDirectory.make_log`.
         """
         target = self._directory_at(path)
         current = self._directories.get(tp)
@@ -85,24 +86,9 @@ class FutureLogs:
         if len(name) > _NAME_LENGTH_MAX:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long to be moved")
         self.discard(tp)
-        try:
-            target.checkpoints.forget_all_but(target.logs, tp)
-            log = run_at_once(
-                target.opening(
-                    self._runtime,
-                    tp,
-                    current.config,
-                    self._deletion,
-                    clean_shutdown=True,
-                    path=f"{target.path}/{name}",
-                )
-            )
-            if current.topic_id is not None:
-                log.set_topic_id(current.topic_id)
-        except OSError as error:
-            target.fail(error)
-            raise StorageError(f"{path} cannot be written: {error}") from error
-        target.future_logs[tp] = log
+        target.future_logs[tp] = target.make_log(
+            self._runtime, tp, current.topic_id, current.config, self._deletion, path=f"{target.path}/{name}"
+        )
         return True
 
     def discard(self, tp: TopicPartition) -> None:
@@ -112,6 +98,7 @@ class FutureLogs:
             return
         sometimes(True, "a copy in another log directory was thrown away before it took the log's place")
         log = target.future_logs.pop(tp)
+        target.forget_offsets(tp)
         log.close(clean=False)
         try:
             self._disk.remove_tree(log.directory)

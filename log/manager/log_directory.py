@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ...runtime.incremental_work import Work
+from ...runtime.incremental_work import Work, run_at_once
 from ...runtime.ports import DirLock, Disk, Runtime
 from ...wire.types import TopicPartition
 from ..config import MAX_INT64, LogConfig
@@ -25,6 +25,7 @@ from ..errors import (
     CorruptFileError,
     DirFailedError,
     DirLockedError,
+    StorageError,
     UnformattedDirError,
     is_no_space,
     refused_write,
@@ -325,6 +326,8 @@ class LogDirectory:
 
         recovery_point = self.checkpoints.recovery_points.offsets.get(tp, 0)
         clean_offsets = self.checkpoints.clean_offsets
+        if tp in clean_offsets.offsets:
+            self.clean_offsets.setdefault(tp, clean_offsets.offsets[tp])
         log = yield from PartitionLog.opening(
             runtime,
             path or f"{self.path}/{tp}",
@@ -353,6 +356,50 @@ class LogDirectory:
         # The log may have lost what it had there.
         self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log
+
+    def make_log(
+        self,
+        runtime: Runtime,
+        tp: TopicPartition,
+        topic_id: UUID | None,
+        config: LogConfig,
+        deletion: DelayedDeletion,
+        *,
+        path: str | None = None,
+    ) -> PartitionLog:
+        """Make a log for the partition, of which there is none here; `path` is that of a future log.
+
+        `NoSpaceError`: then nothing is left of it, as a start could find the partition in two directories.
+        `StorageError` when the disk refuses, which fails the directory.
+        """
+        home = path or f"{self.path}/{tp}"
+        is_new = not self._disk.is_dir(home)
+        log: PartitionLog | None = None
+        try:
+            self.checkpoints.forget_all_but({**self._own_logs, **self.future_logs}, tp)
+            log = run_at_once(self.opening(runtime, tp, config, deletion, clean_shutdown=True, path=path))
+            if log.topic_id is None and topic_id is not None:
+                log.set_topic_id(topic_id, durably=path is not None)  # by its id alone a copy may be continued
+        except (OSError, StorageError) as error:
+            if log is not None:
+                log.close(clean=False)
+            cause = error.__cause__ if isinstance(error, StorageError) else error
+            if isinstance(cause, OSError) and not is_no_space(cause):
+                self.fail(cause)
+            elif is_new:
+                self._remove_unfinished(home)
+            if isinstance(error, StorageError):
+                raise
+            raise refused_write(f"{self.path} cannot be written: {error}", error) from error
+        return log
+
+    def _remove_unfinished(self, path: str) -> None:
+        try:
+            if self._disk.is_dir(path):
+                self._disk.remove_tree(path)
+                self._disk.fsync_dir(self.path)
+        except OSError as error:
+            _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
     # Checkpoints
 

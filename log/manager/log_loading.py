@@ -154,8 +154,6 @@ class LogLoader:
                 self._directories.add_loaded(log_dir, tp, log)
             progress.opened()
             yield PLAIN_STEP
-            if tp in log_dir.checkpoints.clean_offsets.offsets:
-                log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
         log_dir.is_loaded = True
 
     def _is_duplicate(self, tp: TopicPartition, root: str) -> bool:
@@ -176,7 +174,7 @@ class LogLoader:
 
     def _load_future_log(self, log_dir: LogDirectory, name: str) -> None:
         tp, path = parse_future_name(name), f"{log_dir.path}/{name}"
-        if tp is None or any(tp in other.future_logs for other in self._directories):
+        if tp is None or tp in log_dir.logs or any(tp in other.future_logs for other in self._directories):
             self._deletion.add([path], 0)
             return
         sometimes(True, "a move between log directories went on after a restart")

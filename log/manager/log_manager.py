@@ -22,7 +22,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
 from ..directory_names import DELETED_SUFFIX, STRAY_SUFFIX
-from ..errors import NoSpaceError, StorageError, is_no_space, refused_write
+from ..errors import NoSpaceError, StorageError
 from ..partition_log import PartitionLog
 from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
@@ -190,35 +190,9 @@ class LogManager:
         return self._create_in(last, tp, topic_id, config)
 
     def _create_in(self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
-        try:
-            log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
-        except OSError as error:
-            if not is_no_space(error):
-                log_dir.fail(error)
-            raise refused_write(f"{log_dir.path} cannot be written: {error}", error) from error
-        path = f"{log_dir.path}/{tp}"
-        is_new = not self._runtime.disk.is_dir(path)
-        try:
-            log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
-            self.directories.add(log_dir, tp, log)
-            if log.topic_id is None:
-                log.set_topic_id(topic_id, durably=False)
-        except NoSpaceError:
-            self.directories.forget(tp)
-            if is_new:
-                self._remove_unfinished(log_dir, path)
-            raise
+        log = log_dir.make_log(self._runtime, tp, topic_id, config, self.deletion)
+        self.directories.add(log_dir, tp, log)
         return log
-
-    def _remove_unfinished(self, log_dir: LogDirectory, path: str) -> None:
-        """Remove what there is of a log that could not be made; else a start could find it in two directories."""
-        disk = self._runtime.disk
-        try:
-            if disk.is_dir(path):
-                disk.remove_tree(path)
-                disk.fsync_dir(log_dir.path)
-        except OSError as error:
-            _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete the partition: its directory is renamed now, and removed `file.delete.delay.ms` later. `StorageError`.

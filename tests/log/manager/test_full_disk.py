@@ -422,3 +422,34 @@ def test_a_log_whose_topic_id_cannot_be_written_for_want_of_space_is_not_made(le
     manager.directories.set_full(["/one"])
     log = manager.create(A, UUID(int=8))
     assert (log.directory, log.topic_id) == ("/two/a-0", UUID(int=8))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 20])
+def test_a_copy_that_cannot_be_made_for_want_of_space_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    before = disk.listdir("/two")
+    disk.fill(left_bytes)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(TopicPartition("old", 0), "/two")
+    assert not manager.directories.failures
+    assert disk.listdir("/two") == before
+    disk.set_capacity()
+    assert manager.future_logs.begin(TopicPartition("old", 0), "/two")
+
+
+def test_a_move_back_to_a_directory_that_is_full_by_now_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoints name the log that was there before, and cannot be written."""
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 1)
+    append(manager.logs[moved], 5)
+    manager.checkpoint_recovery_points()
+    manager.future_logs.begin(moved, "/one")
+    manager.future_logs.finish(moved)
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(moved, "/two")
+    assert not manager.directories.failures and manager.future_logs.get(moved) is None
+    disk.set_capacity()
+    assert manager.future_logs.begin(moved, "/two")
