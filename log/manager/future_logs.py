@@ -20,7 +20,7 @@ from ...runtime.ports import Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, future_name
-from ..errors import StorageError
+from ..errors import StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
@@ -132,15 +132,20 @@ class FutureLogs:
         """Replace the log by its future log, which holds all that the log does; returns the log in its new place.
 
         `StorageError` when the new disk refuses: then the log may be where it was, or be found after a restart.
+        `NoSpaceError` when it is full: then nothing has changed but that the future log is closed; `discard` it.
         """
         source, target = self._directories.dir_of(tp), self._target(tp)
         if source is None:
             raise InvariantViolation(f"{tp} has a log that its future log replaces")
-        config, start_offset = source.logs[tp].config, source.logs[tp].log_start_offset
+        config = source.logs[tp].config
+        try:
+            self._mark_complete(tp, source, target)
+        except OSError as error:
+            if not is_no_space(error):
+                target.fail(error)
+            raise refused_write(f"the move of {tp} could not be finished: {error}", error) from error
         try:
             self._swap(tp, source, target)
-            starts = target.checkpoints.log_start_offsets
-            starts.write({**starts.offsets, tp: start_offset})
         except OSError as error:
             target.fail(error)
             raise StorageError(f"the move of {tp} could not be finished: {error}") from error
@@ -158,17 +163,21 @@ class FutureLogs:
                     _logger.error("%s", error)
             log_dir.future_logs.clear()
 
+    def _mark_complete(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
+        """From now on the future log counts, and no other one of its topic in the source. `OSError`, `StorageError`."""
+        original, copy = source.logs[tp], target.future_logs[tp]
+        copy.close()
+        starts = target.checkpoints.log_start_offsets
+        starts.write({**starts.offsets, tp: original.log_start_offset})
+        mark = SwapMark(source.directory_id, original.topic_id)
+        self._disk.write_atomic(copy.directory + SWAP_SUFFIX, mark.render())
+
     def _swap(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
         """If the disk of the original fails at this moment, a later start takes the original away.
 
-        When the target's disk fails (`OSError`, `StorageError`), what is on it is finished after a restart. If the copy
-        was not certainly complete, it is thrown away; then the original is untouched.
+        When the target's disk fails (`OSError`), what is on it is finished after a restart.
         """
-        log = target.future_logs.pop(tp)
-        log.close()
-        path = log.directory
-        mark = SwapMark(source.directory_id, source.logs[tp].topic_id)
-        self._disk.write_atomic(path + SWAP_SUFFIX, mark.render())
+        path = target.future_logs.pop(tp).directory
         is_taken_away = self._take_away(tp, source)
         promote(self._disk, target.path, path, tp)
         if is_taken_away:

@@ -20,6 +20,7 @@ from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
@@ -453,3 +454,31 @@ def test_a_move_back_to_a_directory_that_is_full_by_now_is_refused(monkeypatch: 
     assert not manager.directories.failures and manager.future_logs.get(moved) is None
     disk.set_capacity()
     assert manager.future_logs.begin(moved, "/two")
+
+
+@pytest.mark.parametrize("left_bytes", range(0, 150, 10))
+def test_a_move_that_cannot_be_finished_for_want_of_space_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 0)
+    log = manager.logs[moved]
+    append(log, 5)
+    log.raise_start(2)
+    before = read_all(log)
+    manager.future_logs.begin(moved, "/two")
+    copy = manager.future_logs.get(moved)
+    assert copy is not None
+    truncate_copy(log, copy)
+    copy_batches(log, copy)
+    copy.flush()
+    disk.fill(left_bytes)
+    try:
+        found = manager.future_logs.finish(moved)
+    except NoSpaceError:
+        assert manager.get(moved) is log
+        manager.future_logs.discard(moved)
+        assert not [name for name in disk.listdir("/two") if moved.topic in name and "future" in name]
+        found = log
+    assert not manager.directories.failures
+    assert (read_all(found), found.log_start_offset) == (before, 2)
