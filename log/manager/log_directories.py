@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
-from ..directory_names import retired_name
+from ..directory_names import DELETED_SUFFIX, retired_name
 from ..errors import DirFailedError, StorageError, is_no_space
 from ..partition_log import PartitionLog
+from ..state.checkpoints import PARTITION_METADATA_FILE
 from .log_directory import LogDirDescription, LogDirectory
 from .log_manager_config import LogManagerConfig
 from .meta_properties import refuse_copies
@@ -200,26 +202,43 @@ class LogDirectories:
     def rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
         """Close and forget the partition's log, and give its directory a new name with this ending.
 
-        Returns the new path, None when there is no log. A loss of power may undo it. `StorageError`.
+        Returns the new path, None when there is no log, or none any more: a deleted log for whose new name there is no
+        space is removed. A loss of power may undo it. `StorageError`.
         """
         log_dir, log = self._dir_of.get(tp), self.forget(tp)
         return None if log_dir is None or log is None else self._rename(log_dir, tp, log, suffix)
 
-    def rename_duplicate_away(self, log_dir: LogDirectory, tp: TopicPartition, suffix: str) -> str:
+    def rename_duplicate_away(self, log_dir: LogDirectory, tp: TopicPartition, suffix: str) -> str | None:
         """As `rename_away`, for the log of another topic of that name in this directory. `StorageError`."""
         log = log_dir.duplicate_logs.pop(tp)
         log_dir.forget_offsets(tp)
         log.close(clean=False)
         return self._rename(log_dir, tp, log, suffix)
 
-    def _rename(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog, suffix: str) -> str:
+    def _rename(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog, suffix: str) -> str | None:
         path = f"{log_dir.path}/{retired_name(tp, self._runtime.rng, suffix)}"
         try:
             self._runtime.disk.rename(log.directory, path)
         except OSError as error:
+            if suffix == DELETED_SUFFIX and is_no_space(error):
+                sometimes(True, "a full disk had no space for the name of a deleted log, which was removed at once")
+                self._remove_at_once(log_dir, log.directory)
+                return None
             log_dir.fail(error)
             raise StorageError(f"{log.directory} cannot be renamed to {path}: {error}") from error
         return path
+
+    def _remove_at_once(self, log_dir: LogDirectory, path: str) -> None:
+        """Remove a log, whose deletion is to make space. Its topic id goes last: a part without one has no owner."""
+        disk = self._runtime.disk
+        try:
+            for name in disk.listdir(path):
+                if name != PARTITION_METADATA_FILE:
+                    disk.remove(f"{path}/{name}")
+            disk.remove_tree(path)
+        except OSError as error:
+            log_dir.fail(error)
+            raise StorageError(f"{path} cannot be removed: {error}") from error
 
     # Checkpoints
 

@@ -323,7 +323,7 @@ class _ClosingProgress:
             self._tell(f"has closed {self._closed:,} of {self._count:,} logs")
 
 
-def _log_set_aside(tp: TopicPartition, reason: str, path: str) -> None:
+def _log_set_aside(tp: TopicPartition, reason: str, path: str | None) -> None:
     _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
 
 

@@ -29,6 +29,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.checkpoints import read_topic_id
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
@@ -482,3 +483,37 @@ def test_a_move_that_cannot_be_finished_for_want_of_space_changes_nothing(
         found = log
     assert not manager.directories.failures
     assert (read_all(found), found.log_start_offset) == (before, 2)
+
+
+@pytest.mark.parametrize("crash_at", [None, 0, 1, 3])
+def test_a_log_is_deleted_where_there_is_no_space_for_its_new_name(
+    monkeypatch: pytest.MonkeyPatch, crash_at: int | None
+) -> None:
+    """The topic is deleted to make space. What a kill leaves of the log still says of which topic it is."""
+    manager, disk = two_directories(monkeypatch)
+    deleted = TopicPartition("old", 0)
+    append(manager.logs[deleted], 5)
+    removes, left = disk.remove, crash_at
+
+    def no_space(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    def killed(path: str) -> None:
+        nonlocal left
+        if left is not None:
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        removes(path)
+
+    monkeypatch.setattr(disk, "rename", no_space)
+    monkeypatch.setattr(disk, "remove", killed)
+    with contextlib.suppress(KeyboardInterrupt):
+        manager.delete(deleted)
+    assert not manager.directories.failures
+    if left is not None and left < 0:
+        assert read_topic_id(disk, "/one/old-0") == UUID(int=7)
+    else:
+        assert not disk.exists("/one/old-0")
+        monkeypatch.undo()
+        assert manager.create(deleted, UUID(int=9)).log_end_offset == 0
