@@ -217,9 +217,9 @@ class LogManager:
         or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
         Of the logs of several topics of the same name the wanted one is kept.
         """
-        for log_dir in self.directories:
-            for tp, log in list(log_dir.duplicate_logs.items()):
-                self._settle_duplicate(log_dir, tp, log.topic_id, wanted(tp))
+        for one in self.directories:
+            for tp, log in list(one.duplicate_logs.items()):
+                self._settle_duplicate(one, tp, log.topic_id, wanted(tp))
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
         for tp, reason in strays:

@@ -187,7 +187,7 @@ class RealDisk:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
         write = self._writes.begin(path)
         try:
-            self._writes.carry_out(write, _enter, lambda place: _replace(*place, data))
+            self._writes.carry_out(write, _enter, lambda place: _replace(place, data))
         finally:
             self._writes.end(write)
 
@@ -195,7 +195,7 @@ class RealDisk:
         """Like `write_atomic`, in a thread; the future belongs to the running loop."""
         threads, content = self._threads(), bytes(data)
         write = self._writes.begin(path)
-        work = partial(self._writes.carry_out, write, _enter, lambda place: _replace(*place, content))
+        work = partial(self._writes.carry_out, write, _enter, lambda place: _replace(place, content))
         try:
             done = asyncio.get_running_loop().run_in_executor(threads, work)
         except BaseException:
@@ -319,8 +319,9 @@ def _enter(path: str) -> tuple[int, str]:
     ), name
 
 
-def _replace(directory: int, name: str, data: Buffer) -> None:
-    """Replace a file of the directory, whose descriptor is closed then; its name may change meanwhile."""
+def _replace(place: tuple[int, str], data: Buffer) -> None:
+    """Replace a file of a directory, whose descriptor is closed then; the directory's name may change meanwhile."""
+    directory, name = place
     temporary = name + ".tmp"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
