@@ -367,6 +367,7 @@ class ReplicaManager:
             replica.has_space = replica.log.directory.rpartition("/")[0] not in paths
         if self._hosted.without_space and not is_fuller and self._logs.directories.has_space:
             self._roles.create_again()
+            self._moves.resume()
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """Take all replicas in a log directory offline. To be called while no operation on a replica is under way."""

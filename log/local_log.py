@@ -248,6 +248,8 @@ class LocalLog:
             durability.sync_metadata_files()
             durability.sync_indexes(active)
         except OSError as error:
+            if is_no_space(error):
+                raise refused_write(f"{files.directory} could not be closed cleanly: {error}", error) from error
             raise self._availability.fail("it could not be closed cleanly", error) from error
 
     def close(self) -> None:

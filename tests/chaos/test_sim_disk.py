@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.files.real_disk import RealDisk
 
 
@@ -286,3 +289,72 @@ def test_paths_are_the_same_with_and_without_dots(tmp_path: Path) -> None:
     disk = make()
     disk.write_atomic("d/./x", b"1")
     assert disk.read_bytes("/d//x") == b"1"
+
+
+@pytest.mark.parametrize("change", ["renamed", "renamed twice", "removed"])
+@pytest.mark.parametrize("kind", ["real", "simulated"])
+def test_a_write_that_waits_stays_in_the_directory_that_it_was_begun_in(kind: str, change: str, tmp_path: Path) -> None:
+    """A later directory of the same name is another topic's: its `partition.metadata` is not to be replaced."""
+    root = str(tmp_path) if kind == "real" else "/d"
+    directory, former = f"{root}/t-1", f"{root}/t-1.x-delete"
+
+    async def main() -> None:
+        disk: RealDisk | SimDisk
+        busy = threading.Event()
+        if kind == "real":
+            disk = RealDisk()
+            loop, threads = asyncio.get_running_loop(), disk._threads()
+            slow = [loop.run_in_executor(threads, busy.wait) for _ in range(4)]
+        else:
+            disk, slow = make(sync_latency_s=(0.001, 0.001)), []
+        disk.makedirs(directory)
+        disk.write_atomic(f"{directory}/id", b"none")
+        late = disk.write_atomic_soon(f"{directory}/id", b"former")
+        if change == "removed":
+            disk.remove_tree(directory)
+        else:
+            disk.rename(directory, former)
+            if change == "renamed twice":
+                disk.rename(former, f"{former}d")
+        disk.makedirs(directory)
+        later = disk.write_atomic_soon(f"{directory}/id", b"later")
+        busy.set()
+        results = await asyncio.gather(late, later, return_exceptions=True)
+        await asyncio.gather(*slow)
+        assert disk.read_bytes(f"{directory}/id") == b"later"
+        assert disk.listdir(directory) == ["id"]
+        if change == "removed":
+            assert isinstance(results[0], FileNotFoundError)
+        else:
+            assert disk.read_bytes(f"{former}{'d' if change == 'renamed twice' else ''}/id") == b"former"
+
+    if kind == "real":
+        asyncio.run(main())
+    else:
+        ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_a_write_whose_directory_is_open_already_stays_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is renamed while a thread writes the temporary file."""
+    directory, former = str(tmp_path / "t-1"), str(tmp_path / "t-1.x-delete")
+    writing, go_on = threading.Event(), threading.Event()
+    fdatasync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        writing.set()
+        go_on.wait()
+        fdatasync(fd)
+
+    async def main() -> None:
+        disk = RealDisk()
+        disk.makedirs(directory)
+        monkeypatch.setattr(os, "fdatasync", slow)
+        late = disk.write_atomic_soon(f"{directory}/id", b"former")
+        await asyncio.to_thread(writing.wait)
+        disk.rename(directory, former)
+        disk.makedirs(directory)
+        go_on.set()
+        await late
+        assert disk.listdir(directory) == [] and disk.read_bytes(f"{former}/id") == b"former"
+
+    asyncio.run(main())

@@ -18,6 +18,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from ....runtime.files.open_files import OpenFiles
+from ....runtime.files.pending_writes import PendingWrites
 from ....runtime.ports import Buffer, File
 from ..kernel.transport import send_some
 from .inodes import Directory, DiskCopy, Inode, Relink, Write, link
@@ -53,8 +54,7 @@ class SimDisk:
         sync_latency_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._rng = rng
-        self._pending_writes: dict[str, dict[int, None]] = {}
-        """For each path, the numbers of `write_atomic_soon` calls that are neither done nor replaced by a later one."""
+        self._pending_writes = PendingWrites()
         self.on_blocking: Callable[[str, str], None] = lambda operation, path: None
         """Called for each operation that blocks its caller for the duration of a device access, with its path."""
         self._capacity_bytes = capacity_bytes
@@ -82,6 +82,7 @@ class SimDisk:
         """Invalidate all open files and locks; with `power_loss` also lose what was not synced."""
         self.incarnation += 1
         self.open_files = self._no_open_files()
+        self._pending_writes = PendingWrites()
         self._locks.clear()
         if not power_loss:
             return
@@ -210,7 +211,7 @@ class SimDisk:
     def rename(self, source: str, target: str) -> None:
         """Rename; replaces an existing file. A directory replaces only an empty directory."""
         self.on_blocking("rename", source)
-        self._rename(source, target)
+        self._pending_writes.renaming(source, target, lambda: self._rename(source, target))
 
     def _rename(self, source: str, target: str) -> None:
         self.check_dir(source)
@@ -247,7 +248,7 @@ class SimDisk:
     def remove_tree(self, path: str) -> None:
         """Remove a directory and everything in it."""
         self.on_blocking("remove_tree", path)
-        self._remove_tree(path)
+        self._pending_writes.renaming(path, None, lambda: self._remove_tree(path))
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
         """`remove` or `remove_tree` after the disk's latency."""
@@ -288,8 +289,12 @@ class SimDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace the file durably: after a crash it has either the old or the new contents."""
         self.on_blocking("write_atomic", path)
-        self._pending_writes.pop(path, None)
-        self._replace(path, bytes(data))
+        pending, content = self._pending_writes, bytes(data)
+        write = pending.begin(path)
+        try:
+            pending.carry_out(write, str, lambda place: self._replace(place, content))
+        finally:
+            pending.end(write)
 
     def _replace(self, path: str, content: bytes) -> None:
         self.check_dir(path)
@@ -307,16 +312,14 @@ class SimDisk:
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
         """`write_atomic` after the disk's latency. A later write to the same path replaces it."""
-        content = bytes(data)
-        pending = self._pending_writes.setdefault(path, {})
-        number = max(pending, default=0) + 1
-        pending[number] = None
+        pending, content = self._pending_writes, bytes(data)
+        write = pending.begin(path)
 
         def replace() -> None:
-            if number in pending and self._pending_writes.get(path) is pending:
-                for older in [one for one in pending if one <= number]:
-                    del pending[older]
-                self._replace(path, content)
+            try:
+                pending.carry_out(write, str, lambda place: self._replace(place, content))
+            finally:
+                pending.end(write)
 
         return self._after_latency(replace)
 

@@ -232,3 +232,20 @@ def test_no_log_is_made_while_a_write_is_under_way_that_found_a_directory_full()
     assert not here(cluster, 1)
     cluster.on_loop(manager.set_full_dirs, ["/a1"])
     assert here(cluster, 1) == 1
+
+
+def test_a_log_that_waits_for_space_is_not_forgotten_with_the_former_topic_of_that_name() -> None:
+    """The roles in internal topics are taken up at once, before the former topic's are given up."""
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    former = cluster.create_topic("__internal", 7, (1,))
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.delete_topic(former)
+    cluster.create_topic("__internal", 8, (1,))
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, [])
+    assert [replica.topic_id for replica in manager.partitions.values()] == [UUID(int=8)]

@@ -20,6 +20,7 @@ from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
@@ -28,6 +29,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.checkpoints import read_topic_id
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
@@ -422,3 +424,96 @@ def test_a_log_whose_topic_id_cannot_be_written_for_want_of_space_is_not_made(le
     manager.directories.set_full(["/one"])
     log = manager.create(A, UUID(int=8))
     assert (log.directory, log.topic_id) == ("/two/a-0", UUID(int=8))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 20])
+def test_a_copy_that_cannot_be_made_for_want_of_space_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    before = disk.listdir("/two")
+    disk.fill(left_bytes)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(TopicPartition("old", 0), "/two")
+    assert not manager.directories.failures
+    assert disk.listdir("/two") == before
+    disk.set_capacity()
+    assert manager.future_logs.begin(TopicPartition("old", 0), "/two")
+
+
+def test_a_move_back_to_a_directory_that_is_full_by_now_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoints name the log that was there before, and cannot be written."""
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 1)
+    append(manager.logs[moved], 5)
+    manager.checkpoint_recovery_points()
+    manager.future_logs.begin(moved, "/one")
+    manager.future_logs.finish(moved)
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(moved, "/two")
+    assert not manager.directories.failures and manager.future_logs.get(moved) is None
+    disk.set_capacity()
+    assert manager.future_logs.begin(moved, "/two")
+
+
+@pytest.mark.parametrize("left_bytes", range(0, 150, 10))
+def test_a_move_that_cannot_be_finished_for_want_of_space_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 0)
+    log = manager.logs[moved]
+    append(log, 5)
+    log.raise_start(2)
+    before = read_all(log)
+    manager.future_logs.begin(moved, "/two")
+    copy = manager.future_logs.get(moved)
+    assert copy is not None
+    truncate_copy(log, copy)
+    copy_batches(log, copy)
+    copy.flush()
+    disk.fill(left_bytes)
+    try:
+        found = manager.future_logs.finish(moved)
+    except NoSpaceError:
+        assert manager.get(moved) is log
+        manager.future_logs.discard(moved)
+        assert not [name for name in disk.listdir("/two") if moved.topic in name and "future" in name]
+        found = log
+    assert not manager.directories.failures
+    assert (read_all(found), found.log_start_offset) == (before, 2)
+
+
+@pytest.mark.parametrize("crash_at", [None, 0, 1, 3])
+def test_a_log_is_deleted_where_there_is_no_space_for_its_new_name(
+    monkeypatch: pytest.MonkeyPatch, crash_at: int | None
+) -> None:
+    """The topic is deleted to make space. What a kill leaves of the log still says of which topic it is."""
+    manager, disk = two_directories(monkeypatch)
+    deleted = TopicPartition("old", 0)
+    append(manager.logs[deleted], 5)
+    removes, left = disk.remove, crash_at
+
+    def no_space(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    def killed(path: str) -> None:
+        nonlocal left
+        if left is not None:
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        removes(path)
+
+    monkeypatch.setattr(disk, "rename", no_space)
+    monkeypatch.setattr(disk, "remove", killed)
+    with contextlib.suppress(KeyboardInterrupt):
+        manager.delete(deleted)
+    assert not manager.directories.failures
+    if left is not None and left < 0:
+        assert read_topic_id(disk, "/one/old-0") == UUID(int=7)
+    else:
+        assert not disk.exists("/one/old-0")
+        monkeypatch.undo()
+        assert manager.create(deleted, UUID(int=9)).log_end_offset == 0
