@@ -104,6 +104,8 @@ class PartitionLog:
         self._has_gaps = False
         self.may_have_gaps = True
         """Whether offsets may be missing, as after compaction; if not, a missing one is damage."""
+        self.is_being_mended = False
+        """Whether a segment is being replaced by what another replica has: the cleaner waits for that."""
         self._use(config)
 
     @classmethod

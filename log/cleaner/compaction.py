@@ -217,8 +217,9 @@ class _GroupCopy:
                 yield PLAIN_STEP
             self._watch.check(*group)
             cleaned.indexes_synced()
+            change = log.replace_segments(group, cleaned)
             is_placed = True
-            yield Step(change=log.replace_segments(group, cleaned))
+            yield Step(change=change)
             self._watch.check()  # a log that was cut meanwhile is not clean up to where it was
             return cleaned.size_bytes
         finally:

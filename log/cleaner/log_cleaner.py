@@ -178,7 +178,7 @@ class LogCleaner:
         now_ms, now_s = self._runtime.clock.wall_ms(), self._loop.time()
         best: tuple[TopicPartition, PartitionLog, Dirtiness] | None = None
         for tp, log in self._host.logs.items():
-            if not log.config.is_compacted or log.is_failed or log.is_closed:
+            if not log.config.is_compacted or log.is_failed or log.is_closed or log.is_being_mended:
                 continue
             if self._not_before_s.get(tp, 0) > now_s:
                 continue

@@ -35,7 +35,7 @@ _SURELY_CACHED_BYTES = 1024 * 1024
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
+CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".mended", ".swap", ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:

@@ -22,7 +22,7 @@ from ...runtime.invariants import invariant, sometimes
 from ...runtime.ports import Disk, OrderedRenames
 from ..availability import LogAvailability
 from ..durability import Durability, LogFiles
-from ..errors import StorageError
+from ..errors import StorageError, refused_write
 from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment
 
 
@@ -146,8 +146,9 @@ class SegmentReplacement:
             self._change.finish()
 
     def replace(self, group: Sequence[Segment], cleaned: Segment) -> StagedRenames:
-        """Put `cleaned` in the place of `group`; returns the change, which the caller begins."""
+        """Put `cleaned` in the place of `group`; returns the change, which the caller begins. `StorageError`."""
         self._files.segments.check_replaceable(group, cleaned)
+        self._check_file(cleaned)
         deleted: list[str] = []
 
         def make_ready() -> list[tuple[str, str]]:
@@ -173,6 +174,17 @@ class SegmentReplacement:
             Stage(lambda: self._away(group, deleted), _nothing),
             Stage(name_it, named),
         )
+
+    def _check_file(self, cleaned: Segment) -> None:
+        """Refuse a replacement whose file is not as it was written: the group would be lost for it."""
+        where = f"{self._files.directory}: the replacement of the segment at {cleaned.base_offset}"
+        cleaned.close_idle_files()  # the file is opened again by its name, as the renames will find it
+        try:
+            size_bytes = cleaned.file.size()
+        except OSError as error:
+            raise refused_write(f"{where} cannot be opened: {error}", error) from error
+        if size_bytes != cleaned.size_bytes:
+            raise StorageError(f"{where} has {size_bytes} bytes, not the {cleaned.size_bytes} that were written")
 
     def put_away(self, count: int, *, is_end_new: bool) -> None:
         """Delete the first `count` segments; `is_end_new` says that the log's end is in the name of a new file.

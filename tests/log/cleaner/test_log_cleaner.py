@@ -21,6 +21,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery.segment_mending import SegmentMending
 from raftwerk.log.segment.segment import Segment
 from raftwerk.log.segment.segment_replacement import StagedRenames
 from raftwerk.runtime.ports import Runtime
@@ -182,5 +183,17 @@ def test_a_log_that_is_cut_while_the_last_segment_is_put_in_place_is_not_noted_a
             manager.future_logs.finish(TP)
         assert await compaction is None
         assert manager.directories.clean_offset(TP) <= logs.end_of(TP) <= 3 and not logs.failed
+
+    run(main())
+
+
+def test_a_log_that_is_being_mended_is_compacted_afterwards() -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.add(TP)
+        mending = SegmentMending(log, logs.disk, 0)
+        assert logs.cleaner.filthiest() is None
+        mending.end()
+        assert logs.cleaner.filthiest() is not None
 
     run(main())
