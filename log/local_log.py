@@ -17,7 +17,7 @@ from .durability import Durability, LogFiles
 from .errors import NoSpaceError, is_no_space, refused_write
 from .segment.batch_scan import scan_headers
 from .segment.log_segments import LogSegments
-from .segment.segment import Segment, TimestampOffset
+from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset
 from .segment.segment_replacement import SegmentReplacement, StagedRenames
 from .segment.transaction_index import AbortedTransaction
 
@@ -172,14 +172,16 @@ class LocalLog:
     def delete_below(self, offset: int) -> None:
         """Remove the segments that end at or below `offset`, which is fsynced, but never the active one. `OSError`.
 
-        They go oldest first, each durably before the next, so that a loss of power cannot leave a gap.
+        They go oldest first, each durably before the next, so that a loss of power cannot leave a gap, and its batches
+        before its indexes, so that it cannot leave batches without their aborted transactions.
         """
         files = self._files
         while len(self.segments) > 1 and self.segments.items[0].next_offset <= offset:
             self._durability.segments_gone(self.segments.items[:1])
-            for path in self.segments.delete_first(1):
-                files.disk.remove(path)
+            (segment,) = self.segments.take_first(1)
+            segment.remove((LOG_SUFFIX,))
             files.disk.fsync_dir(files.directory)
+            segment.remove()
 
     # Truncation: `OSError`
 

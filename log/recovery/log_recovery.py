@@ -10,10 +10,11 @@ After a clean shutdown indexes are trusted too, compared with the batches when t
 disagree. No CRC covers a batch's offset and epoch, so recovery compares them with the neighbouring batches
 (`ValidatingScan`); a log that may have gaps by compaction has an entry in `cleaner-offset-checkpoint` before the first.
 
-An interrupted compaction shows in the names. Files ending in `.cleaned` or `.mended` were not complete, and are removed. A
-`.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be gone
-already. Of a segment's files the `.log` always changes its name last, and is removed last. So while there is the old
-`.log`, the indexes beside it are old too; after that they are those of the new segment.
+An interrupted compaction shows in the names. Files ending in `.cleaned` or `.mended` were not complete, and are
+removed. A `.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be
+gone already. Of a replaced segment's files the `.log` changes its name last, and is removed last. So while there is the
+old `.log`, the indexes beside it are old too; after that they are those of the new segment. Of an expired segment the
+`.log` goes first: what is left of it are indexes, which are removed.
 """
 
 from __future__ import annotations

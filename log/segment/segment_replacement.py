@@ -8,7 +8,8 @@ truncated or closed, the whole change is finished at once, blocking the loop; th
 A compacted segment, whose files are durable, gets the ending `.swap`. When that name is durable, the segment is read in
 the place of those that it covers, and an interrupted replacement is completed when the log is opened again
 (`recovery.complete_swaps`). Then the covered segments get the ending `.deleted`, and the new one its final name.
-Expired segments go oldest first. If all segments go, the name of the new active one becomes durable before, as the
+Expired segments go oldest first, and their batches durably before their indexes: what a crash leaves of a segment must
+not lack its aborted transactions. If all segments go, the name of the new active one becomes durable before, as the
 log's end is in that name alone.
 """
 
@@ -23,7 +24,7 @@ from ...runtime.ports import Disk, OrderedRenames
 from ..availability import LogAvailability
 from ..durability import Durability, LogFiles
 from ..errors import StorageError, refused_write
-from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment
+from .segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
 
 
 class Stage(NamedTuple):
@@ -194,8 +195,11 @@ class SegmentReplacement:
         files, deleted = self._files, list[str]()
         self._durability.segments_gone(files.segments.items[:count])
         gone = files.segments.take_first(count)
-        away = Stage(lambda: self._away(gone, deleted), lambda: self._on_deleted(deleted))
-        stages = [Stage(list, _nothing), away] if is_end_new else [away]
+        away = (
+            Stage(lambda: _batches_away(gone, deleted), _nothing),
+            Stage(lambda: self._away(gone, deleted), lambda: self._on_deleted(deleted)),
+        )
+        stages = [Stage(list, _nothing), *away] if is_end_new else away
         change = self._begin("a segment could not be deleted", *stages)
         if _is_in_loop():
             change.soon().add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -216,14 +220,23 @@ class SegmentReplacement:
 
     def _away(self, segments: Iterable[Segment], deleted: list[str]) -> list[tuple[str, str]]:
         """The renames of these segments' files, and of the snapshots that no segment needs; adds to `deleted`."""
-        renames: list[tuple[str, str]] = []
-        for segment in segments:
-            segment.close()
-            renames += segment.renames_to(DELETED_SUFFIX)
+        renames = _renames_away(segments, deleted, SEGMENT_SUFFIXES)
         stray = self._files.snapshots.take_stray(segment.base_offset for segment in self._files.segments)
-        renames += [(path, path + DELETED_SUFFIX) for path in stray]
-        deleted.extend(target for _, target in renames)
-        return renames
+        deleted.extend(path + DELETED_SUFFIX for path in stray)
+        return [*renames, *((path, path + DELETED_SUFFIX) for path in stray)]
+
+
+def _batches_away(segments: Iterable[Segment], deleted: list[str]) -> list[tuple[str, str]]:
+    return _renames_away(segments, deleted, (LOG_SUFFIX,))
+
+
+def _renames_away(segments: Iterable[Segment], deleted: list[str], kinds: Sequence[str]) -> list[tuple[str, str]]:
+    renames: list[tuple[str, str]] = []
+    for segment in segments:
+        segment.close()
+        renames += segment.renames_to(DELETED_SUFFIX, kinds)
+    deleted.extend(target for _, target in renames)
+    return renames
 
 
 def _nothing() -> None:

@@ -13,9 +13,9 @@ from ..manager.meta_properties import read_meta_properties
 from ..segment.batch_scan import ValidatingScan
 from ..segment.segment import (
     CLEANED_SUFFIX,
-    MENDED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    MENDED_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
