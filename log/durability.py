@@ -84,7 +84,7 @@ class Durability:
     # What changes
 
     def segment_rolled(self, segment: Segment) -> None:
-        """`segment` takes no more appends, and the file of the next one is there.
+        """`segment` takes no more appends, and the file of the next one is there, so nothing here may be refused.
 
         If all its records are durable but not the ends of its indexes, recovery would start after it. A loss of power
         may then damage the indexes; that shows when they are used, and they are rebuilt.

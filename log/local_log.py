@@ -17,7 +17,7 @@ from .durability import Durability, LogFiles
 from .errors import NoSpaceError, is_no_space, refused_write
 from .segment.batch_scan import scan_headers
 from .segment.log_segments import LogSegments
-from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset
+from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset, segment_path
 from .segment.segment_replacement import SegmentReplacement, StagedRenames
 from .segment.transaction_index import AbortedTransaction
 
@@ -57,7 +57,8 @@ class LocalLog:
     def roll(self, base_offset: int, producers: bytes) -> None:
         """Start a new segment at `base_offset`; `producers` is the snapshot of the producers at that offset.
 
-        On `StorageError` the active segment is what it was, and the same may be tried again.
+        On `StorageError` the active segment is what it was, and the same may be tried again. If the file of the new one
+        cannot be removed then, the log has failed: recovery would end the log where that file begins.
         """
         files, rolled = self._files, self.segments.active
         try:
@@ -65,6 +66,9 @@ class LocalLog:
             segment = Segment.create(files.disk, files.directory, base_offset)
             self._write_snapshot(segment, producers)
         except OSError as error:
+            if files.disk.exists(segment_path(files.directory, base_offset, LOG_SUFFIX)):
+                what = "the file of a segment that could not be started is left"
+                raise self._availability.fail(what, error) from error
             raise refused_write(f"{files.directory} cannot start a new segment: {error}", error) from error
         self._durability.segment_rolled(rolled)
         rolled.next_offset = base_offset

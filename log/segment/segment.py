@@ -425,9 +425,9 @@ class Segment:
 
     @property
     def has_unsynced_indexes(self) -> bool:
-        """Whether an index file needs an fsync. `OSError`."""
-        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced())
-        return not self.transaction_index.is_synced or any(file is not None for file in files)
+        """Whether an index file needs an fsync. Indexes that were not loaded do not."""
+        files = [index.file for index in self._indexes or ()]
+        return not (self.transaction_index.is_synced and all(file.is_synced for file in files))
 
     def unsynced_index_files(self) -> list[File]:
         """The index files that need an fsync; what is to be in the transaction index is written first. `OSError`."""
