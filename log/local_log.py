@@ -21,6 +21,9 @@ from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset, segment_path
 from .segment.segment_replacement import SegmentReplacement, StagedRenames
 from .segment.transaction_index import AbortedTransaction
 
+_NO_EPOCH = -1
+"""In the header of a batch whose leader epoch is not known."""
+
 
 class LocalLog:
     """Owns the segments of a log and their files."""
@@ -198,28 +201,32 @@ class LocalLog:
         files = self._files
         keep = self.segments.index_of(offset) + 1
         position, end = self.segments.items[keep - 1].boundary_at(offset)
+        first = self.segments.items[keep - 1].first_header()
         before_cut(end)
         self._remove_segments(keep)
         self.segments.active.truncate_to(position, end)
-        self._fill_gap(self.segments.active)
+        self._fill_gap(self.segments.active, first)
         files.snapshots.remove_after(end)
         files.disk.fsync_dir(files.directory)
         return end
 
-    def _fill_gap(self, segment: Segment) -> None:
+    def _fill_gap(self, segment: Segment, first: BatchHeader | None) -> None:
         """If compaction had removed the last offsets below the log's end, add an empty batch there, durably.
 
+        `first` is the first batch that the segment had before it was cut; the segment may have begun with such a gap.
         Without it these offsets would be given again after a restart, and recovery would drop a segment that begins at
         the log's end. A disk without space for it leaves the log as it is.
         """
-        last, end = None, segment.next_offset
-        for _, header in scan_headers(segment.file, segment.offset_index.last_position(), segment.size_bytes):
-            last = header
-        if last is None or last.next_offset >= end:
+        like, next_offset, end = first, segment.base_offset, segment.next_offset
+        epoch = self._files.epoch_cache.epoch_for_offset(end - 1)
+        for _, last in scan_headers(segment.file, segment.offset_index.last_position(), segment.size_bytes):
+            like, next_offset = last, last.next_offset
+        if like is None or next_offset >= end:
             return
         sometimes(True, "a log was cut where compaction had removed offsets")
-        epoch = self._files.epoch_cache.epoch_for_offset(end - 1)
-        header, batch = filler(last if epoch is None else last._replace(partition_leader_epoch=epoch), end - 1)
+        if epoch is None:  # that of a batch which was cut off is too great
+            epoch = like.partition_leader_epoch if segment.size_bytes else _NO_EPOCH
+        header, batch = filler(like._replace(partition_leader_epoch=epoch), end - 1)
         try:
             segment.append(batch, [header], header.size_bytes)
             segment.file.fsync()
