@@ -185,9 +185,9 @@ class LogCleaner:
         now_ms, now_s = self._runtime.clock.wall_ms(), self._loop.time()
         best: tuple[TopicPartition, PartitionLog, Dirtiness] | None = None
         for tp, log in self._host.logs.items():
-            if not log.config.is_compacted or log.is_failed or log.is_closed or log.is_being_mended:
+            if not log.config.is_compacted or log.is_failed or log.is_closed:
                 continue
-            if self._not_before_s.get(tp, 0) > now_s:
+            if log.is_being_mended or log.is_changing_names or self._not_before_s.get(tp, 0) > now_s:
                 continue
             try:
                 found = measure(
