@@ -14,7 +14,7 @@ from ..wire.records import BatchHeader
 from .availability import LogAvailability
 from .cleaner.batch_filter import filler
 from .durability import Durability, LogFiles
-from .errors import NoSpaceError, is_no_space, refused_write
+from .errors import NoSpaceError, is_no_space, no_space_refused, refused_write
 from .segment.batch_scan import scan_headers
 from .segment.log_segments import LogSegments
 from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset, segment_path
@@ -200,8 +200,9 @@ class LocalLog:
         """
         files = self._files
         keep = self.segments.index_of(offset) + 1
-        position, end = self.segments.items[keep - 1].boundary_at(offset)
-        first = self.segments.items[keep - 1].first_header()
+        with no_space_refused(f"{files.directory} cannot be truncated"):
+            position, end = self.segments.items[keep - 1].boundary_at(offset)
+            first = self.segments.items[keep - 1].first_header()
         before_cut(end)
         self._remove_segments(keep)
         self.segments.active.truncate_to(position, end)

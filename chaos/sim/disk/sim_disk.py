@@ -288,8 +288,8 @@ class SimDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace the file durably: after a crash it has either the old or the new contents."""
         self.on_blocking("write_atomic", path)
-        self._pending_writes.pop(path, None)
         self._replace(path, bytes(data))
+        self._pending_writes.pop(path, None)
 
     def _replace(self, path: str, content: bytes) -> None:
         self.check_dir(path)

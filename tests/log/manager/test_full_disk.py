@@ -453,8 +453,7 @@ def test_too_many_open_files_at_a_roll_leave_no_file_of_a_segment_that_is_not_th
                 log.roll_if_due(NOW_MS * 2)
             else:
                 log.delete_expired(NOW_MS * 2, log.log_end_offset)
-        while log.is_changing_names:
-            await asyncio.sleep(0.01)
+        await until_arranged(log)
         for _ in range(3):
             append(log, 3)
         await log.flush_soon()
