@@ -30,7 +30,8 @@ from ..errors import (
     is_no_space,
     refused_write,
 )
-from ..partition_log import LogHooks, PartitionLog
+from ..hooks import LogHooks
+from ..partition_log import PartitionLog
 from ..state.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_FILE,
@@ -72,10 +73,10 @@ class OffsetCheckpoint:
         return self._on_disk
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Durably replace the contents, even while another write is under way. `OSError`."""
+        """Durably replace the contents, even while another write is under way, which counts after an `OSError`."""
         if offsets != self._on_disk or self._being_written is not None or not self._disk.exists(self._path):
-            self._being_written = None
             self._disk.write_atomic(self._path, render_offsets(offsets))
+            self._being_written = None
             self._on_disk = dict(offsets)
 
     def write_soon(self, offsets: Mapping[TopicPartition, int], on_failed: Callable[[OSError], None]) -> None:
@@ -319,8 +320,9 @@ class LogDirectory:
             self.checkpoints.log_start_offsets.lower(tp, offset)
 
         def truncating(offset: int) -> None:
-            # After a crash, records that take the place of removed ones must not count as committed.
-            if self._high_watermarks.get(tp, 0) > offset:
+            # After a crash, records that take the place of removed ones must not count as committed. The copy of a log
+            # that is in another directory has no mark of its own in memory.
+            if path is None and self._high_watermarks.get(tp, 0) > offset:
                 self._high_watermarks[tp] = offset
             self.checkpoints.high_watermarks.lower(tp, offset)
 

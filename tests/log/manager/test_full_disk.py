@@ -8,6 +8,7 @@ import errno
 import random
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -18,11 +19,12 @@ from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runt
 from raftwerk.chaos.live.nemesis import machine_capabilities
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.config import LogConfig
-from raftwerk.log.errors import NoSpaceError
+from raftwerk.log.errors import NoSpaceError, StorageError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_maintenance import RetentionRounds
 from raftwerk.log.manager.log_manager import LogManager
@@ -30,6 +32,7 @@ from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionC
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.checkpoints import read_topic_id
+from raftwerk.log.state.producer_snapshots import ProducerSnapshots
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
@@ -517,3 +520,59 @@ def test_a_log_is_deleted_where_there_is_no_space_for_its_new_name(
         assert not disk.exists("/one/old-0")
         monkeypatch.undo()
         assert manager.create(deleted, UUID(int=9)).log_end_offset == 0
+
+
+@pytest.mark.parametrize("way", ["by age", "by retention"])
+def test_too_many_open_files_at_a_roll_leave_no_file_of_a_segment_that_is_not_there(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index of the rolled segment can be opened when the next one has its file."""
+
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime, replace(SMALL, retention_ms=1000))
+        while len(log.segments[0].offset_index.positions) < 3:
+            append(log, 3)
+        await log.checkpoint_soon()
+        log.durability.close_idle_files()
+        next_file, opened = f"{log.directory}/{log.log_end_offset:020d}.log", disk.open
+
+        def refuse(path: str, *, create: bool = False) -> SimFile:
+            if path.endswith(".index") and disk.exists(next_file):
+                raise OSError(errno.EMFILE, "too many open files", path)
+            return opened(path, create=create)
+
+        with monkeypatch.context() as patched, contextlib.suppress(NoSpaceError):
+            patched.setattr(disk, "open", refuse)
+            if way == "by age":
+                log.roll_if_due(NOW_MS * 2)
+            else:
+                log.delete_expired(NOW_MS * 2, log.log_end_offset)
+        await until_arranged(log)
+        for _ in range(3):
+            append(log, 3)
+        await log.flush_soon()
+        content, end, point = read_all(log), log.log_end_offset, log.recovery_point
+        disk.crash(power_loss=False)
+        again = open_log(runtime, SMALL, recovery_point=point)
+        assert again.log_end_offset == end and read_all(again) == content
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_a_log_fails_when_the_file_of_a_segment_that_could_not_be_started_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log, 3)
+    log.flush()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(disk, "remove", refuse)
+        patched.setattr(ProducerSnapshots, "write", refuse)
+        log.roll()
+    assert log.is_failed
