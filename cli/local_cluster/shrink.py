@@ -70,6 +70,8 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         run_client(shrink_cluster(planned, tell), on_interrupt=lambda: tell(f"interrupted; {goes_on}"))
     except LocalNodeError as error:
         raise click.ClickException(f"{error}; {goes_on}") from None
+    except CannotShrinkError as error:
+        raise click.ClickException(str(error)) from None
     changed = changed_defaults(planned)
     if changed:
         told = ", ".join(f"{name}={value}" for name, value in changed.items())
