@@ -143,6 +143,14 @@ class RefusedError(ClientError):
         return RefusedError(self.code, self._what, self._message, way_out)
 
 
+class OffsetOutOfRangeError(RefusedError):
+    """The log of a partition does not have the offset from which records were to be read."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        self.partition = partition
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition}", f"offset {offset} is not in the log")
+
+
 def no_such_partition(topic: str, partition: int, count: int) -> ClientError:
     """The error for a partition that a topic of `count` partitions does not have."""
     there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient
-from ..client.client_errors import RefusedError
+from ..client.client_errors import ClientError, RefusedError
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..client.reassignment import Move, ProgressMeter, reassign, wait_for_moves
@@ -48,7 +48,7 @@ from .supervisor import Supervisor, node_pid, paused_nodes, paused_sentence, sto
 _MOVE_TIMEOUT_S = 3600.0
 _TELL_EVERY_S = 5.0
 _LOOK_AGAIN_S = 0.1
-_NAMED = 3
+_NAMED = 5
 
 
 class CannotShrinkError(Exception):
@@ -155,7 +155,7 @@ async def shrink(planned: Shrink, tell: Tell) -> None:
         for node in planned.remains:
             named = [] if node.port is None else await _unregister(client, node.node_id)
             if named:
-                what = f"node {node.node_id} is stopped and has replicas of {_some(named)}"
+                what = f"node {node.node_id} is stopped and has replicas of {some_of(named)}"
                 start = f"rename {node.leaving_file} to {node.properties_file}, and start it with raftwerk up"
                 raise CannotShrinkError(f"{what}: {start}")
             _delete_data(node, tell)
@@ -181,7 +181,7 @@ async def _stop_without_replicas(
         named = [] if node.port is None else await _unregister(client, node.node_id)
         if not named:
             return
-        tell(f"starting node {node.node_id} again, since it has got replicas of {_some(named)} meanwhile")
+        tell(f"starting node {node.node_id} again, since it has got replicas of {some_of(named)} meanwhile")
         _start(former, node, tell)
 
 
@@ -236,7 +236,11 @@ async def _unregister(client: ClusterClient, broker_id: int) -> list[str]:
         if error.code != ErrorCode.BROKER_ID_NOT_REGISTERED:
             raise
     # A broker that still shows the registration may not know yet what the controller put there before.
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + client.timeout_s
     while any(one.node_id == broker_id for one in await admin.registered_brokers()):
+        if loop.time() > deadline:
+            raise ClientError(f"broker {broker_id} is unregistered, and still shown after {client.timeout_s:g} s")
         await asyncio.sleep(_LOOK_AGAIN_S)
     topics = (await client.metadata()).topics
     return [
@@ -244,7 +248,8 @@ async def _unregister(client: ClusterClient, broker_id: int) -> list[str]:
     ]
 
 
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
