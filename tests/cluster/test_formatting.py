@@ -366,7 +366,7 @@ def test_a_controller_beside_others_is_not_told_to_begin_a_second_quorum(
 
 def test_a_refused_format_leaves_no_levels_and_no_users(tmp_path: Path, runtime: Runtime) -> None:
     settings = config(tmp_path)
-    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], lambda size: bytes(size))
+    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], bytes)
     with pytest.raises(FormatError, match="does not name this node"):
         format_node(
             settings,
@@ -390,7 +390,7 @@ def test_a_format_uses_nothing_of_an_interrupted_one(
         raise KeyboardInterrupt
 
     settings = config(tmp_path)
-    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], lambda size: bytes(size))
+    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], bytes)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(formatting, "format_dirs", interrupted)
         format_node(
