@@ -22,6 +22,8 @@ from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
+_NAMED = 6
+"""So many partitions are named in one sentence."""
 ANY_DIR = "any"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
@@ -98,7 +100,7 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; the others start."""
+    """Start or cancel the moves. Raises `RefusedError` for the first that is refused, which names those that are not."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for move in moves:
         replicas = None if move.replicas is None else list(move.replicas)
@@ -106,9 +108,25 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
     fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
     answer = await client.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
     _check(answer, "the reassignment")
-    for topic in answer.responses:
-        for row in topic.partitions:
-            _check(row, f"{topic.name}-{row.partition_index}")
+    rows = {(topic.name, row.partition_index): row for topic in answer.responses for row in topic.partitions}
+    refused = [key for key, row in rows.items() if row.error_code]
+    if refused:
+        raise _refusal(rows, refused, [move for move in moves if (move.topic, move.partition) not in refused])
+
+
+def _refusal(
+    rows: Mapping[tuple[str, int], Struct], refused: Sequence[tuple[str, int]], others: Sequence[Move]
+) -> RefusedError:
+    """The first refusal, with a note of those that follow and of the moves that are under way or cancelled now."""
+    topic, partition = refused[0]
+    row = rows[topic, partition]
+    notes = [f"{counted(len(refused) - 1, 'other')} refused, too"] if len(refused) > 1 else []
+    for one in (True, False):
+        names = [f"{move.topic}-{move.partition}" for move in others if (move.replicas is None) == one]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            notes.append(f"{'cancelled' if one else 'started'}: {', '.join(names[:_NAMED])}{more}")
+    return RefusedError(row.error_code, f"{topic}-{partition}", row.error_message, note="; ".join(notes))
 
 
 async def reassignments(client: ClusterClient) -> list[OngoingMove]:
