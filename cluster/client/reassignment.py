@@ -28,6 +28,7 @@ ANY_DIR = "any"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+_EVERY_REPLICA = "*"
 _Changes = Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]]
 _Replica = tuple[int, str, int]
 """A broker, and a topic and partition of which it has a replica."""
@@ -100,7 +101,7 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Start or cancel the moves. Raises `RefusedError` for the first that is refused, which names those that are not."""
+    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; it names those that are not."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for move in moves:
         replicas = None if move.replicas is None else list(move.replicas)
@@ -301,6 +302,7 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
     Raises `RefusedError` where a part is refused; then the rest is removed again.
     """
     view = await client.metadata(dict.fromkeys(move.topic for move in moves))
+    throttled_whole = await _throttled_whole(client, dict.fromkeys(move.topic for move in moves))
     changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
     brokers: dict[int, None] = {}
     for move in moves:
@@ -311,7 +313,7 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
         new = [broker for broker in move.replicas or () if broker not in now]
         brokers |= dict.fromkeys([*now, *new])
         for key, replicas in ((LEADER_REPLICAS, now), (FOLLOWER_REPLICAS, new)):
-            if replicas:
+            if replicas and (move.topic, key) not in throttled_whole:
                 pairs = ",".join(f"{move.partition}:{broker}" for broker in replicas)
                 changes.setdefault((TOPIC, move.topic), []).append((key, APPEND, pairs))
     for broker in sorted(brokers):
@@ -322,6 +324,17 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
         await Throttle({one: rows for one, rows in throttle.changes.items() if one not in refused}).remove(client)
         raise next(iter(refused.values()))
     return throttle
+
+
+async def _throttled_whole(client: ClusterClient, topics: Iterable[str]) -> set[tuple[str, str]]:
+    """The topics and settings that throttle every replica: `*` stands alone, and takes no pairs beside it."""
+    admin = AdminClient(client)
+    return {
+        (topic, row.name)
+        for topic in topics
+        for row in await admin.describe_configs(TOPIC, topic)
+        if row.name in (LEADER_REPLICAS, FOLLOWER_REPLICAS) and row.value == _EVERY_REPLICA
+    }
 
 
 @dataclass(frozen=True, slots=True)
