@@ -54,10 +54,12 @@ class Consumed:
     record: Record
 
 
-async def topic_offsets(client: ClusterClient, topic: str, timestamp: int) -> dict[int, int]:
-    """The offset in each partition of a topic at this time in ms, or at `EARLIEST` or `LATEST`."""
+async def topic_offsets(
+    client: ClusterClient, topic: str, timestamp: int, partitions: Iterable[int] = ()
+) -> dict[int, int]:
+    """The offset in partitions of a topic (default: all) at this time in ms, or at `EARLIEST` or `LATEST`."""
     consumer = Consumer(client, topic)
-    await consumer.start(at=0)
+    await consumer.start(partitions, at=0)
     return await consumer.offsets(timestamp, consumer.positions)
 
 
