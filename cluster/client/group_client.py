@@ -13,7 +13,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
-from .client_errors import ClientError, RefusedError
+from .client_errors import RefusedError
 from .cluster_client import ClusterClient, Gathered
 from .consumer import EARLIEST, LATEST, topic_offsets
 from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
