@@ -19,6 +19,7 @@ from .client_errors import (
     ClientError,
     DamagedBatchError,
     NoLeaderAnswersError,
+    OffsetOutOfRangeError,
     RefusedError,
     is_retriable,
     no_such_partition,
@@ -53,10 +54,12 @@ class Consumed:
     record: Record
 
 
-async def topic_offsets(client: ClusterClient, topic: str, timestamp: int) -> dict[int, int]:
-    """The offset in each partition of a topic at this time in ms, or at `EARLIEST` or `LATEST`."""
+async def topic_offsets(
+    client: ClusterClient, topic: str, timestamp: int, partitions: Iterable[int] = ()
+) -> dict[int, int]:
+    """The offset in partitions of a topic (default: all) at this time in ms, or at `EARLIEST` or `LATEST`."""
     consumer = Consumer(client, topic)
-    await consumer.start(at=0)
+    await consumer.start(partitions, at=0)
     return await consumer.offsets(timestamp, consumer.positions)
 
 
@@ -76,8 +79,8 @@ class Consumer:
         self.isolation_level = isolation_level
         self.positions: dict[int, int] = {}
         self._view: TopicView | None = None
-        self._damage: ClientError | None = None
-        """What is wrong with a batch that was met."""
+        self._error: ClientError | None = None
+        """Why a partition cannot be read on, until that is raised."""
         self._unanswered_since: float | None = None
         self._silent_since: dict[int, float] = {}
         """Since when nobody answers for a partition; infinite once that was said."""
@@ -202,23 +205,38 @@ class Consumer:
     async def poll(self) -> list[Consumed]:
         """The records that are there, or that arrive within `max_wait_ms`; the list may be empty.
 
-        Raises `ClientError` for a damaged batch, once all records that were got with it are returned.
+        Raises `ClientError` for a partition that is refused and for a damaged batch, once all records that were got
+        with it are returned.
         """
-        if self._damage is not None:
-            raise self._damage
+        self._raise_error()
         began = asyncio.get_running_loop().time()
         groups = self._by_leader(self.positions)
         why = dict.fromkeys(self.positions, NO_LEADER)
         for partition in itertools.chain(*groups.values()):
             del why[partition]
+        leaderless = len(why)
         answers = await asyncio.gather(*(self._fetch(leader, group, why) for leader, group in groups.items()))
-        result = [consumed for answer in answers for consumed in answer]
-        if not groups or (NO_LEADER in why.values() and began - self._refreshed_at >= _LOOK_FOR_LEADER_S):
-            await self._pause_and_refresh(0 if groups else 1)
+        if not groups or len(why) > leaderless:
+            await self._pause_and_refresh(1)
+        elif leaderless and began - self._refreshed_at >= _LOOK_FOR_LEADER_S:
+            await self._pause_and_refresh(0)
         self._tell_what_is_waited_for(why, began)
-        if self._damage is not None and not result:
-            raise self._damage
+        # Nothing is awaited from here on: a position moves only if the records before it are returned.
+        result: list[Consumed] = []
+        for row in itertools.chain(*answers):
+            try:
+                self._take(row, result)
+            except ClientError as error:
+                self._error = self._error or error
+        if not result:
+            self._raise_error()
         return result
+
+    def _raise_error(self) -> None:
+        """Raise what was met, once: who goes on after it, from another offset, is not told of it again."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
         """Yield records without end, or until every position has reached its end offset."""
@@ -291,8 +309,8 @@ class Consumer:
                 found[row.partition_index] = row.offset
         return found, why
 
-    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Consumed]:
-        """Fetch from a leader; `why` gets the reason for partitions that it gives no answer for."""
+    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Struct]:
+        """What a leader answers for each partition; `why` gets the reason for those that are to be asked for again."""
         rows = [
             {
                 "partition": one,
@@ -320,32 +338,22 @@ class Consumer:
             answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
         except NO_ANSWER as error:
             why.update(dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}"))
-            await self._pause_and_refresh(1)
             return []
-        result: list[Consumed] = []
-        stale = False
-        for topic in answer.responses:
-            for row in topic.partitions:
-                if self._take(row, result):
-                    stale = True
-                    why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
-        if stale:
-            await self._pause_and_refresh(1)
-        return result
+        found = [row for topic in answer.responses for row in topic.partitions]
+        for row in found:
+            if row.error_code and is_retriable(row.error_code):
+                why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
+        return found
 
-    def _take(self, row: Struct, result: list[Consumed]) -> bool:
-        """Add the records of a partition. Returns whether the metadata may be out of date."""
-        self._check(row)
-        if row.records:
-            self._add_records(row.partition_index, row, result)
-        return bool(row.error_code)
-
-    def _check(self, row: Struct) -> None:
+    def _take(self, row: Struct, result: list[Consumed]) -> None:
+        """Add the records of a partition. Raises `ClientError` if it is refused, or has a damaged batch."""
+        partition = row.partition_index
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRangeError(self.topic, partition, self.positions[partition])
         if row.error_code and not is_retriable(row.error_code):
-            message = None
-            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                message = f"offset {self.positions[row.partition_index]} is not in the log"
-            raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}", message)
+            raise RefusedError(row.error_code, f"{self.topic}-{partition}")
+        if row.records:
+            self._add_records(partition, row, result)
 
     def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
         wanted = self.positions[partition]
@@ -362,7 +370,7 @@ class Consumer:
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
-            self._damage = self._damaged(partition, error)
+            raise self._damaged(partition, error) from error
 
     def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
         leader = -1 if self._view is None else self._view.partitions[partition].leader
