@@ -147,7 +147,7 @@ class DirectoryHistories(BrokerHistories):
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS, disk=DISKS, index=PARTITIONS)
     def replica_moves(self, broker_id: int, disk: int, index: int) -> None:
-        """A broker moves a replica to its other disk (AlterReplicaLogDirs). The disk may fail before that is reported."""
+        """A broker moves a replica to its other disk (AlterReplicaLogDirs). That may fail before it is reported."""
         directory = self.dirs[broker_id][disk]
         held = self.place.get((index, broker_id))
         if self.up[broker_id] and held is not None and held not in self.failed and directory not in self.failed:
