@@ -164,8 +164,11 @@ class Role(ABC):
     def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
         """A voter knows that this node resigned."""
 
-    def on_quorum_epoch_failure(self, sent: Outgoing) -> None:
-        """A voter did not answer BeginQuorumEpoch or EndQuorumEpoch."""
+    def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:
+        """A voter did not answer EndQuorumEpoch."""
+
+    def on_begin_quorum_epoch_ended(self, sent: Outgoing, now_ms: int) -> None:
+        """A voter has answered BeginQuorumEpoch, or the request has failed."""
 
     def on_fetch_reply(self, sent: Outgoing, reply: FetchReply, now_ms: int) -> None:
         """The leader, or a node that was taken for it, has answered a fetch."""
