@@ -233,8 +233,7 @@ class Quorum:
                 state.role.on_change_reply(sent, reply)
             case VoteReply():
                 state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
-                if isinstance(request, Vote):
-                    state.role.on_vote_reply(sent, request, reply, now_ms)
+                state.role.on_vote_reply(sent, reply, now_ms)
             case EpochReply():
                 state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
                 if isinstance(request, EndQuorumEpoch):
@@ -249,7 +248,7 @@ class Quorum:
             case Fetch() | FetchSnapshot():
                 role.on_fetch_failure(sent, kind, now_ms)
             case Vote():
-                role.on_vote_failure(sent, request, now_ms)
+                role.on_vote_failure(sent, now_ms)
             case ProbeVoter():
                 role.on_probe_reply(sent, None, now_ms)
             case BeginQuorumEpoch():

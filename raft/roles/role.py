@@ -155,10 +155,10 @@ class Role(ABC):
 
     # ---- replies to requests of this node ----------------------------------------------------------------------------
 
-    def on_vote_reply(self, sent: Outgoing, request: Vote, reply: VoteReply, now_ms: int) -> None:
+    def on_vote_reply(self, sent: Outgoing, reply: VoteReply, now_ms: int) -> None:
         """A voter has answered a vote or pre-vote."""
 
-    def on_vote_failure(self, sent: Outgoing, request: Vote, now_ms: int) -> None:
+    def on_vote_failure(self, sent: Outgoing, now_ms: int) -> None:
         """A voter has not answered a vote or pre-vote."""
 
     def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:

@@ -15,6 +15,7 @@ from raftwerk.raft.messages.messages import (
     Fetch,
     FetchReply,
     FetchSnapshot,
+    Outgoing,
     SnapshotReply,
     Vote,
     VoteReply,
@@ -379,3 +380,22 @@ def test_a_leader_announces_its_epoch_again_only_after_the_answer_or_failure_of_
     assert again.to == 3
     quorum.on_failure(announced[3], FailureKind.TIMEOUT, late_ms + 1)  # it is not of the one in flight
     assert quorum.next_deadline_ms() == elected_ms + 2 * every_ms
+
+
+def test_a_pre_vote_that_was_refused_in_a_former_round_of_the_same_epoch_does_not_count_in_the_present_one() -> None:
+    quorum = make()
+    rounds: list[list[Outgoing]] = []
+    refused = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=5, granted=False)
+    now_ms = 0
+    while len(rounds) < 2:
+        now_ms = quorum.next_deadline_ms() or now_ms
+        quorum.on_timer(now_ms)
+        asked = [sent for sent in quorum.take_effects().requests if isinstance(sent.request, Vote)]
+        rounds += [asked] if asked else []
+    assert quorum.state.role.kind is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
+    for late in rounds[0]:
+        quorum.on_reply(late, refused, now_ms)
+    assert quorum.state.role.kind is RoleKind.PROSPECTIVE
+    for sent in rounds[1]:
+        quorum.on_reply(sent, refused, now_ms)
+    assert quorum.state.role.kind is RoleKind.UNATTACHED

@@ -73,7 +73,7 @@ def cut_at_the_end_of_another_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_votes_of_any_round(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Nominee, "_is_of_this_round", lambda self, request: request.pre_vote == self.is_pre_vote)
+    patch.setattr(Nominee, "_is_of_this_round", lambda self, sent: sent.request.pre_vote == self.is_pre_vote)
 
 
 def take_any_fetch_reply(patch: pytest.MonkeyPatch) -> None:
