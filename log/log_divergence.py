@@ -30,7 +30,8 @@ def truncation_offset(leader: EpochEndOffset, local: EpochEndOffset, log_start_o
     """The offset to which a follower cuts its log.
 
     `leader` is the diverging epoch of the response, `local` the end of this log's largest epoch that is not above it.
-    Where the two are different epochs, the leader is to be asked again.
+    Where the two are different epochs, the leader is to be asked again: the end that it named may lie within a batch of
+    this log.
     """
     if local.end_offset < 0:
         return log_start_offset

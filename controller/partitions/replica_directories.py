@@ -181,7 +181,9 @@ def _assign_one(
         change = _revived(image, rules, topic, index, moved)
     else:
         change = _without_replica(image, rules, topic, index, moved, broker_id)
-    return replace(change or PartitionChangeRecord(topic.topic_id, index), directories=assigned)
+    change = change or PartitionChangeRecord(topic.topic_id, index)
+    sometimes(change.replicas is not None, "an assignment to a directory completed a reassignment")
+    return replace(change, directories=moved.merge(change).directories)
 
 
 def _find(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from ...runtime.ports import Buffer
 from ...security.client_login import AuthenticationFailedError
 from ...wire.api_keys import ApiKey
-from ...wire.client import Connection, Login, RequestTimedOutError
+from ...wire.client import Connection, ConnectionLostError, Login, RequestTimedOutError
 from ...wire.client import connect as wire_connect
 from ...wire.codec import decode_response, encode_request
 from ...wire.errors import ProtocolError, WireFormatError
@@ -54,7 +54,7 @@ class NetworkChannel:
         self._connect = connect
         self._timeout_s = config.timing.request_timeout_ms / 1000
         self._connections: dict[tuple[VoterEndpoint, bool], Connection] = {}
-        self._connecting: dict[tuple[VoterEndpoint, bool], asyncio.Lock] = {}
+        self._attempts: dict[tuple[VoterEndpoint, bool], asyncio.Future[Connection]] = {}
         self._refused_logins: set[VoterEndpoint] = set()
 
     async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
@@ -90,14 +90,28 @@ class NetworkChannel:
         return encode_request(api_key, version, fields)
 
     async def _connection(self, endpoint: VoterEndpoint, is_fetch: bool) -> Connection:
+        """The connection; all requests that wait for it share one attempt, and so one time-out."""
         key = endpoint, is_fetch
-        async with self._connecting.setdefault(key, asyncio.Lock()):
-            connection = self._connections.get(key)
-            if connection is None or connection.is_closed:
-                connection = await self._connect(endpoint.host, endpoint.port)
-                self._connections[key] = connection
-                self._refused_logins.discard(endpoint)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.is_closed:
             return connection
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            return await asyncio.shield(attempt)
+        attempt = self._attempts[key] = asyncio.get_running_loop().create_future()
+        try:
+            connection = await self._connect(endpoint.host, endpoint.port)
+        except BaseException as error:
+            was_given_up = isinstance(error, asyncio.CancelledError)
+            attempt.set_exception(ConnectionLostError("the attempt to connect was given up") if was_given_up else error)
+            attempt.exception()  # asyncio reports exceptions that are never read; perhaps no other request waits
+            raise
+        finally:
+            del self._attempts[key]
+        self._connections[key] = connection
+        self._refused_logins.discard(endpoint)
+        attempt.set_result(connection)
+        return connection
 
     def _tell_of_login(self, endpoint: VoterEndpoint, error: AuthenticationFailedError) -> None:
         """Log that a controller refuses our login, once until it accepts one."""

@@ -233,12 +233,13 @@ class Quorum:
                 state.role.on_change_reply(sent, reply)
             case VoteReply():
                 state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
-                if isinstance(request, Vote):
-                    state.role.on_vote_reply(sent, request, reply, now_ms)
+                state.role.on_vote_reply(sent, reply, now_ms)
             case EpochReply():
                 state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
                 if isinstance(request, EndQuorumEpoch):
                     state.role.on_end_quorum_epoch_reply(sent)
+                else:
+                    state.role.on_begin_quorum_epoch_ended(sent, now_ms)
 
     def on_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:
         """A request of this node got no reply."""
@@ -247,10 +248,12 @@ class Quorum:
             case Fetch() | FetchSnapshot():
                 role.on_fetch_failure(sent, kind, now_ms)
             case Vote():
-                role.on_vote_failure(sent, request, now_ms)
+                role.on_vote_failure(sent, now_ms)
             case ProbeVoter():
                 role.on_probe_reply(sent, None, now_ms)
-            case BeginQuorumEpoch() | EndQuorumEpoch():
-                role.on_quorum_epoch_failure(sent)
+            case BeginQuorumEpoch():
+                role.on_begin_quorum_epoch_ended(sent, now_ms)
+            case EndQuorumEpoch():
+                role.on_end_quorum_epoch_failure(sent)
             case _:
                 role.on_change_reply(sent, None)

@@ -99,9 +99,9 @@ class QuorumState:
         """
         if self.is_voter:
             return True
-        history = self.log.voters
-        former = history.before_last or self._static_voters
-        return history.last_offset >= (self.high_watermark.offset or 0) and former.is_voter(self.own_key)
+        changed_at, before = self.log.voters.last_change
+        former = before or self._static_voters
+        return changed_at >= (self.high_watermark.offset or 0) and former.is_voter(self.own_key)
 
     # ---- the other nodes ---------------------------------------------------------------------------------------------
 

@@ -37,11 +37,9 @@ def needs_snapshot(leader_log: RaftLog, fetch: Fetch) -> bool:
 
 
 def truncation_offset(follower_log: RaftLog, diverging: EpochEndOffset) -> int:
-    """Where a follower cuts its log when the leader answered with `diverging`.
+    """Where a follower cuts its log when the leader answered with `diverging`; this is always between two batches.
 
-    It is 0 when this log has no such epoch, which is below the high watermark and so stops the node. It is never above
-    the end that the leader named, even where that is of another epoch: this can save a round.
+    It is 0 when this log has no such epoch, which is below the high watermark and so stops the node.
     """
     own = follower_log.end_offset_for(diverging.epoch)
-    offset = log_divergence.truncation_offset(diverging, own, 0, follower_log.end_offset)
-    return min(offset, diverging.end_offset)
+    return log_divergence.truncation_offset(diverging, own, 0, follower_log.end_offset)

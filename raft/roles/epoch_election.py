@@ -8,15 +8,16 @@ from ..quorum.majority import majority_size
 
 
 class EpochElection:
-    """The answers of the voters so far, and when to ask a voter again that a request did not reach."""
+    """The requests of the round, the voters' answers so far, and when to ask a voter again that no request reached."""
 
-    __slots__ = ("answers", "resend_at_ms", "voter_count")
+    __slots__ = ("answers", "request_ids", "resend_at_ms", "voter_count")
 
     def __init__(self, voters: Sequence[int], own_id: int | None) -> None:
         """`own_id` is None for a candidate that is not among the voters and so has no vote."""
         self.voter_count = len(voters)
         self.answers: dict[int, bool] = {} if own_id is None else {own_id: True}
         self.resend_at_ms: dict[int, int] = {}
+        self.request_ids: list[int] = []
 
     def record(self, voter: int, granted: bool) -> None:
         """Take a voter's answer; it replaces an earlier one, as a refused pre-vote may be granted later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...log.errors import StorageError
 from ...runtime.invariants import sometimes
@@ -38,6 +38,15 @@ _RESIGN_AFTER_REMOVAL_MS = 100
 first, and the followers learn what is committed."""
 
 
+class Announcement(NamedTuple):
+    """The last BeginQuorumEpoch to a voter."""
+
+    request_id: int
+    is_in_flight: bool
+    due_ms: int
+    """When to repeat it, unless it is in flight: requests to a host that is gone must not pile up."""
+
+
 @dataclass(eq=False, kw_only=True)
 class Leader(Role):
     """Leads one epoch.
@@ -60,8 +69,8 @@ class Leader(Role):
     replicas: ProgressTracker
     delayed_fetches: list[DelayedFetch] = field(default_factory=list)
     """Fetches that wait for records or for a higher high watermark."""
-    begin_epoch_due_ms: dict[int, int] = field(default_factory=dict)
-    """When to repeat BeginQuorumEpoch to a voter that has not fetched in this epoch."""
+    announcements: dict[int, Announcement] = field(default_factory=dict)
+    """BeginQuorumEpoch to the voters that have not fetched in this epoch."""
     resign_at_ms: int | None = None
     """When to resign, after this node's own removal from the voters was committed."""
     voter_changes: VoterChangeHandler = field(init=False, repr=False)
@@ -119,8 +128,21 @@ class Leader(Role):
         voter = self.replicas.voters.get(voter_id)
         endpoint = None if voter is None else quorum.endpoint_of(voter)
         if voter is not None and endpoint is not None:
-            self.begin_epoch_due_ms[voter_id] = now_ms + quorum.timing.fetch_timeout_ms // 2
-            quorum.send(voter_id, endpoint, requests.begin_quorum_epoch(quorum.config, voter.key, self.epoch))
+            begin = requests.begin_quorum_epoch(quorum.config, voter.key, self.epoch)
+            request_id = quorum.send(voter_id, endpoint, begin)
+            due_ms = now_ms + quorum.timing.fetch_timeout_ms // 2
+            self.announcements[voter_id] = Announcement(request_id, is_in_flight=True, due_ms=due_ms)
+
+    def on_begin_quorum_epoch_ended(self, sent: Outgoing, now_ms: int) -> None:
+        """It may be repeated, unless the voter has fetched."""
+        announcement = self.announcements.get(sent.to)
+        if announcement is not None and announcement.request_id == sent.id:
+            due_ms = max(announcement.due_ms, now_ms)
+            self.announcements[sent.to] = announcement._replace(is_in_flight=False, due_ms=due_ms)
+
+    def _announcements_due_ms(self) -> list[tuple[int, int]]:
+        """When the announcements that are not in flight are repeated, with their voters."""
+        return [(one.due_ms, voter) for voter, one in self.announcements.items() if not one.is_in_flight]
 
     def resign(self, now_ms: int) -> None:
         """Give up leadership, and name the voters with the longest logs as successors."""
@@ -153,7 +175,7 @@ class Leader(Role):
     def next_deadline_ms(self) -> int | None:
         """When the next of all that is waited for is due."""
         times = [delayed.deadline_ms for delayed in self.delayed_fetches]
-        times.extend(self.begin_epoch_due_ms.values())
+        times.extend(due_ms for due_ms, _ in self._announcements_due_ms())
         others = (self.voter_changes.deadline_ms, self.resign_at_ms, self.check_quorum_deadline_ms())
         times.extend(at_ms for at_ms in others if at_ms is not None)
         return min(times, default=None)
@@ -166,7 +188,7 @@ class Leader(Role):
             sometimes(self.resign_at_ms is not None, "a controller resigned after its own removal from the voters")
             self.resign(now_ms)
             return
-        for voter in sorted(v for v, at_ms in self.begin_epoch_due_ms.items() if at_ms <= now_ms):
+        for voter in sorted(voter for due_ms, voter in self._announcements_due_ms() if due_ms <= now_ms):
             sometimes(True, "a controller announced its epoch again to a voter that had not fetched")
             self._begin_epoch(voter, now_ms)
         self.voter_changes.on_timer(now_ms)
@@ -217,7 +239,7 @@ class Leader(Role):
         else:
             progress.last_fetch_ms = now_ms
         if replicas.voters.is_voter(fetch.replica):
-            self.begin_epoch_due_ms.pop(fetch.replica.id, None)
+            self.announcements.pop(fetch.replica.id, None)
         delayed = DelayedFetch(token, fetch, now_ms + fetch.max_wait_ms)
         if not self._try_answer(delayed, now_ms):
             self.delayed_fetches.append(delayed)
@@ -284,5 +306,5 @@ class Leader(Role):
     def set_voters(self, voters: VoterSet) -> None:
         """Other voters count from now on."""
         self.replicas.set_voters(voters)
-        due = self.begin_epoch_due_ms
-        self.begin_epoch_due_ms = {voter: at_ms for voter, at_ms in due.items() if voter in self.replicas.peers}
+        made = self.announcements
+        self.announcements = {voter: one for voter, one in made.items() if voter in self.replicas.peers}

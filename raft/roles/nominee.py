@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...runtime.invariants import sometimes
 from ..messages import requests
-from ..messages.messages import Outgoing, Vote, VoteReply
+from ..messages.messages import Outgoing, VoteReply
 from .epoch_election import EpochElection
 from .role import Role
 
@@ -43,9 +43,9 @@ class Nominee(Role):
         else:
             self._ask(self.election.take_due(now_ms))
 
-    def on_vote_reply(self, sent: Outgoing, request: Vote, reply: VoteReply, now_ms: int) -> None:
+    def on_vote_reply(self, sent: Outgoing, reply: VoteReply, now_ms: int) -> None:
         """Count a voter's answer to a request of this round."""
-        if not self._is_of_this_round(request):
+        if not self._is_of_this_round(sent):
             sometimes(True, "a voter answered a former round of an election late")
             return
         self.election.record(sent.to, reply.granted)
@@ -56,20 +56,21 @@ class Nominee(Role):
             sometimes(not self.is_pre_vote, "too many voters refused a candidate")
             self._lose(now_ms)
 
-    def on_vote_failure(self, sent: Outgoing, request: Vote, now_ms: int) -> None:
+    def on_vote_failure(self, sent: Outgoing, now_ms: int) -> None:
         """Ask the voter again in a while."""
-        if self._is_of_this_round(request):
+        if self._is_of_this_round(sent):
             self.election.resend_at_ms[sent.to] = now_ms + self.quorum.timing.retry_backoff_ms
 
-    def _is_of_this_round(self, request: Vote) -> bool:
-        return request.epoch == self.epoch and request.pre_vote == self.is_pre_vote
+    def _is_of_this_round(self, sent: Outgoing) -> bool:
+        """Several rounds of pre-votes may be of one epoch."""
+        return sent.id in self.election.request_ids
 
     def _ask(self, voters: list[int]) -> None:
         quorum = self.quorum
         for voter, endpoint in quorum.other_voters():
             if voter.key.id in voters:
                 vote = requests.vote(quorum.config, quorum.log, voter.key, self.epoch, pre_vote=self.is_pre_vote)
-                quorum.send(voter.key.id, endpoint, vote)
+                self.election.request_ids.append(quorum.send(voter.key.id, endpoint, vote))
 
     def _lose(self, now_ms: int) -> None:
         quorum = self.quorum

@@ -68,7 +68,7 @@ class Resigned(Role):
             self.unacknowledged.remove(sent.to)
             self.is_acknowledged = True
 
-    def on_quorum_epoch_failure(self, sent: Outgoing) -> None:
+    def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:
         """EndQuorumEpoch did not reach a voter."""
         if sent.to in self.unacknowledged:
             self.unacknowledged.remove(sent.to)

@@ -155,17 +155,20 @@ class Role(ABC):
 
     # ---- replies to requests of this node ----------------------------------------------------------------------------
 
-    def on_vote_reply(self, sent: Outgoing, request: Vote, reply: VoteReply, now_ms: int) -> None:
+    def on_vote_reply(self, sent: Outgoing, reply: VoteReply, now_ms: int) -> None:
         """A voter has answered a vote or pre-vote."""
 
-    def on_vote_failure(self, sent: Outgoing, request: Vote, now_ms: int) -> None:
+    def on_vote_failure(self, sent: Outgoing, now_ms: int) -> None:
         """A voter has not answered a vote or pre-vote."""
 
     def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
         """A voter knows that this node resigned."""
 
-    def on_quorum_epoch_failure(self, sent: Outgoing) -> None:
-        """A voter did not answer BeginQuorumEpoch or EndQuorumEpoch."""
+    def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:
+        """A voter did not answer EndQuorumEpoch."""
+
+    def on_begin_quorum_epoch_ended(self, sent: Outgoing, now_ms: int) -> None:
+        """A voter has answered BeginQuorumEpoch, or the request has failed."""
 
     def on_fetch_reply(self, sent: Outgoing, reply: FetchReply, now_ms: int) -> None:
         """The leader, or a node that was taken for it, has answered a fetch."""

@@ -157,9 +157,17 @@ class VoterHistory:
         return self._sets[-1][0] if self._sets else BOOTSTRAP_OFFSET
 
     @property
-    def before_last(self) -> VoterSet | None:
-        """The set that counts if the record of `last` is truncated; None for that of the configuration."""
-        return self._sets[-2][1] if len(self._sets) > 1 else None
+    def last_change(self) -> tuple[int, VoterSet | None]:
+        """The offset of the record that added or removed the last voter, and the set before (None: configured).
+
+        Records after it that only correct endpoints may be uncommitted as it is: a new leader writes its own without
+        waiting for a commit. A voter is added or removed only when all records of voters before are committed.
+        """
+        at = len(self._sets) - 1
+        while at > 0 and self._sets[at - 1][1].keys == self._sets[at][1].keys:
+            at -= 1
+        offset = self._sets[at][0] if self._sets else BOOTSTRAP_OFFSET
+        return offset, self._sets[at - 1][1] if at > 0 else None
 
     @property
     def version(self) -> int:

@@ -145,6 +145,15 @@ class DirectoryHistories(BrokerHistories):
                 self.log[index][holder] = 0
 
     @precondition(lambda self: self.log)
+    @rule(broker_id=BROKERS, disk=DISKS, index=PARTITIONS)
+    def replica_moves(self, broker_id: int, disk: int, index: int) -> None:
+        """A broker moves a replica to its other disk (AlterReplicaLogDirs). That may fail before it is reported."""
+        directory = self.dirs[broker_id][disk]
+        held = self.place.get((index, broker_id))
+        if self.up[broker_id] and held is not None and held not in self.failed and directory not in self.failed:
+            self.place[(index, broker_id)] = directory
+
+    @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS)
     def report_directories(self, broker_id: int) -> None:
         """The broker reports its assignments once."""
@@ -214,6 +223,7 @@ def walk(seed: int, *, elr: bool = True) -> None:
             partial(history.disk_fails, broker_id, disk),
             partial(history.disk_is_exchanged, broker_id, disk),
             partial(history.disks_are_repaired, broker_id),
+            partial(history.replica_moves, broker_id, disk, index),
             partial(history.report_directories, broker_id),
             history.all_report_directories,
             partial(history.produce, index),

@@ -93,6 +93,26 @@ async def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr() -> None
 
 
 @scenario
+async def test_an_assignment_that_completes_a_reassignment_names_the_directories_of_the_replicas_that_stay() -> None:
+    """The move waits for 1 or 2 in the ISR. An assignment of 3 to a failed directory elects one of them, uncleanly."""
+    harness = Harness()
+    await harness.add_broker(1, log_dirs=[C])
+    await harness.add_broker(2, log_dirs=[D])
+    await harness.add_broker(3, log_dirs=[A, B])
+    await harness.create("t", [1, 2, 3], configs={"unclean.leader.election.enable": "true"})
+    for broker_id in (1, 2):
+        await harness.controller.broker_heartbeat(harness.heartbeat(broker_id, want_fence=True))
+        await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+    move = {"name": "t", "partitions": [{"partition_index": 0, "replicas": [1, 2]}]}
+    await harness.controller.alter_partition_reassignments(decoded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[move]))
+    assert (harness.partition("t").isr, harness.partition("t").removing_replicas) == ((3,), (3,))
+    await harness.controller.broker_heartbeat(harness.heartbeat(3, offline_log_dirs=[B]))
+    assert await assign(harness, B, (id_of(harness), 0), broker_id=3) == [ErrorCode.NONE]
+    partition = harness.partition("t")
+    assert (partition.replicas, partition.directories, partition.isr) == ((1, 2), (C, D), (1,))
+
+
+@scenario
 async def test_a_replica_in_a_failed_directory_cannot_enter_the_isr() -> None:
     harness = await three_brokers()
     await assign(harness, A, (id_of(harness), 0))

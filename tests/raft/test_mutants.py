@@ -8,7 +8,11 @@ import pytest
 from support.raft.quorum_mutants import MUTANTS, SNAPSHOT_MUTANTS, Mutate
 from support.raft.simulation import simulate
 
-FIRST_SEED = {"commit_older_epochs_by_count": 752, "count_votes_of_any_round": 30}
+FIRST_SEED = {
+    "commit_older_epochs_by_count": 84,
+    "count_votes_of_any_round": 30,
+    "cut_at_the_end_of_another_epoch": 84,
+}
 """Where the rare ones are known to be caught soon, to spare the time."""
 
 

@@ -15,8 +15,10 @@ from raftwerk.raft.messages.messages import (
     Fetch,
     FetchReply,
     FetchSnapshot,
+    Outgoing,
     SnapshotReply,
     Vote,
+    VoteReply,
 )
 from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
 from raftwerk.raft.quorum.effects import FailureKind
@@ -346,3 +348,54 @@ def test_every_role_is_in_the_table() -> None:
 def test_settings_that_contradict_each_other(changes: dict[str, int], key: str) -> None:
     with pytest.raises(ValueError, match=key):
         RaftConfig(node_id=1, cluster_id="c", voters=VOTERS, timing=RaftTiming(**changes))
+
+
+def test_a_leader_announces_its_epoch_again_only_after_the_answer_or_failure_of_the_last_announcement() -> None:
+    """The host of voter 3 is gone: what is sent to it is waited for until its time-out, and must not pile up."""
+    quorum = make()
+    deadline_ms = quorum.next_deadline_ms()
+    assert deadline_ms is not None
+    quorum.on_timer(deadline_ms)
+    for _ in range(2):
+        for sent in quorum.take_effects().requests:
+            granted = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=quorum.state.epoch, granted=True)
+            quorum.on_reply(sent, granted, deadline_ms)
+    announced = {sent.to: sent for sent in quorum.take_effects().requests}
+    assert sorted(announced) == [2, 3]
+    every_ms, elected_ms = quorum.state.timing.fetch_timeout_ms // 2, deadline_ms
+    quorum.on_failure(announced[2], FailureKind.REFUSED, elected_ms + 1)
+
+    quorum.on_timer(elected_ms + every_ms - 1)
+    assert quorum.take_effects().requests == []
+    quorum.on_timer(elected_ms + every_ms)
+    (again,) = quorum.take_effects().requests
+    assert again.to == 2
+    quorum.on_reply(again, EpochReply(error=ErrorCode.NONE, leader_id=1, epoch=6), elected_ms + every_ms)
+
+    late_ms = elected_ms + every_ms + 7
+    quorum.on_failure(announced[3], FailureKind.TIMEOUT, late_ms)
+    assert quorum.next_deadline_ms() == late_ms
+    quorum.on_timer(late_ms)
+    (again,) = quorum.take_effects().requests
+    assert again.to == 3
+    quorum.on_failure(announced[3], FailureKind.TIMEOUT, late_ms + 1)  # it is not of the one in flight
+    assert quorum.next_deadline_ms() == elected_ms + 2 * every_ms
+
+
+def test_a_pre_vote_that_was_refused_in_a_former_round_of_the_same_epoch_does_not_count_in_the_present_one() -> None:
+    quorum = make()
+    rounds: list[list[Outgoing]] = []
+    refused = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=5, granted=False)
+    now_ms = 0
+    while len(rounds) < 2:
+        now_ms = quorum.next_deadline_ms() or now_ms
+        quorum.on_timer(now_ms)
+        asked = [sent for sent in quorum.take_effects().requests if isinstance(sent.request, Vote)]
+        rounds += [asked] if asked else []
+    assert quorum.state.role.kind is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
+    for late in rounds[0]:
+        quorum.on_reply(late, refused, now_ms)
+    assert quorum.state.role.kind is RoleKind.PROSPECTIVE
+    for sent in rounds[1]:
+        quorum.on_reply(sent, refused, now_ms)
+    assert quorum.state.role.kind is RoleKind.UNATTACHED

@@ -139,7 +139,7 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
 ]
 
 
-FIRST_SEED = {"take_votes_for_a_former_self": 70, "keep_voters_that_were_truncated": 220}
+FIRST_SEED = {"take_votes_for_a_former_self": 30, "forget_voters_of_snapshots": 90}
 """Where the rare ones are known to be caught soon, to spare the time."""
 
 

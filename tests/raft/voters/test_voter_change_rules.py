@@ -24,6 +24,7 @@ from raftwerk.raft.voters.voter_changes import (
 )
 from raftwerk.raft.voters.voter_set import (
     KRaftVersion,
+    LeaderChange,
     VersionRange,
     Voter,
     VoterEndpoint,
@@ -128,6 +129,22 @@ def test_a_change_waits_for_a_commit_of_the_epoch_and_for_the_change_before() ->
     assert not ready(21, pending=True)
     history.truncate_to(20)
     assert [ready(at) for at in (10, 11)] == [False, True]
+
+
+def test_a_removed_voter_may_stand_until_the_removal_is_committed_whatever_endpoint_was_corrected_after_it() -> None:
+    """Only node 3 has its removal, and the correction with which the leader began its next epoch: it is needed."""
+    log = MemoryLog()
+    log.append_controls([LeaderChange(2, (), ()), KRaftVersion(1), THREE], 1)
+    log.append_controls([THREE.without_voter(3)], 1)
+    moved = voter(key(2), (VoterListener("CONTROLLER", "elsewhere", 9093),))
+    log.append_controls([LeaderChange(2, (), ()), THREE.without_voter(3).with_voter(moved)], 2)
+    config = RaftConfig(
+        node_id=3, cluster_id="c", bootstrap=(VoterEndpoint("h", 9093),), directory_id=key(3).directory_id
+    )
+    state = Quorum(config, log, ElectionState(epoch=2), random.Random(0)).state
+    for committed, may_stand in [(3, True), (4, False), (5, False), (6, False)]:
+        state.high_watermark.offset = committed
+        assert state.may_stand is may_stand, committed
 
 
 def probed(replicas: ProgressTracker, replica: ReplicaKey, now_ms: int, versions: VersionRange) -> str:

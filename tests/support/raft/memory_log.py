@@ -1,4 +1,4 @@
-"""A `RaftLog` in memory, which can lose what was not flushed. One record is one batch."""
+"""A `RaftLog` in memory, which can lose what was not flushed. Its batches are read, cut and lost as a whole."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Entry(NamedTuple):
     epoch: int
     payload: bytes
     control: ControlRecord | None = None
+    ends_batch: bool = True
 
 
 def describe_control(record: ControlRecord) -> str:
@@ -29,6 +30,13 @@ def describe_control(record: ControlRecord) -> str:
         case KRaftVersion():
             return f"kraft.version {record.level}"
     return f"voters {','.join(voter_text(key) for key in record.keys)}"
+
+
+def batch_start(entries: Sequence[Entry], offset: int) -> int:
+    """The base offset of the batch that has `offset` within it; `offset` itself between two batches."""
+    while 0 < offset < len(entries) and not entries[offset - 1].ends_batch:
+        offset -= 1
+    return offset
 
 
 def voter_text(key: ReplicaKey) -> str:
@@ -118,13 +126,14 @@ class MemoryLog:
         return True
 
     def append_records(self, records: Sequence[bytes], epoch: int) -> int:
-        for record in records:
-            self._append(Entry(self.end_offset, epoch, record))
+        for number, record in enumerate(records, start=1):
+            self._append(Entry(self.end_offset, epoch, record, ends_batch=number == len(records)))
         return self.end_offset - 1
 
     def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
-        for record in records:
-            self._append(Entry(self.end_offset, epoch, describe_control(record).encode(), record))
+        for number, record in enumerate(records, start=1):
+            payload = describe_control(record).encode()
+            self._append(Entry(self.end_offset, epoch, payload, record, ends_batch=number == len(records)))
         return self.end_offset - 1
 
     def append_fetched(self, records: Any, leader_epoch: int) -> None:
@@ -145,6 +154,7 @@ class MemoryLog:
         self.entries.append(entry)
 
     def truncate_to(self, offset: int) -> None:
+        offset = batch_start(self.entries, offset)
         self._truncations += 1
         del self.entries[offset:]
         self.durable_offset = min(self.durable_offset, offset)
@@ -153,7 +163,10 @@ class MemoryLog:
 
     def read(self, offset: int, max_bytes: int) -> Any:
         assert offset >= self.start.end_offset, "nothing is read that was deleted"
-        return tuple(self.entries[offset : offset + max(1, max_bytes)])
+        end = batch_start(self.entries, offset + max(1, max_bytes))
+        if end <= offset:
+            end = next(entry.offset + 1 for entry in self.entries[offset:] if entry.ends_batch)
+        return tuple(self.entries[offset:end])
 
     def _read_voters(self) -> None:
         """Read the voters from the entries, those that the snapshot replaces included."""
@@ -186,7 +199,8 @@ class MemoryLog:
     def crash(self, rng: random.Random | None = None) -> None:
         """Lose what was not flushed; with `rng`, a part of it may have reached the disk."""
         if rng is not None and self.entries[: len(self.durable)] == self.durable:
-            self.durable = self.entries[: rng.randint(len(self.durable), len(self.entries))]
+            end = batch_start(self.entries, rng.randint(len(self.durable), len(self.entries)))
+            self.durable = self.entries[:end]
         self.entries = list(self.durable)
         self.durable_offset = len(self.durable)
         self._truncations += 1

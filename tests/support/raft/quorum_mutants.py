@@ -15,7 +15,7 @@ from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.quorum.quorum_state import QuorumState
 from raftwerk.raft.replication import divergence
 from raftwerk.raft.replication.fetch_answers import snapshot_answer
-from raftwerk.raft.roles import Candidate, Follower, Unattached, epoch_election, leader
+from raftwerk.raft.roles import Candidate, Follower, Unattached, epoch_election, follower, leader
 from raftwerk.raft.roles.nominee import Nominee
 from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
@@ -66,8 +66,14 @@ def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(divergence, "diverging_epoch", by_offset_only)
 
 
+def cut_at_the_end_of_another_epoch(patch: pytest.MonkeyPatch) -> None:
+    """To save a round; that end may lie within a batch."""
+    original = divergence.truncation_offset
+    patch.setattr(follower, "truncation_offset", lambda log, end: min(original(log, end), end.end_offset))
+
+
 def count_votes_of_any_round(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Nominee, "_is_of_this_round", lambda self, request: request.pre_vote == self.is_pre_vote)
+    patch.setattr(Nominee, "_is_of_this_round", lambda self, sent: sent.request.pre_vote == self.is_pre_vote)
 
 
 def take_any_fetch_reply(patch: pytest.MonkeyPatch) -> None:
@@ -131,6 +137,7 @@ MUTANTS: list[Mutate] = [
     count_what_is_not_flushed,
     count_diverging_fetches,
     never_truncate_by_epoch,
+    cut_at_the_end_of_another_epoch,
     minority_elects,
     count_votes_of_any_round,
     take_any_fetch_reply,

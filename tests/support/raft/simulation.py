@@ -96,6 +96,9 @@ class Sim:
                 election_backoff_max_ms=election_ms,
             )
         self.late_ms_max = self.late_rng.choice([800, 3_000])
+        self.batch_rng = random.Random(seed)
+        """A generator of its own, too."""
+        self.batch_records_max = self.batch_rng.choice([1, 1, 6])
         self.late_votes = 0
         """Votes that came when their candidate stood in a later epoch, or did not stand any more."""
         self.awaited: dict[tuple[int, int, int], None] = {}
@@ -332,11 +335,12 @@ class Sim:
     def write(self) -> None:
         for node in self.nodes.values():
             if node.quorum is not None and node.quorum.state.is_leader:
-                self._written += 1
-                payload = f"record {self._written}".encode()
+                first = self._written + 1
+                self._written += self.batch_rng.randint(1, self.batch_records_max)
+                batch = [f"record {number}".encode() for number in range(first, self._written + 1)]
 
-                def append(quorum: Quorum, payload: bytes = payload) -> None:
-                    quorum.append([payload], quorum.state.epoch)
+                def append(quorum: Quorum, batch: list[bytes] = batch) -> None:
+                    quorum.append(batch, quorum.state.epoch)
                     quorum.complete_delayed_fetches(self.now_ms)
 
                 self.event(node, append)

@@ -126,6 +126,12 @@ class VotersSim(Sim):
 
     # ---- checks ----
 
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert node.log.voters.last_offset < node.log.end_offset, (
+            "the voters that count are those of a record of the log"
+        )
+
     def on_node_append(self, node: Node, entry: Entry, previous_epoch: int) -> None:
         self.on_append(entry, previous_epoch)
         leader = node.quorum.state.role.as_leader() if node.quorum is not None else None
