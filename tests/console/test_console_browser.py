@@ -115,9 +115,7 @@ def test_what_records_hold_is_text_never_a_page(cluster: TestCluster, url: str, 
     assert page.title() == "Raftwerk console"
 
 
-def test_json_is_indented_and_its_numbers_are_those_of_the_record(
-    cluster: TestCluster, url: str, page: Page
-) -> None:
+def test_json_is_indented_and_its_numbers_are_those_of_the_record(cluster: TestCluster, url: str, page: Page) -> None:
     topic = cluster.create_topic(partitions=1, replicas=1)
     value = '{"id":9007199254740993, "price":1.10,"far":12345678901234567890,"a":[],"t":"{\\"\\u00e4, 1 }"}'
     assert ask(url, f"/api/topics/{topic}/records", {"value": value})[0] == 200
@@ -164,7 +162,11 @@ def test_what_is_executed_is_what_was_shown(cluster: TestCluster, url: str, page
         assert ask(url, f"/api/topics/{topic}/records", {"value": "v"})[0] == 200
     assert ask(url, f"/api/groups/{group}/reset", {"topic": topic, "to": "3", "execute": True})[0] == 200
     held: list[Route] = []
-    page.route("**/reset", lambda route: held.append(route))
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/reset", hold)
     page.goto(f"{url}/#/groups/{group}")
     page.get_by_text("Reset offsets").click()
     to, make = page.get_by_label("To", exact=True), page.get_by_role("button", name="Set the offsets")

@@ -55,6 +55,10 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+def look(runs: ChaosRuns, seen: list[bool]) -> None:
+    seen += [runs.is_running, runs.as_row()["running"], runs.injects_here]
+
+
 async def refused(runs: ChaosRuns, **fields: Any) -> RequestRefusedError:
     with pytest.raises(RequestRefusedError) as found:
         await runs.start(fields, "alice")
@@ -110,11 +114,11 @@ def test_a_run_that_is_being_checked_has_the_cluster_for_itself_already(tmp_path
     async def main() -> None:
         runs = runs_in(tmp_path)
         for own in (is_first_own, not is_first_own):
-            starting = asyncio.create_task(runs.start({"faults": ["kill"], "own_cluster": own}, "alice"))
-            await asyncio.sleep(0)  # it has begun, and waits for what the machine can inject
-            assert runs.is_running and runs.injects_here is not own
-            assert not runs.as_row()["running"], "no process runs that could be stopped"
-            await starting
+            seen: list[bool] = []
+            # Called when the start waits for what the machine can inject: no process runs yet that could be stopped.
+            asyncio.get_running_loop().call_soon(look, runs, seen)
+            await runs.start({"faults": ["kill"], "own_cluster": own}, "alice")
+            assert seen == [True, False, not own]
             await runs.close()
             assert not runs.injects_here
 
