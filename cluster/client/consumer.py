@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
@@ -142,8 +142,7 @@ class Consumer:
         """The offsets of the last records, at most `count`, between the positions and the ends."""
         found: dict[int, deque[int]] = {one: deque(maxlen=count) for one in ends}
         async for consumed in self.records(end_offsets=ends):
-            if consumed.record.offset < ends[consumed.partition]:
-                found[consumed.partition].append(consumed.record.offset)
+            found[consumed.partition].append(consumed.record.offset)
         return found
 
     async def learn(self, partitions: Iterable[int]) -> None:
@@ -204,27 +203,35 @@ class Consumer:
 
         Raises `ClientError` for a damaged batch, once all records that were got with it are returned.
         """
+        return [consumed for batch in await self.poll_batches() for consumed in batch]
+
+    async def poll_batches(self, end_offsets: Mapping[int, int] | None = None) -> Iterator[list[Consumed]]:
+        """What `poll` returns, in a list for each batch, up to the end offsets.
+
+        A batch is decompressed when it is asked for, and the position of its partition moves then: a few of the bytes
+        that a leader sends may hold more records than the memory.
+        """
         if self._damage is not None:
             raise self._damage
         began = asyncio.get_running_loop().time()
-        groups = self._by_leader(self.positions)
-        why = dict.fromkeys(self.positions, NO_LEADER)
+        ends = end_offsets or {}
+        wanted = [one for one, at in self.positions.items() if at < ends.get(one, math.inf)]
+        groups = self._by_leader(wanted)
+        why = dict.fromkeys(wanted, NO_LEADER)
         for partition in itertools.chain(*groups.values()):
             del why[partition]
         answers = await asyncio.gather(*(self._fetch(leader, group, why) for leader, group in groups.items()))
-        result = [consumed for answer in answers for consumed in answer]
         if not groups or (NO_LEADER in why.values() and began - self._refreshed_at >= _LOOK_FOR_LEADER_S):
             await self._pause_and_refresh(0 if groups else 1)
         self._tell_what_is_waited_for(why, began)
-        if self._damage is not None and not result:
-            raise self._damage
-        return result
+        return self._decoded([row for answer in answers for row in answer], ends)
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
-        """Yield records without end, or until every position has reached its end offset."""
+        """Yield records without end, or those below the end offsets."""
         while end_offsets is None or not await self.is_past(end_offsets):
-            for consumed in await self.poll():
-                yield consumed
+            for batch in await self.poll_batches(end_offsets):
+                for consumed in batch:
+                    yield consumed
 
     def _tell_what_is_waited_for(self, why: Mapping[int, str], began: float) -> None:
         """Say which partitions nobody answers for while others answer, once this has lasted for some seconds."""
@@ -291,8 +298,8 @@ class Consumer:
                 found[row.partition_index] = row.offset
         return found, why
 
-    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Consumed]:
-        """Fetch from a leader; `why` gets the reason for partitions that it gives no answer for."""
+    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Struct]:
+        """The rows that a leader answers; `why` gets the reason for partitions that it gives no answer for."""
         rows = [
             {
                 "partition": one,
@@ -322,23 +329,16 @@ class Consumer:
             why.update(dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}"))
             await self._pause_and_refresh(1)
             return []
-        result: list[Consumed] = []
+        rows = [row for topic in answer.responses for row in topic.partitions]
         stale = False
-        for topic in answer.responses:
-            for row in topic.partitions:
-                if self._take(row, result):
-                    stale = True
-                    why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
+        for row in rows:
+            self._check(row)
+            if row.error_code:
+                stale = True
+                why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
         if stale:
             await self._pause_and_refresh(1)
-        return result
-
-    def _take(self, row: Struct, result: list[Consumed]) -> bool:
-        """Add the records of a partition. Returns whether the metadata may be out of date."""
-        self._check(row)
-        if row.records:
-            self._add_records(row.partition_index, row, result)
-        return bool(row.error_code)
+        return rows
 
     def _check(self, row: Struct) -> None:
         if row.error_code and not is_retriable(row.error_code):
@@ -347,18 +347,35 @@ class Consumer:
                 message = f"offset {self.positions[row.partition_index]} is not in the log"
             raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}", message)
 
-    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+    def _decoded(self, rows: Iterable[Struct], end_offsets: Mapping[int, int]) -> Iterator[list[Consumed]]:
+        is_empty = True
+        for row in rows:
+            for batch in self._batches_of(row, end_offsets.get(row.partition_index)) if row.records else ():
+                is_empty = is_empty and not batch
+                yield batch
+        if self._damage is not None and is_empty:
+            raise self._damage
+
+    def _batches_of(self, row: Struct, end_offset: int | None) -> Iterator[list[Consumed]]:
+        """The records of each batch of a partition, below its end offset; moves its position."""
+        partition: int = row.partition_index
         wanted = self.positions[partition]
+        end = math.inf if end_offset is None else end_offset
         aborted = AbortedTransactions((one.producer_id, one.first_offset) for one in row.aborted_transactions or ())
         view = memoryview(row.records)
         try:
             for position, header in iter_headers(view, allow_partial_tail=True):
+                if header.base_offset >= end:
+                    self.positions[partition] = max(self.positions[partition], header.base_offset)
+                    return
                 batch = view[position : position + header.size_bytes]
                 if not verify_crc(view, position, header):
                     raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+                found: list[Consumed] = []
                 if not aborted.hide(batch, header):
-                    result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
+                    found = [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
                 self.positions[partition] = header.next_offset
+                yield found
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
