@@ -329,16 +329,16 @@ class Consumer:
             why.update(dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}"))
             await self._pause_and_refresh(1)
             return []
-        rows = [row for topic in answer.responses for row in topic.partitions]
+        found = [row for topic in answer.responses for row in topic.partitions]
         stale = False
-        for row in rows:
+        for row in found:
             self._check(row)
             if row.error_code:
                 stale = True
                 why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
         if stale:
             await self._pause_and_refresh(1)
-        return rows
+        return found
 
     def _check(self, row: Struct) -> None:
         if row.error_code and not is_retriable(row.error_code):

@@ -81,9 +81,11 @@ class UserAccess:
     def _token(self, scope: Scope) -> str:
         """The token in the request's cookie; empty if there is none."""
         for header, content in scope["headers"]:
-            for pair in content.decode("latin-1").split(";") if header == b"cookie" else ():
-                # Other programs of this host have cookies, too, which `http.cookies` may not understand.
-                name, _, value = pair.strip().partition("=")
+            if header != b"cookie":
+                continue
+            # Other programs of this host have cookies, too, which `http.cookies` may not understand.
+            pairs: list[str] = content.decode("latin-1").split(";")
+            for name, _, token in (pair.strip().partition("=") for pair in pairs):
                 if name == self._cookie:
-                    return value
+                    return token
         return ""

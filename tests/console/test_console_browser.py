@@ -139,7 +139,7 @@ def test_times_of_records_are_shown_and_taken_in_utc(url: str, cluster: TestClus
 
     def answer(route: Route) -> None:
         asked.append(route.request.url)
-        row = {"partition": 0, "key": None, "value": None, "headers": []}
+        row: dict[str, Any] = {"partition": 0, "key": None, "value": None, "headers": []}
         times = (noon_ms, noon_ms * 1_000_000, -1)
         records = [{**row, "offset": offset, "timestamp": time} for offset, time in enumerate(times)]
         route.fulfill(json={"records": records, "looked_through": 3, "is_cut": False})
