@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
@@ -145,8 +145,7 @@ class Consumer:
         """The offsets of the last records, at most `count`, between the positions and the ends."""
         found: dict[int, deque[int]] = {one: deque(maxlen=count) for one in ends}
         async for consumed in self.records(end_offsets=ends):
-            if consumed.record.offset < ends[consumed.partition]:
-                found[consumed.partition].append(consumed.record.offset)
+            found[consumed.partition].append(consumed.record.offset)
         return found
 
     async def learn(self, partitions: Iterable[int]) -> None:
@@ -208,10 +207,20 @@ class Consumer:
         Raises `ClientError` for a partition that is refused and for a damaged batch, once all records that were got
         with it are returned.
         """
+        return [consumed for batch in await self.poll_batches() for consumed in batch]
+
+    async def poll_batches(self, end_offsets: Mapping[int, int] | None = None) -> Iterator[list[Consumed]]:
+        """What `poll` returns, in a list for each batch, up to the end offsets. Errors as of `poll`.
+
+        A batch is decompressed when it is asked for, and the position of its partition moves then: a few of the bytes
+        that a leader sends may hold more records than the memory.
+        """
         self._raise_error()
         began = asyncio.get_running_loop().time()
-        groups = self._by_leader(self.positions)
-        why = dict.fromkeys(self.positions, NO_LEADER)
+        ends = end_offsets or {}
+        wanted = [one for one, at in self.positions.items() if at < ends.get(one, math.inf)]
+        groups = self._by_leader(wanted)
+        why = dict.fromkeys(wanted, NO_LEADER)
         for partition in itertools.chain(*groups.values()):
             del why[partition]
         leaderless = len(why)
@@ -221,16 +230,7 @@ class Consumer:
         elif leaderless and began - self._refreshed_at >= _LOOK_FOR_LEADER_S:
             await self._pause_and_refresh(0)
         self._tell_what_is_waited_for(why, began)
-        # Nothing is awaited from here on: a position moves only if the records before it are returned.
-        result: list[Consumed] = []
-        for row in itertools.chain(*answers):
-            try:
-                self._take(row, result)
-            except ClientError as error:
-                self._error = self._error or error
-        if not result:
-            self._raise_error()
-        return result
+        return self._decoded(itertools.chain(*answers), ends)
 
     def _raise_error(self) -> None:
         """Raise what was met, once: who goes on after it, from another offset, is not told of it again."""
@@ -239,10 +239,11 @@ class Consumer:
             raise error
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
-        """Yield records without end, or until every position has reached its end offset."""
+        """Yield records without end, or those below the end offsets."""
         while end_offsets is None or not await self.is_past(end_offsets):
-            for consumed in await self.poll():
-                yield consumed
+            for batch in await self.poll_batches(end_offsets):
+                for consumed in batch:
+                    yield consumed
 
     def _tell_what_is_waited_for(self, why: Mapping[int, str], began: float) -> None:
         """Say which partitions nobody answers for while others answer, once this has lasted for some seconds."""
@@ -345,28 +346,48 @@ class Consumer:
                 why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
         return found
 
-    def _take(self, row: Struct, result: list[Consumed]) -> None:
-        """Add the records of a partition. Raises `ClientError` if it is refused, or has a damaged batch."""
-        partition = row.partition_index
+    def _decoded(self, rows: Iterable[Struct], end_offsets: Mapping[int, int]) -> Iterator[list[Consumed]]:
+        """Nothing is awaited here: a position moves only if the records before it are returned."""
+        is_empty = True
+        for row in rows:
+            try:
+                for batch in self._batches_of(row, end_offsets.get(row.partition_index)):
+                    is_empty = is_empty and not batch
+                    yield batch
+            except ClientError as error:
+                self._error = self._error or error
+        if is_empty:
+            self._raise_error()
+
+    def _batches_of(self, row: Struct, end_offset: int | None) -> Iterator[list[Consumed]]:
+        """The records of each batch of a partition, below its end offset; moves its position.
+
+        Raises `ClientError` if the partition is refused, or has a damaged batch.
+        """
+        partition: int = row.partition_index
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRangeError(self.topic, partition, self.positions[partition])
         if row.error_code and not is_retriable(row.error_code):
             raise RefusedError(row.error_code, f"{self.topic}-{partition}")
-        if row.records:
-            self._add_records(partition, row, result)
-
-    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+        if not row.records:
+            return
         wanted = self.positions[partition]
+        end = math.inf if end_offset is None else end_offset
         aborted = AbortedTransactions((one.producer_id, one.first_offset) for one in row.aborted_transactions or ())
         view = memoryview(row.records)
         try:
             for position, header in iter_headers(view, allow_partial_tail=True):
+                if header.base_offset >= end:
+                    self.positions[partition] = max(self.positions[partition], header.base_offset)
+                    return
                 batch = view[position : position + header.size_bytes]
                 if not verify_crc(view, position, header):
                     raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+                found: list[Consumed] = []
                 if not aborted.hide(batch, header):
-                    result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
+                    found = [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
                 self.positions[partition] = header.next_offset
+                yield found
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
