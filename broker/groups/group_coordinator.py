@@ -1,7 +1,8 @@
 """The group coordinator: which groups this broker coordinates, and how the effects of groups are carried out.
 
 Each partition of `__consumer_offsets` that this broker leads is a shard (`coordinators/led_partitions.py`). When the
-log refuses a write of a consumer group, the shard is loaded again.
+log refuses a write of a group, only that group is told. When a consumer group's write fails later, the shard is loaded
+again, since the records may be in the log or not.
 """
 
 from __future__ import annotations
@@ -330,22 +331,43 @@ class GroupCoordinator:
             if handle is not None:
                 handle.cancel()
         elif isinstance(effect, ReplaceGroup):
-            if shard.groups.get(group.group_id) is group:
-                shard.groups[group.group_id] = effect.group
-                sometimes(True, "a consumer group became a classic group")
-                logger.info("group %s is a classic group from here on", group.group_id)
-                self.carry_out(shard, effect.group)
+            self._replace(shard, group, effect.group)
         elif isinstance(effect, Reload):
             self.partitions.reload(shard)
 
+    def _replace(self, shard: GroupCoordinatorShard, group: Group, successor: Group | None) -> None:
+        is_closed = isinstance(group, ConsumerGroup) and group.is_closed  # else the log has refused its successor
+        if not is_closed or shard.groups.get(group.group_id) is not group:
+            return
+        if successor is None:
+            del shard.groups[group.group_id]
+            return
+        shard.groups[group.group_id] = successor
+        sometimes(True, "a consumer group became a classic group")
+        logger.info("group %s is a classic group from here on", group.group_id)
+        self.carry_out(shard, successor)
+
     def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist[Any]) -> None:
+        is_appending = True
+        is_refused = False
+
+        def finished(code: ErrorCode) -> None:
+            """The log refuses a batch before the call returns. What fails later may be in it."""
+            nonlocal is_refused
+            is_refused = is_appending and code not in IN_THE_LOG and self.partitions.is_current(shard)
+
         def persisted(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
                 error = ErrorCode.UNKNOWN_SERVER_ERROR
-            group.on_persisted(effect.tag, error, self.now_ms(), self.wall_ms())
+            times = self.now_ms(), self.wall_ms()
+            if is_refused and isinstance(group, ConsumerGroup):
+                group.on_refused(effect.tag, error, *times)
+            else:
+                group.on_persisted(effect.tag, error, *times)
             self.carry_out(shard, group)
 
-        self.append(shard, effect.records, persisted)
+        self._write(shard, effect.records, persisted, finished)
+        is_appending = False
 
     def _set_timer(self, shard: GroupCoordinatorShard, group: Group, effect: SetTimer) -> None:
         if not self.partitions.is_current(shard):

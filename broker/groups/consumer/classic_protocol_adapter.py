@@ -94,9 +94,9 @@ class ClassicProtocolAdapter:
             return
         self._asked_to_rejoin.pop(after.member_id, None)
         for kind in ("join", "rebalance"):
-            group.cancel_timer(kind, after.member_id)
+            group.timers.cancel(kind, after.member_id)
         group.start_session(after, now_ms)
-        group.set_timer("sync", after.member_id, now_ms + request.rebalance_timeout_ms)
+        group.timers.set("sync", after.member_id, now_ms + request.rebalance_timeout_ms)
         group.finish(token, result)
 
     # ---------------------------------------------------------------- SyncGroup, Heartbeat
@@ -116,7 +116,7 @@ class ClassicProtocolAdapter:
             self._ask_to_rejoin(member, now_ms)
             group.reply(token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         else:
-            group.cancel_timer("sync", member.member_id)
+            group.timers.cancel("sync", member.member_id)
             group.start_session(member, now_ms)
             assignment = write_assignment(version_of(metadata), by_name(member.assigned, group.topics))
             group.finish(token, SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
@@ -142,7 +142,7 @@ class ClassicProtocolAdapter:
         if member.member_id not in self._asked_to_rejoin:
             self._asked_to_rejoin[member.member_id] = None
             timeout_ms = member.subscription.rebalance_timeout_ms
-            self._group.set_timer("join", member.member_id, now_ms + timeout_ms)
+            self._group.timers.set("join", member.member_id, now_ms + timeout_ms)
 
     def _check(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         if self._group.is_closed:

@@ -132,7 +132,7 @@ async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness)
 
 
 @played
-async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHarness) -> None:
+async def test_after_a_refused_write_the_group_is_what_it_was(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
     harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await join_consumer_group(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
