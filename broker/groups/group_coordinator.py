@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
-from ...isr.leader.transaction_markers import TransactionMarker
+from ...isr.leader.transaction_markers import MarkerEntry, TransactionMarker
 from ...isr.replica_manager import ReplicaManager
 from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
@@ -234,17 +234,7 @@ class GroupCoordinator:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Write the records of offsets, and store the offsets when they are committed. `done` as in `append`."""
-        ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
-
-        def committed() -> None:
-            ended()
-            shard.store(group_id, offsets)
-
-        def finished(error: ErrorCode) -> None:
-            if error not in IN_THE_LOG:
-                ended()
-
-        self._write(shard, records, done, finished, committed=committed)
+        self._commit(shard, group_id, offsets, records, done, lambda: shard.store(group_id, offsets), None)
 
     def commit_in_transaction(
         self,
@@ -255,15 +245,34 @@ class GroupCoordinator:
         records: Sequence[CoordinatorRecord],
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Write the records of offsets in a transaction: they are pending until its marker. `done` as in `append`."""
+        """As `commit`, in a transaction: the offsets are pending until its marker."""
+
+        def store() -> None:
+            shard.store_pending(transaction.producer_id, group_id, offsets)
+
+        self._commit(shard, group_id, offsets, records, done, store, transaction)
+
+    def _commit(
+        self,
+        shard: GroupCoordinatorShard,
+        group_id: str,
+        offsets: Collection[tuple[TopicPartition, OffsetAndMetadata]],
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        store: Callable[[], None],
+        transaction: ProducerTransaction | None,
+    ) -> None:
         ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
 
-        def finished(error: ErrorCode) -> None:
+        def committed() -> None:
             ended()
-            if error in IN_THE_LOG:
-                shard.store_pending(transaction.producer_id, group_id, offsets)
+            store()
 
-        self._write(shard, records, done, finished, transaction=transaction)
+        def finished(error: ErrorCode) -> None:
+            if error not in IN_THE_LOG:
+                ended()
+
+        self._write(shard, records, done, finished, transaction=transaction, committed=committed)
 
     def _write(
         self,
@@ -289,8 +298,9 @@ class GroupCoordinator:
     ) -> None:
         """Write the marker of a transaction to a partition of `__consumer_offsets`.
 
-        The offsets of the transaction take effect when the marker is committed, and then `done` is called. Its codes
-        are those of `ReplicaManager.write_markers`; NOT_LEADER_OR_FOLLOWER also while the partition is loading.
+        The offsets of the transaction take effect when the marker is committed: before `done` is called, or after it
+        when that was REQUEST_TIMED_OUT. The codes are those of `ReplicaManager.write_markers`; NOT_LEADER_OR_FOLLOWER
+        also while the partition is loading.
         """
         shard = self.partitions.shards.get(partition)
         if shard is None or shard.is_loading:
@@ -298,13 +308,12 @@ class GroupCoordinator:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
 
-        def written(codes: list[ErrorCode]) -> None:
-            if not codes[0] and self.partitions.is_current(shard):
+        def committed(_: MarkerEntry) -> None:
+            if self.partitions.is_current(shard):
                 shard.end_transaction(marker.producer_id, is_committed=marker.is_commit)
-            done(codes[0])
 
         entry = TopicPartition(OFFSETS_TOPIC, partition), marker
-        self._replicas.write_markers(timeout_ms, [entry], written)
+        self._replicas.write_markers(timeout_ms, [entry], lambda codes: done(codes[0]), committed)
 
     def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Carry out the group's effects in order, and the effects that these cause."""
