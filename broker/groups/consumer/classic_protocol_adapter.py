@@ -165,7 +165,10 @@ class ClassicProtocolAdapter:
     # ---------------------------------------------------------------- LeaveGroup
 
     def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
-        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each."""
+        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each.
+
+        Administrators send it for members of the consumer protocol, too.
+        """
         codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
         if ErrorCode.NONE in codes:
             self._group.after_removal(None, None, now_ms, wall_ms)
@@ -177,7 +180,7 @@ class ClassicProtocolAdapter:
             if error:
                 return error
         member = self._group.known("", instance_id) if instance_id is not None else self._group.members.get(member_id)
-        if member is None or member.subscription.classic is None:
+        if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._group.remove(member)
         return ErrorCode.NONE

@@ -119,6 +119,22 @@ async def test_a_classic_member_that_has_only_got_its_id_keeps_no_consumer_group
     assert (await harness.join("g")).error_code == 0
 
 
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_an_administrator_removes_a_member(instance: str | None) -> None:
+    """LeaveGroup removes members of the consumer protocol, too (KAFKA-18188)."""
+
+    async def test(harness: GroupHarness) -> None:
+        joined = await join_consumer_group(harness, instance_id=instance)
+        member = {"member_id": "" if instance else "m", "group_instance_id": instance, "reason": "admin"}
+        stranger = {"member_id": "n", "group_instance_id": None}
+        answer = await harness.call(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": [member, stranger]})
+        assert [one.error_code for one in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+        again = await consumer_heartbeat(harness, member_epoch=joined.member_epoch, instance_id=instance)
+        assert again.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    play(test)
+
+
 @played
 async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
