@@ -155,12 +155,11 @@ class GroupHarness(Harness):
         *,
         caller: object = None,
     ) -> None:
-        assert acks == -1
+        assert acks == -1 and internal, "a coordinator's batch is never validated later, in a thread"
         ((key, batch),) = entries
         header = read_header(batch)
         if header.is_transactional:
             leader = self.replicas.partitions[key]
-            assert internal
             assert header.base_sequence == -1
             assert header.producer_id in leader.open or (guards or {})[key] is leader.guard
             leader.open.add(header.producer_id)
