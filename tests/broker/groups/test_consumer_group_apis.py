@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,24 @@ async def test_a_classic_member_that_has_only_got_its_id_keeps_no_consumer_group
     assert classic.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert (await join_consumer_group(harness)).error_code == 0
     assert (await harness.join("g")).error_code == 0
+
+
+@played
+async def test_a_static_member_upgrades_a_group_of_the_maximum_size(harness: GroupHarness) -> None:
+    """It takes its own place, so it does not make the group larger."""
+    config = harness.groups.config
+    harness.groups.config = replace(config, consumer=replace(config.consumer, max_size=1))
+    joined = await harness.join("g", group_instance_id="i")
+    given = {"member_id": joined.member_id, "assignment": b""}
+    fields = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+    named = {"protocol_type": "consumer", "protocol_name": joined.protocol_name, "group_instance_id": "i"}
+    assert (await harness.call(ApiKey.SYNC_GROUP, 5, {**fields, **named, "assignments": [given]})).error_code == 0
+    refused = await join_consumer_group(harness, member_id="n")
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    upgraded = await join_consumer_group(harness, member_id="m", instance_id="i")
+    assert (upgraded.error_code, upgraded.member_id) == (0, "m")
+    group = harness.groups.shard_of("g").groups["g"]
+    assert isinstance(group, ConsumerGroup) and list(group.members) == ["m"]
 
 
 @pytest.mark.parametrize("instance", [None, "i"])
