@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from ....runtime.invariants import sometimes
 from ....wire.errors import ErrorCode
@@ -269,8 +270,7 @@ class ConsumerGroup:
     ) -> ConsumerGroupMember:
         """Update a member from a request, and move it a step towards its target assignment.
 
-        `before` is the member that holds its place now: itself, the static member that it replaces, or None. `owned`
-        are the partitions that it says it reads; None where it does not say.
+        `before` holds its place now: itself, the static member that it replaces, or None. `owned` as in `reconcile`.
         """
         member = self._enter(before, member_id, subscription)
         self._check_target(now_ms, must_grow=has_different_subscription(before, subscription))
@@ -296,7 +296,9 @@ class ConsumerGroup:
     ) -> ConsumerGroupMember:
         """Move the member a step towards its target assignment."""
         target = self.target.get(member.member_id, ())
-        after = reconcile(member, self.target_epoch, target, owned, self._is_free_for(member))
+        is_changed = has_different_subscription(before, member.subscription)
+        topics = dict(self._found_topics(member)) if is_changed else None
+        after = reconcile(member, self.target_epoch, target, owned, self._is_free_for(member), topics)
         sometimes(after.state is MemberState.UNRELEASED, "a member waited for partitions that others had not given up")
         self._put(after)
         if before is None or member.member_id != before.member_id or after.current() != before.current():
@@ -401,7 +403,7 @@ class ConsumerGroup:
         counts: dict[Any, int] = {}
         subscriptions = {}
         for member in self.members.values():
-            found = [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
+            found = self._found_topics(member)
             counts |= dict(found)
             subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
         target = ASSIGNORS[self.assignor](subscriptions, counts, self.target)
@@ -420,6 +422,9 @@ class ConsumerGroup:
             may_see = self._may_see.get(member.member_id)
             names |= dict.fromkeys(found if may_see is None else filter(may_see, found))
         return list(names)
+
+    def _found_topics(self, member: ConsumerGroupMember) -> list[tuple[UUID, int]]:
+        return [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
 
     def _hash_topics(self) -> int:
         text = repr([(name, self.topics.find(name)) for name in self.subscribed_topics() or ()])
