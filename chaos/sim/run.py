@@ -202,6 +202,7 @@ class Run:
             actor.check()
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+        cluster.partitions.check_whole_logs()
 
     def _until_acked(self, what: str) -> None:
         acked = len(self.history.acked)
