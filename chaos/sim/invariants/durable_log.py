@@ -18,7 +18,7 @@ class DurableLog:
         self._disk = disk
         self._directory = directory
         self._last_batches: dict[str, tuple[int, bytes]] = {}
-        """For each segment, the position of the last batch that was read, with its bytes; the newest segment is last."""
+        """For each segment in their order, the position of the last batch that was read, with its bytes."""
 
     @property
     def end_offset(self) -> int:

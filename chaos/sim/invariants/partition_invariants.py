@@ -2,14 +2,14 @@
 
 `CommittedLog` holds what the cluster has promised of a partition: the batches below the highest high watermark that a
 leader ever had. The names of the invariants are: "committed batches never change" (which makes replicas byte-identical
-below their high watermarks), "every replica holds what is committed in the end", "only a leader commits", "the high watermark does not go back", "the high watermark is
-within the log", "a leader holds every committed batch", "one leader an epoch", "the high watermark moves only with min
-ISR", "every ISR member has what is committed", "a leader waits for all whom the controller holds in sync", "who enters
-the ISR has what is committed", "an ISR member cuts nothing committed", "an acked record is committed", "only committed
-batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is
-in no ISR", "epochs of partitions do not go back", "a log gives up only what it was asked to", "an elected replica has
-what it had in the ISR". Those of the decisions of transaction coordinators are in `decision_invariants.py`, those of
-producers in `producer_invariants.py`.
+below their high watermarks), "every replica holds what is committed in the end", "only a leader commits", "the high
+watermark does not go back", "the high watermark is within the log", "a leader holds every committed batch", "one leader
+an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "a leader waits for
+all whom the controller holds in sync", "who enters the ISR has what is committed", "an ISR member cuts nothing
+committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of
+the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log
+gives up only what it was asked to", "an elected replica has what it had in the ISR". Those of the decisions of
+transaction coordinators are in `decision_invariants.py`, those of producers in `producer_invariants.py`.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.chaos.access_mutants import ACCESS_MUTANTS
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.controller.partitions import alter_partition
 from raftwerk.isr.directories import log_dir_moves
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
@@ -22,9 +24,11 @@ from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
+from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import iter_headers
 
+_MARK_SUFFIX = ".swap"
 _LONG_LOG = 150
 ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
 ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
@@ -131,7 +135,24 @@ def leave_a_batch_out(log: PartitionLog, copy: PartitionLog, *, allow_blocking_i
     return len(data)
 
 
+def write_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is touched, and nothing on the disk says that the copy is complete."""
+    write, remove = SimDisk.write_atomic, SimDisk.remove
+
+    def write_others(self: SimDisk, path: str, data: Buffer) -> None:
+        if not path.endswith(_MARK_SUFFIX):
+            write(self, path, data)
+
+    def remove_others(self: SimDisk, path: str) -> None:
+        if not path.endswith(_MARK_SUFFIX):
+            remove(self, path)
+
+    monkeypatch.setattr(SimDisk, "write_atomic", write_others)
+    monkeypatch.setattr(SimDisk, "remove", remove_others)
+
+
 PROMISE_MUTANTS = (
+    Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
     Mutant(
         "a move between log directories leaves a batch out",
         replacing(log_dir_moves, "copy_batches", leave_a_batch_out),
