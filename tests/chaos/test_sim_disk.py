@@ -223,8 +223,13 @@ def test_each_file_system_has_its_own_journal() -> None:
 @pytest.mark.parametrize(("least", "left"), [(Operation.DATA, ["a"]), (Operation.NAMES, ["a", "b"])])
 def test_a_process_that_ends_between_two_operations_does_no_more(least: Operation, left: list[str]) -> None:
     disk = make()
-    ends: list[None] = []
-    disk.interruption = Interruption(2, least, lambda: ends.append(disk.crash(power_loss=False)))
+    ends: list[bool] = []
+
+    def end_process() -> None:
+        disk.crash(power_loss=False)
+        ends.append(True)
+
+    disk.interruption = Interruption(2, least, end_process)
     file = disk.open("/d/t-0/a", create=True)
     file.append([b"x"])
     with pytest.raises(ProcessEnded):
