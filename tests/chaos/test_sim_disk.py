@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftwerk.chaos.sim.disk.interruption import Interruption, Operation, ProcessEnded
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.files.real_disk import RealDisk
@@ -126,7 +127,7 @@ def test_a_power_loss_keeps_what_was_synced_and_tears_the_rest(seed: int, writes
 
 def test_power_losses_differ_by_seed() -> None:
     outcomes = set()
-    for seed in range(60):
+    for seed in range(300):
         disk = make(seed)
         file = disk.open("/d/f", create=True)
         disk.fsync_dir("/d")
@@ -191,6 +192,60 @@ def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
     assert not disk.exists("/d/f")
 
 
+def test_a_loss_of_power_while_a_directory_is_removed_leaves_some_of_its_files() -> None:
+    left = set()
+    for seed in range(60):
+        disk = make(seed)
+        for name in "abc":
+            disk.open(f"/d/t-0/{name}", create=True).fsync()
+        disk.fsync_dir("/d/t-0")
+        disk.remove_tree("/d/t-0")
+        assert not disk.exists("/d/t-0")
+        disk.crash()
+        left.add("".join(disk.listdir("/d/t-0")) if disk.is_dir("/d/t-0") else None)
+    assert left == {"abc", "ab", "ac", "bc", "a", "b", "c", "", None}
+
+
+def test_each_file_system_has_its_own_journal() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = make(seed)
+        disk.makedirs("/e")
+        disk.fsync_dir("/")
+        disk.open("/d/old", create=True)
+        disk.fsync_dir("/d")
+        disk.open("/e/new", create=True)
+        disk.remove("/d/old")
+        disk.crash()
+        outcomes.add((disk.exists("/e/new"), disk.exists("/d/old")))
+    assert outcomes == {(True, True), (True, False), (False, True), (False, False)}
+    with pytest.raises(OSError, match="cross-device"):
+        disk.rename("/d/t-0", "/e/t-0")
+
+
+@pytest.mark.parametrize(("least", "left"), [(Operation.DATA, ["a"]), (Operation.NAMES, ["a", "b"])])
+def test_a_process_that_ends_between_two_operations_does_no_more(least: Operation, left: list[str]) -> None:
+    disk = make()
+    ends: list[bool] = []
+
+    def end_process() -> None:
+        disk.crash(power_loss=False)
+        ends.append(True)
+
+    disk.interruption = Interruption(2, least, end_process)
+    file = disk.open("/d/t-0/a", create=True)
+    file.append([b"x"])
+    with pytest.raises(ProcessEnded):
+        for name in "bc":
+            disk.open(f"/d/t-0/{name}", create=True)
+    with pytest.raises(ProcessEnded):
+        disk.remove("/d/t-0/a")
+    assert disk.listdir("/d/t-0") == left
+    assert disk.read_bytes("/d/t-0/a") == b"x"
+    assert disk.interrupted_at == f"/d/t-0/{'b' if least is Operation.DATA else 'c'}"
+    assert len(ends) == 1
+
+
 def test_a_renamed_directory_takes_its_files_along() -> None:
     disk = make()
     file = disk.open("/d/t-0/log", create=True)
@@ -223,7 +278,7 @@ def test_a_failed_fsync_loses_the_pages_for_good() -> None:
 
 def test_a_disk_that_lies_has_nothing_of_what_it_said_it_had_synced() -> None:
     kept: set[bytes] = set()
-    for seed in range(20):
+    for seed in range(60):
         disk = make(seed)
         disk.lies = True
         file = disk.open("/d/t-0/a", create=True)
