@@ -392,10 +392,14 @@ def test_a_pre_vote_that_was_refused_in_a_former_round_of_the_same_epoch_does_no
         quorum.on_timer(now_ms)
         asked = [sent for sent in quorum.take_effects().requests if isinstance(sent.request, Vote)]
         rounds += [asked] if asked else []
-    assert quorum.state.role.kind is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
+
+    def kind() -> RoleKind:
+        return quorum.state.role.kind
+
+    assert kind() is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
     for late in rounds[0]:
         quorum.on_reply(late, refused, now_ms)
-    assert quorum.state.role.kind is RoleKind.PROSPECTIVE
+    assert kind() is RoleKind.PROSPECTIVE
     for sent in rounds[1]:
         quorum.on_reply(sent, refused, now_ms)
-    assert quorum.state.role.kind is RoleKind.UNATTACHED
+    assert kind() is RoleKind.UNATTACHED
