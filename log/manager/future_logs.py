@@ -19,9 +19,10 @@ from ...runtime.invariants import InvariantViolation, sometimes
 from ...runtime.ports import Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from ..directory_names import DELETED_SUFFIX, future_name
+from ..directory_names import DELETED_SUFFIX, future_name, retired_name
 from ..errors import StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
+from ..state.checkpoints import remove_topic_id
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
@@ -92,7 +93,10 @@ class FutureLogs:
         return True
 
     def discard(self, tp: TopicPartition) -> None:
-        """Remove the partition's future log, if there is one. If the disk refuses, the files stay."""
+        """Remove the partition's future log, if there is one. If the disk refuses, the files stay.
+
+        A part of it must not be taken for the whole after a crash, and continued.
+        """
         target = self._dir_of(tp)
         if target is None:
             return
@@ -101,9 +105,23 @@ class FutureLogs:
         target.forget_offsets(tp)
         log.close(clean=False)
         try:
-            self._disk.remove_tree(log.directory)
+            self._remove(tp, target, log.directory)
         except OSError as error:
             _logger.warning("%s is of no use any more, and cannot be removed: %s", log.directory, error)
+
+    def _remove(self, tp: TopicPartition, target: LogDirectory, directory: str) -> None:
+        """Give a copy the name of a deleted log first; where there is no space for it, take its topic id away."""
+        path = f"{target.path}/{retired_name(tp, self._runtime.rng, DELETED_SUFFIX)}"
+        try:
+            self._disk.rename(directory, path)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            remove_topic_id(self._disk, directory)
+            self._disk.remove_tree(directory)
+            return
+        self._disk.fsync_dir(target.path)
+        self._deletion.add([path], 0)
 
     def discard_strays(self, wanted: Callable[[TopicPartition], UUID | None]) -> None:
         """Remove the future logs of partitions that this node should not have; `wanted` gives their topic ids.

@@ -91,6 +91,14 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
         ) from error
 
 
+def remove_topic_id(disk: Disk, directory: str) -> None:
+    """Durably remove `partition.metadata`, if it is there: what else is in the directory has no owner then. `OSError`."""
+    path = f"{directory}/{PARTITION_METADATA_FILE}"
+    if disk.exists(path):
+        disk.remove(path)
+        disk.fsync_dir(directory)
+
+
 def render_topic_id(topic_id: UUID) -> bytes:
     """The bytes of `partition.metadata`."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -9,6 +11,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import SMALL, append, make_runtime, read_all
 
+from raftwerk.chaos.sim.disk.interruption import Interruption, Operation, ProcessEnded
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.errors import StorageError
@@ -249,3 +252,45 @@ def test_a_failed_target_leaves_the_log_where_it_is() -> None:
     assert not log.is_failed and log.log_end_offset == COUNT
     with pytest.raises(StorageError):
         manager.future_logs.begin(T, "/two")
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+@pytest.mark.parametrize("has_space", [True, False])
+@pytest.mark.parametrize("operations", range(1, 12))
+def test_a_copy_whose_removal_was_interrupted_does_not_take_the_logs_place(
+    operations: int, has_space: bool, power_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move is taken back, and the process ends, or the power goes, at one of the operations that this takes."""
+    runtime, disk, manager, log = with_a_log()
+    before = read_all(log)
+    assert manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
+    assert copy is not None
+    copy_all(log, copy)
+    copy.flush()
+    log.flush()
+
+    def no_space(_source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    def end_process() -> None:
+        """It ends by the exception."""
+
+    with monkeypatch.context() as patched, contextlib.suppress(ProcessEnded):
+        if not has_space:
+            patched.setattr(disk, "rename", no_space)
+        disk.interruption = Interruption(operations, Operation.NAMES, end_process)
+        manager.future_logs.begin(T, "/one")
+        for path in manager.deletion.take_due():
+            disk.remove_tree(path)
+    disk.interruption = None
+    disk.crash(power_loss=power_loss)
+    again = started(runtime)
+    again.future_logs.discard_strays(lambda _: TOPIC_ID)
+    found = again.get(T)
+    assert found is not None
+    left = again.future_logs.get(T)
+    if left is not None:
+        copy_all(found, left)
+        found = again.future_logs.finish(T)
+    assert read_all(found) == before
