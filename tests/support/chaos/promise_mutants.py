@@ -231,7 +231,7 @@ PROMISE_MUTANTS = (
         "recovery believes that all below the recovery point is there",
         replacing(log_recovery, "resume", believe_the_recovery_point),
         ("lying-disk",),
-        known=13,
+        known=4,
     ),
 )
 
