@@ -92,7 +92,7 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
 
 
 def remove_topic_id(disk: Disk, directory: str) -> None:
-    """Durably remove `partition.metadata`, if it is there: what else is in the directory has no owner then. `OSError`."""
+    """Durably remove `partition.metadata`, if it is there: the rest of the directory has no owner then. `OSError`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     if disk.exists(path):
         disk.remove(path)
