@@ -187,11 +187,16 @@ class LocalLog:
         """Remove every batch that reaches `offset`, durably; returns where the log ends then.
 
         That is `offset`, or the base offset of the batch that held it; `before_cut` is called with it before any file
-        changes.
+        changes. `NoSpaceError` when no file can be opened to find that out.
         """
         files = self._files
         keep = self.segments.index_of(offset) + 1
-        position, end = self.segments.items[keep - 1].boundary_at(offset)
+        try:
+            position, end = self.segments.items[keep - 1].boundary_at(offset)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            raise NoSpaceError(f"{files.directory} cannot be read to be cut: {error}") from error
         before_cut(end)
         self._remove_segments(keep)
         self.segments.active.truncate_to(position, end)
