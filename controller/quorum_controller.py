@@ -139,8 +139,8 @@ class QuorumController:
         self._sessions = self._failures.sessions
         self._term: Term | None = None
         self._closed = False
-        loader.subscribe(self._on_commit)
-        loader.subscribe_leader(self._on_leader_change)
+        loader.subscribe(self._on_commit, is_fatal=True)
+        loader.subscribe_leader(self._on_leader_change, is_fatal=True)
 
     @property
     def active(self) -> bool:

@@ -306,6 +306,13 @@ CATALOG: tuple[Spec, ...] = (
         "kafka.server:type=broker-metadata-metrics,name=metadata-load-error-count",
     ),
     Spec(
+        "kafka_server_broker_metadata_metrics_metadata_apply_error_count",
+        GAUGE,
+        (),
+        "Changes of the metadata that this node could not take up everywhere, because of an unexpected error.",
+        "kafka.server:type=broker-metadata-metrics,name=metadata-apply-error-count",
+    ),
+    Spec(
         "raftwerk_group_records_passed_over_total",
         COUNTER,
         (),

@@ -145,6 +145,7 @@ def _read_quorum(node: Node) -> Samples:
     samples.put("kafka_server_raftmetrics_current_state", 1, state)
     if node.loader is not None:
         samples.put("kafka_server_broker_metadata_metrics_metadata_load_error_count", node.loader.load_errors)
+        samples.put("kafka_server_broker_metadata_metrics_metadata_apply_error_count", node.loader.apply_errors)
     return samples
 
 

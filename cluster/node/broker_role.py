@@ -80,7 +80,7 @@ class BrokerRole:
             login_to_controllers=login_to_controllers(current, runtime),
         )
         self._authorization = Authorization(make_authorizer(config))
-        loader.subscribe(self._authorization.on_metadata)
+        loader.subscribe(self._authorization.on_metadata, is_fatal=True)
         self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal, self._authorization)
         self.replica_manager = ReplicaManager(
             replica_manager_config(config, cluster_id),

@@ -41,7 +41,8 @@ class ControllerRole:
         config = current.config
         self._loader = loader
         self._authorization = authorization = Authorization(make_authorizer(config))
-        loader.subscribe(authorization.on_metadata)  # before the controller, whose answers say that changes hold
+        # It is told before the controller, whose answers say that changes hold.
+        loader.subscribe(authorization.on_metadata, is_fatal=True)
         ports = ControllerPorts(
             append=raft.append,
             log_end_offset=lambda: raft.log_end_offset,

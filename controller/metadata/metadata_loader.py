@@ -13,6 +13,11 @@ or the default. An earlier build may have recorded it.
 The same holds for a payload that is no record: all nodes pass it over, and their images stay equal. Apache Kafka's
 brokers do so, too; its controllers stop.
 
+A publisher that fails in an unexpected way is reported and counted, and the others are told; the node goes on, as in
+Apache Kafka. Partitions whose change was not taken up are few, and epochs fence what they do. It stops where the
+publisher is the controller or decides who is authorized, since these must not act on former metadata, and where an
+invariant is broken.
+
 A node that finds a feature level or a record that it does not know stops (`NewerMetadataError`). If it went on, its
 image would differ from those of the other nodes.
 """
@@ -23,11 +28,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch
+from ...runtime.invariants import InvariantViolation
 from ...security.sasl.scram_credential import MECHANISM_NUMBERS, ScramCredential
 from ...wire.types import SnapshotId
 from ..configs.recorded_values import complaint_about
@@ -80,6 +87,8 @@ class MetadataLoader:
         self.leader = LeaderAndEpoch(None, 0)
         self.load_errors = 0
         """Records of the metadata log and of snapshots that could not be read, and were passed over; for metrics."""
+        self.apply_errors = 0
+        """Changes that a publisher or an observer of the leader could not take up; for metrics."""
         self._policy = snapshots
         self.supported_features = supported_features
         self._record_level = supported_features.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
@@ -90,16 +99,19 @@ class MetadataLoader:
         self._last_snapshot_ms: int | None = None
         self._restored: tuple[SnapshotId, MetadataImage] | None = None
         """The snapshot that is being loaded, and the image that its records make so far."""
-        self._publishers: list[MetadataPublisher] = []
-        self._leader_observers: list[LeaderObserver] = []
+        self._publishers: list[tuple[MetadataPublisher, bool]] = []
+        self._leader_observers: list[tuple[LeaderObserver, bool]] = []
 
-    def subscribe(self, publisher: MetadataPublisher) -> None:
-        """Call `publisher(image, delta)` after every commit. The delta is empty when only the offset moved."""
-        self._publishers.append(publisher)
+    def subscribe(self, publisher: MetadataPublisher, *, is_fatal: bool = False) -> None:
+        """Call `publisher(image, delta)` after every commit. The delta is empty when only the offset moved.
 
-    def subscribe_leader(self, observer: LeaderObserver) -> None:
-        """Call `observer(leader)` after every change of the quorum's leader or epoch."""
-        self._leader_observers.append(observer)
+        `is_fatal`: any exception of it ends the node.
+        """
+        self._publishers.append((publisher, is_fatal))
+
+    def subscribe_leader(self, observer: LeaderObserver, *, is_fatal: bool = False) -> None:
+        """Call `observer(leader)` after every change of the quorum's leader or epoch. `is_fatal` as in `subscribe`."""
+        self._leader_observers.append((observer, is_fatal))
 
     def set_kraft_version_reader(self, read: Callable[[], int]) -> None:
         """Read the finalized `kraft.version` by `read` (`RaftDriver.kraft_version`)."""
@@ -172,8 +184,20 @@ class MetadataLoader:
         return record if _is_usable(record) else None
 
     def _publish(self, delta: MetadataDelta) -> None:
-        for publisher in self._publishers:
-            publisher(self.image, delta)
+        for publisher, is_fatal in self._publishers:
+            self._tell(partial(publisher, self.image, delta), is_fatal)
+
+    def _tell(self, listener: Callable[[], None], is_fatal: bool) -> None:
+        try:
+            listener()
+        except InvariantViolation:
+            raise
+        except Exception as error:
+            if is_fatal:
+                raise
+            self.apply_errors += 1
+            message = f"the metadata up to offset {self.image.offset} was not taken up everywhere on this node: {error}"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _snapshot_if_due(self, sink: SnapshotSink, timestamp_ms: int) -> None:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
@@ -191,8 +215,8 @@ class MetadataLoader:
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Tell all observers."""
         self.leader = leader
-        for observer in self._leader_observers:
-            observer(leader)
+        for observer, is_fatal in self._leader_observers:
+            self._tell(partial(observer, leader), is_fatal)
 
 
 def _is_usable(record: Record) -> bool:

@@ -45,7 +45,8 @@ class PartitionRaftLog:
         self._retried = _once if spare is None else spare.retried
         self._clock = runtime.clock
         self.snapshots = SnapshotStore(runtime.disk, log.directory)
-        self._partial_file: File | None = None
+        self._partial: tuple[SnapshotId, File] | None = None
+        """The snapshot that is being fetched."""
         self.voters = VoterHistory()
         self._start = self._reconcile()
         self._read_voters()
@@ -125,6 +126,7 @@ class PartitionRaftLog:
             self._warn_once(f"this node does not take what the quorum's leader sent: {error.message}")
             raise
         self._last_warning = ""
+        self._discard_partial()  # the download of a snapshot was given up
         for offset, record in found:
             if offset < self.end_offset:
                 self.voters.add(offset, record)
@@ -236,17 +238,24 @@ class PartitionRaftLog:
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
         """Write a part of the leader's snapshot; position 0 begins it anew."""
-        if position == 0 or self._partial_file is None:
-            sometimes(self._partial_file is not None, "a follower began to fetch a metadata snapshot anew")
-            self._drop_partial_file()
-            self._partial_file = self._retried(lambda: self.snapshots.begin(snapshot_id))
-        self._partial_file.append([data])
+        if position == 0 or self._partial is None:
+            sometimes(self._partial is not None, "a follower began to fetch a metadata snapshot anew")
+            self._discard_partial()
+            self._partial = snapshot_id, self._retried(lambda: self.snapshots.begin(snapshot_id))
+        file, end = self._partial[1], self._partial[1].size()
+
+        def write() -> None:
+            if file.size() != end:
+                file.truncate(end)  # the disk was full before the end of the part
+            file.append([data])
+
+        self._retried(write)
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
         """Make a complete snapshot durable and begin an empty log at its end; False when it is damaged."""
-        file, self._partial_file = self._partial_file, None
-        if file is None:
+        if self._partial is None:
             return False
+        (_, file), self._partial = self._partial, None
         try:
             snapshot_batches(file.pread(0, file.size()))
             file.fsync()
@@ -303,10 +312,11 @@ class PartitionRaftLog:
             self.snapshots.delete_before(oldest.end_offset + 1)
         return None
 
-    def _drop_partial_file(self) -> None:
-        if self._partial_file is not None:
-            self._partial_file.close()
-            self._partial_file = None
+    def _discard_partial(self) -> None:
+        if self._partial is not None:
+            (snapshot_id, file), self._partial = self._partial, None
+            file.close()
+            self.snapshots.discard(snapshot_id)
 
     # ---- durability --------------------------------------------------------------------------------------------------
 
@@ -335,5 +345,7 @@ class PartitionRaftLog:
 
     def close(self, *, clean: bool) -> None:
         """Close the files. Unless `clean`, records that were not flushed are left to recovery."""
-        self._drop_partial_file()
+        if self._partial is not None:
+            self._partial[1].close()
+            self._partial = None
         self._log.close(clean=clean)

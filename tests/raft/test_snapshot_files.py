@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
+from raftwerk.raft.replication.spare_space import SpareSpace
 from raftwerk.raft.snapshots.snapshot_store import (
     SnapshotRetention,
     SnapshotStore,
@@ -26,7 +28,7 @@ from raftwerk.raft.snapshots.snapshot_store import (
 )
 from raftwerk.raft.types import ElectionState, ReplicaKey
 from raftwerk.raft.voters.voter_set import Voter, VoterListener, VoterSet
-from raftwerk.runtime.ports import File, Runtime
+from raftwerk.runtime.ports import Buffer, File, Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import SnapshotId
 
@@ -415,6 +417,45 @@ def test_a_damaged_snapshot_after_the_log_ends_changes_nothing() -> None:
     with pytest.raises(StorageError, match="is damaged"):
         reopen(disk)
     assert disk.read_bytes(f"{DIRECTORY}/{0:020d}.log") == before
+
+
+def test_a_disk_that_is_full_within_a_download_gives_it_the_spare_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may have been written in part. It is written again at its position."""
+    disk = new_disk()
+    spare = SpareSpace(disk, "/data", 4096)
+    assert spare.hold()
+    runtime = Runtime(disk, FixedClock(), random.Random(0))
+    log = PartitionRaftLog(open_metadata_log(runtime, "/data"), runtime, spare)
+    data = snapshot_bytes(SnapshotId(50, 6))
+    log.receive_snapshot(SnapshotId(50, 6), 0, data[:30])
+    write = SimFile.append
+
+    def append_in_part(file: SimFile, buffers: Sequence[Buffer]) -> int:
+        if not spare.is_held:
+            return write(file, buffers)
+        write(file, [memoryview(buffers[0])[:7]])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(SimFile, "append", append_in_part)
+    log.receive_snapshot(SnapshotId(50, 6), 30, data[30:])
+    assert not spare.is_held and log.install_snapshot(SnapshotId(50, 6))
+    assert disk.read_bytes(f"{DIRECTORY}/{snapshot_name(SnapshotId(50, 6))}") == data
+
+
+def test_an_interrupted_download_leaves_no_file_behind() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+
+    def parts() -> list[str]:
+        return [name for name in disk.listdir(DIRECTORY) if name.endswith(".part")]
+
+    log.receive_snapshot(SnapshotId(36, 6), 0, b"some")
+    log.receive_snapshot(SnapshotId(50, 6), 0, b"of another")
+    assert parts() == [f"{snapshot_name(SnapshotId(50, 6))}.part"]
+    leader = reopen(new_disk(1))
+    leader.append_records([b"a"], 1)
+    log.append_fetched(leader.read(0, 1000), 1)
+    assert parts() == [], "records came after all"
 
 
 @pytest.mark.parametrize("seed", range(20))
