@@ -52,7 +52,9 @@ class ClusterWatch:
         self.picture = Picture(0)
         self.changed = asyncio.Condition()
         self.story: deque[tuple[int, str]] = deque(maxlen=STORY_MAX)
-        """Sentences with their times, in milliseconds since 1970."""
+        """The last sentences with their times, in milliseconds since 1970."""
+        self.told = 0
+        """How many sentences there have ever been."""
         self.history: deque[tuple[int, float, int]] = deque(maxlen=POINTS_MAX)
         """Times in milliseconds, records a second, and partitions that are not in sync."""
 
@@ -81,7 +83,15 @@ class ClusterWatch:
 
     def tell(self, sentence: str) -> None:
         """Add a sentence to the story."""
-        self.story.append((self._clock.wall_ms(), sentence))
+        self._tell_at(self._clock.wall_ms(), sentence)
+
+    def story_since(self, told: int) -> list[tuple[int, str]]:
+        """The sentences that came after the first `told` ones, as far as they are kept."""
+        return list(self.story)[max(len(self.story) - (self.told - told), 0) :]
+
+    def _tell_at(self, at_ms: int, sentence: str) -> None:
+        self.story.append((at_ms, sentence))
+        self.told += 1
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +114,7 @@ class ClusterWatch:
         if not before.at_ms:
             return
         for sentence in events(before, after):
-            self.story.append((after.at_ms, sentence))
+            self._tell_at(after.at_ms, sentence)
         rate = records_between(before, after) * 1000 / max(after.at_ms - before.at_ms, 1)
         troubled = sum(one.state != "in-sync" for one in after.partitions.values())
         self.history.append((after.at_ms, round(rate, 1), troubled))

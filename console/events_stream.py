@@ -22,7 +22,6 @@ class EventsStream:
         self._shown = service.watch.picture
         self._told = 0
         self._points = 0
-        self._said_ms = 0
         self._chaos_version = 0
 
     async def run(
@@ -52,16 +51,14 @@ class EventsStream:
         if not watch.picture.at_ms:
             await self._next_picture()
         whole = changes(None, watch.picture) | {"history": list(watch.history), "story": list(watch.story)}
+        self._shown, self._told = watch.picture, watch.told
         await _event(send, "picture", whole | {"about": self._service.about()})
-        self._shown = watch.picture
-        self._said_ms = watch.story[-1][0] if watch.story else 0
         while True:
             await self._next_picture()
             news = changes(self._shown, watch.picture)
-            story = [one for one in watch.story if one[0] > self._said_ms]
-            if story:
-                news["story"] = story
-                self._said_ms = story[-1][0]
+            if watch.told > self._told:
+                news["story"] = watch.story_since(self._told)
+                self._told = watch.told
             self._shown = watch.picture
             await _event(send, "picture", news)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 from ..controller.metadata.metadata_image import MetadataImage, PartitionRegistration
 from ..runtime.invariants import sometimes
@@ -47,9 +48,9 @@ class HostedPartitions:
         self.local_epoch = local_epoch
         self.image = MetadataImage()
         self.replicas: dict[TopicPartition, Replica] = {}
-        self.unusable: dict[TopicPartition, None] = {}
-        """Partitions that are assigned to this broker, but whose log could not be created or opened."""
-        self.without_space: dict[TopicPartition, None] = {}
+        self.unusable: dict[TopicPartition, UUID] = {}
+        """Partitions of this broker whose log could not be created or opened, and their topic ids."""
+        self.without_space: dict[TopicPartition, UUID] = {}
         """Those whose log could not be created since the disk was full; it is tried again when there is space."""
         self.refused_before = RefusedBeforeLeadership()
 

@@ -40,7 +40,7 @@ from .leader.deferred_appends import DeferredAppends
 from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
-from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionMarker
+from .leader.transaction_markers import MarkerAppends, MarkerCommitted, MarkerEntry, MarkersDone
 from .ports import AppendCaller, FetchCaller, ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
@@ -89,7 +89,7 @@ class ReplicaManager:
         self._assignments = DirectoryAssignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
         replicas = LocalReplicas(config, hosted, logs, self._fetchers, self._assignments, operations, errors)
         self._roles = MetadataDeltaApplier(
-            hosted, replicas, self._fetchers, operations, proposals, self._on_led, now_ms
+            hosted, replicas, self._fetchers, operations, proposals, self._on_led, runtime.stopwatch
         )
         self._moves = LogDirMoves(hosted, logs, self.throttles.dirs, replicas.on_moved, self.on_replica_failed)
         self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
@@ -180,14 +180,20 @@ class ReplicaManager:
         self._appends.append(acks, timeout_ms, entries, done, guards, internal, caller)
 
     def write_markers(
-        self, timeout_ms: int, entries: Sequence[tuple[TopicPartition, TransactionMarker]], done: MarkersDone
+        self,
+        timeout_ms: int,
+        entries: Sequence[MarkerEntry],
+        done: MarkersDone,
+        committed: MarkerCommitted | None = None,
     ) -> None:
         """Append markers with acks=all. `done` is called once with one error code per entry, in order.
 
         That is when all markers are committed or refused, `timeout_ms` are over, or leadership is lost. Errors are
         those of an append, INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED.
+        `committed` is called with each entry whose marker is committed, in the order of the log: before `done`, or
+        later when that was REQUEST_TIMED_OUT; never when this broker does not lead any more.
         """
-        self._markers.write(timeout_ms, entries, done)
+        self._markers.write(timeout_ms, entries, done, committed)
 
     def when_committed(
         self, topic_partition: TopicPartition, offset: int, timeout_ms: int, done: Callable[[bool], None]
@@ -367,6 +373,7 @@ class ReplicaManager:
             replica.has_space = replica.log.directory.rpartition("/")[0] not in paths
         if self._hosted.without_space and not is_fuller and self._logs.directories.has_space:
             self._roles.create_again()
+            self._moves.resume()
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """Take all replicas in a log directory offline. To be called while no operation on a replica is under way."""

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ..runtime.files.open_files import is_out_of_files
 from ..runtime.invariants import sometimes
 from ..runtime.ports import Disk, File
 from .availability import LogAvailability
-from .errors import NoSpaceError, StorageError, is_no_space, refused_write
+from .errors import NoSpaceError, StorageError, is_no_space, no_space_refused, refused_write
 from .segment.log_segments import LogSegments
 from .segment.segment import Segment
 from .state.leader_epoch_cache import LeaderEpochCache
@@ -84,7 +85,7 @@ class Durability:
     # What changes
 
     def segment_rolled(self, segment: Segment) -> None:
-        """`segment` takes no more appends, and the file of the next one is there.
+        """`segment` takes no more appends, and the file of the next one is there, so nothing here may be refused.
 
         If all its records are durable but not the ends of its indexes, recovery would start after it. A loss of power
         may then damage the indexes; that shows when they are used, and they are rebuilt.
@@ -115,16 +116,65 @@ class Durability:
         if self._files.segments.active.size_bytes < self._trusted_bytes:
             self._trusted = None
 
+    def started_over(self, offset: int) -> None:
+        """The log is empty and begins at `offset`, and nothing of its former records is left on the disk. `OSError`.
+
+        While the disk is too full for its small files, the recovery point stays below: the former ones must not count.
+        """
+        try:
+            self.sync_metadata_files()
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            return
+        self.recovery_point = offset
+
     # fsync
 
     def flush(self) -> int:
-        """fsync everything; returns the new recovery point. `StorageError` for good when the fsync fails."""
+        """fsync everything; returns the new recovery point. `StorageError` for good when the fsync fails.
+
+        After a `NoSpaceError` the log is as it was: a small file could not be written, or none be opened.
+        """
         self._availability.check()
         try:
             self.sync(self._files.segments.active.next_offset)
         except OSError as error:
-            raise self._availability.fail("fsync failed", error) from error
+            raise self._flush_failed(error) from error
         return self.recovery_point
+
+    def prepare_flush(self) -> None:
+        """Before an append that `flush.messages` has fsynced at once: refuse it while that would be. `StorageError`."""
+        try:
+            with no_space_refused(f"{self._files.directory} cannot be flushed"):
+                self.metadata_files.save()
+            self.sync_metadata_files()
+        except OSError as error:
+            raise self._flush_failed(error) from error
+
+    def flush_appended(self) -> None:
+        """fsync what was appended after `prepare_flush`. `StorageError`.
+
+        While the disk is too full for the file of a new leader epoch, the records are fsynced all the same, and the
+        recovery point stays: recovery makes that file again from them.
+        """
+        try:
+            self.flush()
+        except NoSpaceError:
+            sometimes(True, "records were fsynced while the disk was too full for a small file")
+            try:
+                for path in self._directories_to_sync(False):
+                    self._files.disk.fsync_dir(path)
+                for segment in (*self._unsynced, self._files.segments.active):
+                    segment.file.fsync()
+            except OSError as error:
+                raise self._flush_failed(error) from error
+
+    def _flush_failed(self, error: OSError) -> StorageError:
+        """No fsync was tried where no file could be opened; where there was no space for it, the records are lost."""
+        if is_out_of_files(error):
+            return self._refused(error)
+        return self._availability.fail("fsync failed", error)
 
     def flush_soon(self) -> asyncio.Future[int]:
         """fsync what is in the log now without blocking the loop; the result is the recovery point after that.
@@ -152,11 +202,14 @@ class Durability:
         return result
 
     def sync(self, target: int) -> None:
-        """fsync everything and move the recovery point to `target`, the end of the log. `OSError`."""
+        """fsync everything and move the recovery point to `target`, the end of the log. `OSError`, `NoSpaceError`."""
         if target == self.recovery_point and not self._unsynced:
             return
+        with no_space_refused(f"{self._files.directory} cannot be flushed"):
+            self.metadata_files.save()
+            files = self.all_files()
         self.sync_metadata_files()
-        for file in self.all_files():
+        for file in files:
             file.fsync()
         self._synced_up_to(target)
 

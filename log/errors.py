@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.produce import RecordError
@@ -45,6 +46,20 @@ def is_no_space(error: OSError) -> bool:
 def refused_write(message: str, error: OSError) -> StorageError:
     """The error to raise for a read, or for a write that was taken back, when the disk has refused it."""
     return (NoSpaceError if is_no_space(error) else StorageError)(message)
+
+
+@contextmanager
+def no_space_refused(what: str) -> Iterator[None]:
+    """For what changes no file that cannot be as it was: where there is no space for it, it raises `NoSpaceError`.
+
+    `what` could not be done then. Another `OSError` stays what it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_no_space(error):
+            raise
+        raise refused_write(f"{what} now: {error}", error) from error
 
 
 class LogDirError(Exception):

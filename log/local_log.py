@@ -14,12 +14,15 @@ from ..wire.records import BatchHeader
 from .availability import LogAvailability
 from .cleaner.batch_filter import filler
 from .durability import Durability, LogFiles
-from .errors import NoSpaceError, is_no_space, refused_write
+from .errors import NoSpaceError, is_no_space, no_space_refused, refused_write
 from .segment.batch_scan import scan_headers
 from .segment.log_segments import LogSegments
-from .segment.segment import Segment, TimestampOffset
+from .segment.segment import LOG_SUFFIX, Segment, TimestampOffset, segment_path
 from .segment.segment_replacement import SegmentReplacement, StagedRenames
 from .segment.transaction_index import AbortedTransaction
+
+_NO_EPOCH = -1
+"""In the header of a batch whose leader epoch is not known."""
 
 
 class LocalLog:
@@ -57,7 +60,8 @@ class LocalLog:
     def roll(self, base_offset: int, producers: bytes) -> None:
         """Start a new segment at `base_offset`; `producers` is the snapshot of the producers at that offset.
 
-        On `StorageError` the active segment is what it was, and the same may be tried again.
+        On `StorageError` the active segment is what it was, and the same may be tried again. If the file of the new one
+        cannot be removed then, the log has failed: recovery would end the log where that file begins.
         """
         files, rolled = self._files, self.segments.active
         try:
@@ -65,6 +69,9 @@ class LocalLog:
             segment = Segment.create(files.disk, files.directory, base_offset)
             self._write_snapshot(segment, producers)
         except OSError as error:
+            if files.disk.exists(segment_path(files.directory, base_offset, LOG_SUFFIX)):
+                what = "the file of a segment that could not be started is left"
+                raise self._availability.fail(what, error) from error
             raise refused_write(f"{files.directory} cannot start a new segment: {error}", error) from error
         self._durability.segment_rolled(rolled)
         rolled.next_offset = base_offset
@@ -172,14 +179,16 @@ class LocalLog:
     def delete_below(self, offset: int) -> None:
         """Remove the segments that end at or below `offset`, which is fsynced, but never the active one. `OSError`.
 
-        They go oldest first, each durably before the next, so that a loss of power cannot leave a gap.
+        They go oldest first, each durably before the next, so that a loss of power cannot leave a gap, and its batches
+        before its indexes, so that it cannot leave batches without their aborted transactions.
         """
         files = self._files
         while len(self.segments) > 1 and self.segments.items[0].next_offset <= offset:
             self._durability.segments_gone(self.segments.items[:1])
-            for path in self.segments.delete_first(1):
-                files.disk.remove(path)
+            (segment,) = self.segments.take_first(1)
+            segment.remove((LOG_SUFFIX,))
             files.disk.fsync_dir(files.directory)
+            segment.remove()
 
     # Truncation: `OSError`
 
@@ -187,38 +196,38 @@ class LocalLog:
         """Remove every batch that reaches `offset`, durably; returns where the log ends then.
 
         That is `offset`, or the base offset of the batch that held it; `before_cut` is called with it before any file
-        changes. `NoSpaceError` when no file can be opened to find that out.
+        changes.
         """
         files = self._files
         keep = self.segments.index_of(offset) + 1
-        try:
+        with no_space_refused(f"{files.directory} cannot be truncated"):
             position, end = self.segments.items[keep - 1].boundary_at(offset)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
-            raise NoSpaceError(f"{files.directory} cannot be read to be cut: {error}") from error
+            first = self.segments.items[keep - 1].first_header()
         before_cut(end)
         self._remove_segments(keep)
         self.segments.active.truncate_to(position, end)
-        self._fill_gap(self.segments.active)
+        self._fill_gap(self.segments.active, first)
         files.snapshots.remove_after(end)
         files.disk.fsync_dir(files.directory)
         return end
 
-    def _fill_gap(self, segment: Segment) -> None:
+    def _fill_gap(self, segment: Segment, first: BatchHeader | None) -> None:
         """If compaction had removed the last offsets below the log's end, add an empty batch there, durably.
 
+        `first` is the first batch that the segment had before it was cut; the segment may have begun with such a gap.
         Without it these offsets would be given again after a restart, and recovery would drop a segment that begins at
         the log's end. A disk without space for it leaves the log as it is.
         """
-        last, end = None, segment.next_offset
-        for _, header in scan_headers(segment.file, segment.offset_index.last_position(), segment.size_bytes):
-            last = header
-        if last is None or last.next_offset >= end:
+        like, next_offset, end = first, segment.base_offset, segment.next_offset
+        epoch = self._files.epoch_cache.epoch_for_offset(end - 1)
+        for _, last in scan_headers(segment.file, segment.offset_index.last_position(), segment.size_bytes):
+            like, next_offset = last, last.next_offset
+        if like is None or next_offset >= end:
             return
         sometimes(True, "a log was cut where compaction had removed offsets")
-        epoch = self._files.epoch_cache.epoch_for_offset(end - 1)
-        header, batch = filler(last if epoch is None else last._replace(partition_leader_epoch=epoch), end - 1)
+        if epoch is None:  # that of a batch which was cut off is too great
+            epoch = like.partition_leader_epoch if segment.size_bytes else _NO_EPOCH
+        header, batch = filler(like._replace(partition_leader_epoch=epoch), end - 1)
         try:
             segment.append(batch, [header], header.size_bytes)
             segment.file.fsync()
@@ -253,6 +262,8 @@ class LocalLog:
             durability.sync_metadata_files()
             durability.sync_indexes(active)
         except OSError as error:
+            if is_no_space(error):
+                raise refused_write(f"{files.directory} could not be closed cleanly: {error}", error) from error
             raise self._availability.fail("it could not be closed cleanly", error) from error
 
     def close(self) -> None:

@@ -14,8 +14,7 @@ Source: UnifiedLog of Apache Kafka; `LocalLog` holds the files.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +28,8 @@ from .append_info import AppendInfo
 from .availability import LogAvailability
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
-from .errors import StorageError, is_no_space, refused_write
+from .errors import StorageError, is_no_space, no_space_refused, refused_write
+from .hooks import NO_HOOKS, LogHooks
 from .local_log import LocalLog
 from .record_validation import LoopBudget
 from .recovery import log_recovery
@@ -50,29 +50,6 @@ from .validation import (
     prepare_for_leader,
     validate,
 )
-
-
-def _ignore(*_: object) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class LogHooks:
-    """What a log tells its owner."""
-
-    on_failed: Callable[[OSError], None] = _ignore
-    """The disk refused, and the log has failed for good."""
-    on_recovery_point_lowered: Callable[[int], None] = _ignore
-    """The recovery point will be lowered: checkpoints of it and of the start offset must not be above it on return."""
-    on_truncating: Callable[[int], None] = _ignore
-    """The log is about to end at this offset: the checkpoint of its high watermark must not be above it on return."""
-    on_files_deleted: Callable[[int, list[str]], None] | None = None
-    """`file.delete.delay.ms`, and files of deleted segments, renamed already, to be removed after it; None: at once."""
-    on_gaps: Callable[[bool], None] = _ignore
-    """Recovery has to know that offsets may be missing: durably on return if the flag is set, soon if not."""
-
-
-_NO_HOOKS = LogHooks()
 
 
 class PartitionLog:
@@ -104,6 +81,8 @@ class PartitionLog:
         self._has_gaps = False
         self.may_have_gaps = True
         """Whether offsets may be missing, as after compaction; if not, a missing one is damage."""
+        self.is_being_mended = False
+        """Whether a segment is being replaced by what another replica has: the cleaner waits for that."""
         self._use(config)
 
     @classmethod
@@ -123,7 +102,7 @@ class PartitionLog:
         clean_shutdown: bool = False,
         discard_without_topic_id: bool = False,
         has_gaps: bool = True,
-        hooks: LogHooks = _NO_HOOKS,
+        hooks: LogHooks = NO_HOOKS,
     ) -> Work[PartitionLog]:
         """Open the log in `directory`, made if it is not there. Damaged tails are cut off unless `clean_shutdown`.
 
@@ -320,13 +299,16 @@ class PartitionLog:
 
     def _append(self, batches: memoryview, headers: list[BatchHeader]) -> AppendInfo:
         size, last = len(batches), headers[-1]
+        is_flush_due = last.next_offset - self.durability.recovery_point >= self.config.flush_messages
+        if is_flush_due:
+            self.durability.prepare_flush()
         if self._roll_policy.fits(self._segments.active, size, headers[0], last):
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
         next_offset = self._segments.active.next_offset
-        if next_offset - self.durability.recovery_point >= self.config.flush_messages:
-            self.flush()
+        if is_flush_due:
+            self.durability.flush_appended()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         append_time_ms = last.max_timestamp if last.attributes & LOG_APPEND_TIME_FLAG else NO_TIMESTAMP
         fields = (headers[0].base_offset, next_offset - 1, max_timestamp, append_time_ms, size, False)
@@ -511,7 +493,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that reaches `offset`, durably; does nothing if that is at or above the log's end.
 
-        The log then ends at `offset`, or at the base offset of the batch that held it. `StorageError`.
+        The log then ends at `offset`, or at the base offset of the batch that held it. `StorageError`; it is as it was
+        after a `NoSpaceError`.
         """
         self._availability.check()
         if offset >= self.log_end_offset:
@@ -533,7 +516,7 @@ class PartitionLog:
             raise self._availability.fail("it could not be truncated", error) from error
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the log is empty then, and starts and ends at `offset`. `StorageError`."""
+        """Remove everything; the log is empty then, and starts and ends at `offset`. Errors as of `truncate_to`."""
         self._availability.check()
         self._local.settle()
         try:
@@ -545,16 +528,18 @@ class PartitionLog:
             self.epoch_cache.truncate_from_end(offset)
             self.durability.truncated(offset)
             self._disk.fsync_dir(self.directory)
-            self.durability.recovery_point = offset
+            self.durability.started_over(offset)
         except OSError as error:
             raise self._availability.fail("it could not be truncated", error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
+        """Before any file of the log changes. `OSError`, `NoSpaceError`."""
         self.durability.history += 1
-        self._hooks.on_truncating(offset)
-        if offset < max(self.recovery_point, self._log_start_offset):
-            self._hooks.on_recovery_point_lowered(offset)
-            self.durability.recovery_point = min(self.recovery_point, offset)
+        with no_space_refused(f"{self.directory} cannot be truncated"):
+            self._hooks.on_truncating(offset)
+            if offset < max(self.recovery_point, self._log_start_offset):
+                self._hooks.on_recovery_point_lowered(offset)
+                self.durability.recovery_point = min(self.recovery_point, offset)
 
     # Durability
 

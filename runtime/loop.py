@@ -43,14 +43,13 @@ def raise_file_limit() -> None:
         _logger.debug("the limit of open files stays at %d: %s", soft, error)
 
 
-def files_left_after(transport: asyncio.BaseTransport) -> int:
+def files_left_after(fileno: int) -> int:
     """How many more files the process can open at most; `sys.maxsize` where that is not known.
 
-    The system gives every file the lowest free descriptor, so the descriptor of the newest connection shows it.
+    The system gives every file the lowest free descriptor, so that of the newest connection, `fileno`, shows it.
     """
-    fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return sys.maxsize if fileno is None or soft_limit < 0 else soft_limit - 1 - int(fileno())
+    return sys.maxsize if soft_limit < 0 else soft_limit - 1 - fileno
 
 
 class ListeningSocket(Protocol):

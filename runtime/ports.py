@@ -144,7 +144,10 @@ class Disk(Protocol):
         ...
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
-        """Like `write_atomic` without blocking the loop. A later write to the same path, of either kind, wins."""
+        """Like `write_atomic` without blocking the loop. A later write to the same path, of either kind, wins.
+
+        It is carried out in the directory that has the name now, whatever that is called then.
+        """
         ...
 
     def fsync_dir(self, path: str) -> None:

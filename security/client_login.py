@@ -21,6 +21,9 @@ HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
 RENEW_AT = 0.85
 """The share of a session's time after which we log in again (KIP-368)."""
+PREPARE_AGAIN_AT = 0.03
+PREPARE_AGAIN_MAX_S = 10.0
+"""When what a login needs is asked for again: after that share of the session's time, and so many seconds at most."""
 
 _TOKEN = "correct sasl.oauthbearer.* or sasl.jaas.config, or try again later"
 _TICKET = (
@@ -73,24 +76,37 @@ class ClientLogin:
             renewal = asyncio.get_running_loop().create_task(self._renew(connection, new_exchange, lifetime_ms))
             connection.closed.add_done_callback(lambda _: renewal.cancel())
 
-    async def _log_in_once(self, connection: Connection, new_exchange: Callable[[], ClientMechanism]) -> int:
-        if self.prepare is not None:
-            try:
-                await self.prepare()
-            except OSError as error:
-                reason = f"wants a login, for which there is no token: {error}"
-                raise AuthenticationFailedError(connection, reason, _TOKEN) from error
-        return await _exchange(connection, new_exchange(), in_daemon_thread if self.does_block else _at_once)
-
     async def _renew(
         self, connection: Connection, new_exchange: Callable[[], ClientMechanism], lifetime_ms: int
     ) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while lifetime_ms:
-                await asyncio.sleep(RENEW_AT * lifetime_ms / 1000)
-                lifetime_ms = await self._log_in_once(connection, new_exchange)
+                lifetime_s = lifetime_ms / 1000
+                ends_at_s = loop.time() + lifetime_s
+                await asyncio.sleep(RENEW_AT * lifetime_s)
+                pause_s = min(PREPARE_AGAIN_AT * lifetime_s, PREPARE_AGAIN_MAX_S)
+                lifetime_ms = await self._log_in_once(connection, new_exchange, ends_at_s - pause_s, pause_s)
         except (OSError, WireFormatError):
             connection.close()  # the one that uses it connects again, and learns why
+
+    async def _log_in_once(
+        self,
+        connection: Connection,
+        new_exchange: Callable[[], ClientMechanism],
+        prepares_until_s: float = 0.0,
+        pause_s: float = 0.0,
+    ) -> int:
+        while self.prepare is not None:
+            try:
+                await self.prepare()
+                break
+            except OSError as error:
+                if asyncio.get_running_loop().time() >= prepares_until_s:
+                    reason = f"wants a login, for which there is no token: {error}"
+                    raise AuthenticationFailedError(connection, reason, _TOKEN) from error
+            await asyncio.sleep(pause_s)
+        return await _exchange(connection, new_exchange(), in_daemon_thread if self.does_block else _at_once)
 
 
 _Run = Callable[[Callable[[], "bytes | None"]], Awaitable["bytes | None"]]
@@ -134,6 +150,8 @@ async def _next_token(
     except SaslAuthenticationError as error:
         reason = f"fails in the login by {exchange.name}: {error}"
         raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from None
+    except RuntimeError as error:  # the system can start no thread for it
+        raise AuthenticationFailedError(connection, f"cannot be logged in at: {error}", "try again later") from error
 
 
 def _own_correction(mechanism: str) -> str:

@@ -89,6 +89,8 @@ def write_records(
 ) -> None:
     """Append one batch. `done` is called once, when every in-sync replica has it or the append failed.
 
+    It is in the log or refused when this returns: also where the topic has a codec of its own, no thread validates it
+    as a client's batch, so that it cannot follow what another shard of the partition has loaded meanwhile.
     `times` are the records' timestamp and the time-out, in milliseconds. The error code is that of the append.
     `committed` is called when the records are committed: before `done`, or after it when that was REQUEST_TIMED_OUT;
     never when this broker does not lead any more. Calls for several batches come in the order of the log.
@@ -115,12 +117,13 @@ def write_records(
             )
         done(code)
 
+    guards: dict[TopicPartition, VerificationGuard] = {}
     if transaction is None:
-        entry = topic_partition, memoryview(encode_batch(new_records))
-        replicas.append(ACKS_ALL, timeout_ms, (entry,), finished)
-        return
-    producer_id, producer_epoch, guard = transaction
-    batch = encode_batch(new_records, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
-    guards = {} if guard is None else {topic_partition: guard}
+        batch = encode_batch(new_records)
+    else:
+        producer_id, producer_epoch, guard = transaction
+        batch = encode_batch(new_records, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
+        if guard is not None:
+            guards[topic_partition] = guard
     entry = topic_partition, memoryview(batch)
     replicas.append(ACKS_ALL, timeout_ms, (entry,), finished, guards=guards, internal=True)

@@ -41,7 +41,10 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceGroup:
-    """Put `group` in the place of this group, which has changed its protocol."""
+    """Put `group` in the place of this group, which is closed: it has changed its protocol, or could not be written.
+
+    None where nothing was in its place before.
+    """
 
     group: Any
 

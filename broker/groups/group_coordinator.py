@@ -1,7 +1,8 @@
 """The group coordinator: which groups this broker coordinates, and how the effects of groups are carried out.
 
 Each partition of `__consumer_offsets` that this broker leads is a shard (`coordinators/led_partitions.py`). When the
-log refuses a write of a consumer group, the shard is loaded again.
+log refuses a write of a group, only that group is told. When a consumer group's write fails later, the shard is loaded
+again, since the records may be in the log or not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
-from ...isr.leader.transaction_markers import TransactionMarker
+from ...isr.leader.transaction_markers import MarkerEntry, TransactionMarker
 from ...isr.replica_manager import ReplicaManager
 from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
@@ -233,17 +234,7 @@ class GroupCoordinator:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Write the records of offsets, and store the offsets when they are committed. `done` as in `append`."""
-        ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
-
-        def committed() -> None:
-            ended()
-            shard.store(group_id, offsets)
-
-        def finished(error: ErrorCode) -> None:
-            if error not in IN_THE_LOG:
-                ended()
-
-        self._write(shard, records, done, finished, committed=committed)
+        self._commit(shard, group_id, offsets, records, done, lambda: shard.store(group_id, offsets), None)
 
     def commit_in_transaction(
         self,
@@ -254,15 +245,34 @@ class GroupCoordinator:
         records: Sequence[CoordinatorRecord],
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Write the records of offsets in a transaction: they are pending until its marker. `done` as in `append`."""
+        """As `commit`, in a transaction: the offsets are pending until its marker."""
+
+        def store() -> None:
+            shard.store_pending(transaction.producer_id, group_id, offsets)
+
+        self._commit(shard, group_id, offsets, records, done, store, transaction)
+
+    def _commit(
+        self,
+        shard: GroupCoordinatorShard,
+        group_id: str,
+        offsets: Collection[tuple[TopicPartition, OffsetAndMetadata]],
+        records: Sequence[CoordinatorRecord],
+        done: Callable[[ErrorCode], None],
+        store: Callable[[], None],
+        transaction: ProducerTransaction | None,
+    ) -> None:
         ended = shard.in_flight.begin(group_id, (key for key, _ in offsets))
 
-        def finished(error: ErrorCode) -> None:
+        def committed() -> None:
             ended()
-            if error in IN_THE_LOG:
-                shard.store_pending(transaction.producer_id, group_id, offsets)
+            store()
 
-        self._write(shard, records, done, finished, transaction=transaction)
+        def finished(error: ErrorCode) -> None:
+            if error not in IN_THE_LOG:
+                ended()
+
+        self._write(shard, records, done, finished, transaction=transaction, committed=committed)
 
     def _write(
         self,
@@ -288,8 +298,9 @@ class GroupCoordinator:
     ) -> None:
         """Write the marker of a transaction to a partition of `__consumer_offsets`.
 
-        The offsets of the transaction take effect when the marker is committed, and then `done` is called. Its codes
-        are those of `ReplicaManager.write_markers`; NOT_LEADER_OR_FOLLOWER also while the partition is loading.
+        The offsets of the transaction take effect when the marker is committed: before `done` is called, or after it
+        when that was REQUEST_TIMED_OUT. The codes are those of `ReplicaManager.write_markers`; NOT_LEADER_OR_FOLLOWER
+        also while the partition is loading.
         """
         shard = self.partitions.shards.get(partition)
         if shard is None or shard.is_loading:
@@ -297,13 +308,12 @@ class GroupCoordinator:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
 
-        def written(codes: list[ErrorCode]) -> None:
-            if not codes[0] and self.partitions.is_current(shard):
+        def committed(_: MarkerEntry) -> None:
+            if self.partitions.is_current(shard):
                 shard.end_transaction(marker.producer_id, is_committed=marker.is_commit)
-            done(codes[0])
 
         entry = TopicPartition(OFFSETS_TOPIC, partition), marker
-        self._replicas.write_markers(timeout_ms, [entry], written)
+        self._replicas.write_markers(timeout_ms, [entry], lambda codes: done(codes[0]), committed)
 
     def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Carry out the group's effects in order, and the effects that these cause."""
@@ -330,22 +340,43 @@ class GroupCoordinator:
             if handle is not None:
                 handle.cancel()
         elif isinstance(effect, ReplaceGroup):
-            if shard.groups.get(group.group_id) is group:
-                shard.groups[group.group_id] = effect.group
-                sometimes(True, "a consumer group became a classic group")
-                logger.info("group %s is a classic group from here on", group.group_id)
-                self.carry_out(shard, effect.group)
+            self._replace(shard, group, effect.group)
         elif isinstance(effect, Reload):
             self.partitions.reload(shard)
 
+    def _replace(self, shard: GroupCoordinatorShard, group: Group, successor: Group | None) -> None:
+        is_closed = isinstance(group, ConsumerGroup) and group.is_closed  # else the log has refused its successor
+        if not is_closed or shard.groups.get(group.group_id) is not group:
+            return
+        if successor is None:
+            del shard.groups[group.group_id]
+            return
+        shard.groups[group.group_id] = successor
+        sometimes(True, "a consumer group became a classic group")
+        logger.info("group %s is a classic group from here on", group.group_id)
+        self.carry_out(shard, successor)
+
     def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist[Any]) -> None:
+        is_appending = True
+        is_refused = False
+
+        def finished(code: ErrorCode) -> None:
+            """The log refuses a batch before the call returns. What fails later may be in it."""
+            nonlocal is_refused
+            is_refused = is_appending and code not in IN_THE_LOG and self.partitions.is_current(shard)
+
         def persisted(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
                 error = ErrorCode.UNKNOWN_SERVER_ERROR
-            group.on_persisted(effect.tag, error, self.now_ms(), self.wall_ms())
+            times = self.now_ms(), self.wall_ms()
+            if is_refused and isinstance(group, ConsumerGroup):
+                group.on_refused(effect.tag, error, *times)
+            else:
+                group.on_persisted(effect.tag, error, *times)
             self.carry_out(shard, group)
 
-        self.append(shard, effect.records, persisted)
+        self._write(shard, effect.records, persisted, finished)
+        is_appending = False
 
     def _set_timer(self, shard: GroupCoordinatorShard, group: Group, effect: SetTimer) -> None:
         if not self.partitions.is_current(shard):

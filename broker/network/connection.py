@@ -3,9 +3,9 @@
 Apache Kafka handles one request of a connection at a time. Here requests of some APIs (Produce, Fetch) overlap: each
 starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
 starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
-while too many requests or bytes are in flight or wait for a thread, and while the client does not read its responses. A
-connection that has used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any
-two frames.
+while too many requests or bytes are in flight or wait for a thread, while many bytes of responses wait for an earlier
+one, while the client does not read its responses, and while a quota delays the connection. One that has used up its
+share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any two frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .decoded_memory import Releasable
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import Request
-from .response_queue import ResponseQueue
+from .response_queue import WRITE_BUFFER_BYTES, ResponseQueue, memory_bytes
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 DEFERRED_BYTES_MAX = 8 * 1024 * 1024
 """Of one connection while memory is not short. By default a producer has five requests of a megabyte in flight."""
 LOGIN_TIMEOUT_S = 30.0
-"""How long a peer may take to authenticate itself. Apache Kafka waits for `connections.max.idle.ms`."""
+"""How long a peer may take to authenticate itself, after a delay by the creation rate of connections.
+
+Apache Kafka waits for `connections.max.idle.ms`.
+"""
 _NO_BODY = memoryview(b"")
 
 
@@ -55,8 +58,10 @@ class ConnectionLimits:
 class Connection(asyncio.BufferedProtocol):
     """A protocol for `loop.create_server`, and the `RequestSink` of its requests. The server owns it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, is_admitted: bool = False) -> None:
         self._server = server
+        self._is_admitted = is_admitted  # by the server's limits; else it asks when it is made
+        self.was_made = False
         self._limits = server.limits
         self.runner = self._dispatcher = server.dispatcher
         self.memory = server.memory
@@ -81,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[Request] = deque()  # started and not answered, in order
         self._in_flight_bytes = 0
         self._deferred_bytes = 0  # of the requests in flight, those that wait for a thread
+        self._early_bytes = 0  # of responses in memory that wait for those of earlier requests
         self._reading = False  # inside a read or resume: flush at its end
         self._flush_scheduled = False
         self._blocked = False  # a frame waits until earlier requests are done
@@ -101,22 +107,45 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests that are started and not answered."""
         return len(self._pending)
 
+    @property
+    def is_gone(self) -> bool:
+        """See `RequestSink`."""
+        return self._transport is None
+
     # -- called by the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the response queue, and tell the server."""
         self._transport = cast(asyncio.Transport, transport)
+        self.was_made = True
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "?"
+        if not self._is_admitted and not self._ask_for_admission(self._transport):
+            self._transport.abort()
+            return
         self._responses = ResponseQueue(self._transport, self._on_files_sent, self._on_broken)
         has_socket = transport.get_extra_info("socket") is not None
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
-        self._server.opened(self, files_left_after(self._transport))
+        self._server.opened(self)
         security = self._server.security
         if security is not None and self.sasl is not None:
             self._expect_login(security)
         elif security is not None:
             self._set_principal(security, transport)
+
+    def _ask_for_admission(self, transport: asyncio.Transport) -> bool:
+        connected = transport.get_extra_info("socket")  # simulated ones are no files
+        admission = self._server.admit(
+            self.peer, files_left_after(connected.fileno()) if hasattr(connected, "fileno") else sys.maxsize
+        )
+        if admission is None:
+            return False
+        if admission.is_closed_then:
+            self._loop.call_later(admission.delay_s, transport.abort)
+        if admission.delay_s:
+            self._set_delay(admission.delay_s + admission.is_closed_then)
+            self._loop.call_soon(self._update_reading)  # uvloop begins to read after this method, even if it pauses
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
@@ -205,7 +234,8 @@ class Connection(asyncio.BufferedProtocol):
     def _expect_login(self, security: ListenerSecurity) -> None:
         self._use(self._server.login_dispatcher)
         self._reader.limit_frames(security.max_receive_bytes, "sasl.server.max.receive.size")
-        self._login_timer = self._loop.call_later(LOGIN_TIMEOUT_S, self._on_no_login)
+        begins_at = self._loop.time() if self._delay_timer is None else self._delay_timer.when()
+        self._login_timer = self._loop.call_at(begins_at + LOGIN_TIMEOUT_S, self._on_no_login)
 
     def _on_no_login(self) -> None:
         self._server.log_rejection(self.peer, f"it did not authenticate itself within {LOGIN_TIMEOUT_S:g} s")
@@ -249,7 +279,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_memory_granted(self) -> None:
         """Go on reading the large frame that waited for memory."""
-        self._reader.go_on()
+        try:
+            self._reader.go_on()
+        except BadFrameError as error:
+            self.reject(str(error))
         self._update_reading()
 
     def on_frame_too_slow(self) -> None:
@@ -261,6 +294,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def delay(self, seconds: float) -> None:
         """Start no request of this connection before this time has passed, nor before the end of an earlier delay."""
+        self._set_delay(seconds)
+        self._update_reading()
+
+    def _set_delay(self, seconds: float) -> None:
         ends_at = self._loop.time() + seconds
         timer = self._delay_timer
         if self._transport is None or (timer is not None and timer.when() >= ends_at):
@@ -273,6 +310,8 @@ class Connection(asyncio.BufferedProtocol):
     def _end_delay(self) -> None:
         self._delay_timer = None
         self._resume()
+        self._update_reading()
+        self._close_if_due()
 
     def _end_yield(self) -> None:
         self._yielding = False
@@ -353,6 +392,8 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._limits
         if len(self._pending) >= limits.max_in_flight or self._in_flight_bytes >= limits.max_in_flight_bytes:
             return False
+        if self._early_bytes >= WRITE_BUFFER_BYTES:
+            return False
         if self._deferred_bytes and (self._deferred_bytes >= DEFERRED_BYTES_MAX or self.memory.is_short):
             return False
         if not limits.ordered_start:
@@ -386,6 +427,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
         pause = self._blocked or self._is_write_blocked or self._reader.is_starved or self._waits_to_read
+        if self._delay_timer is not None and not self._reader.is_in_big_frame:
+            pause = True  # what is read now would be kept in memory; a frame that has memory already is read to its end
         if pause == self._read_paused:
             return
         self._read_paused = pause
@@ -418,25 +461,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Queue the response. All responses that are ready in order are sent with the next flush."""
+        if request.memory is not None:  # also of an answer for which nobody waits any more
+            request.memory.release()
         responses = self._responses
         if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
         self._idle_ticks = 0
         self._observer.on_completed(request)
-        if request.memory is not None:
-            request.memory.release()
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:
+            self._early_bytes += memory_bytes(response)
             return
         while pending:
             ready = pending[0].response
             if ready is None:
                 break
-            self._in_flight_bytes -= pending.popleft().frame_bytes
+            first = pending.popleft()
+            self._in_flight_bytes -= first.frame_bytes
+            if first is not request:
+                self._early_bytes -= memory_bytes(ready)
             responses.put(ready)
         if not self._reading:
             self._schedule_flush()
+        elif responses.memory_bytes >= WRITE_BUFFER_BYTES:
+            self._units_kept = sys.maxsize  # the client has to take these before more are made in this read
 
     def _schedule_flush(self) -> None:
         if not self._flush_scheduled:

@@ -2,8 +2,9 @@
 
 The limits may change at run time; open connections stay open. At `max.connections` Kafka stops accepting; here a
 further connection is closed at once, as for the limit by address, so that the client notices sooner. Connections beyond
-the creation rate are accepted, but their requests are delayed, as Kafka delays accepting (KIP-612). On the inter-broker
-listener only the limit by address holds.
+the creation rate are accepted, but their TLS handshakes and requests are delayed, as Kafka delays accepting (KIP-612).
+There they wait in the listener's backlog, which has an end, too; here those are closed that would wait for longer than
+their clients do. On the inter-broker listener only the limit by address holds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ OVERRIDES_KEY = "max.connections.per.ip.overrides"
 RATE_KEY = "max.connection.creation.rate"
 BURST_S = 10.0
 """The rate is an average over this time: Kafka's quota.window.num times quota.window.size.seconds."""
+DELAY_MAX_S = 10.0
+"""A connection that would be delayed by more is closed. Clients wait for 30 seconds (`request.timeout.ms`)."""
 
 _overrides = lru_cache(maxsize=4)(connections_by_address)
 
@@ -39,10 +42,12 @@ class ConnectionQuota:
         self._broker_id = broker_id
         self._values = values
         self._by_peer: Counter[str] = Counter()
-        self._next_start_s = float("-inf")
+        self._starts = float("inf")
+        """How many connections may start now; negative for those that start later, one after the other."""
+        self._counted_at_s = 0.0
         self._rates = ConnectionRates(image, window)
 
-    def refusal(self, peer: str, *, is_protected: bool) -> str | None:
+    def refusal(self, peer: str, now_s: float, *, is_protected: bool) -> str | None:
         """Why one more connection from this address is refused; None where it is accepted."""
         key, per_ip = self._limit_of(peer)
         if self._by_peer[peer] >= per_ip:
@@ -52,7 +57,12 @@ class ConnectionQuota:
         limit = self._number(ALL_KEY)
         if self._by_peer.total() >= limit:
             return f"there are {limit} connections, as many as {ALL_KEY} allows"
-        return f"{RATE_KEY} is 0" if self._number(RATE_KEY) == 0 else None
+        rate = self._number(RATE_KEY)
+        if rate == 0:
+            return f"{RATE_KEY} is 0"
+        if self._refill(now_s, rate) < 1 - DELAY_MAX_S * rate:
+            return f"new connections would have to wait for more than {DELAY_MAX_S:g} s by {RATE_KEY}={rate}"
+        return None
 
     def opened(self, peer: str) -> None:
         """Count a connection."""
@@ -66,13 +76,20 @@ class ConnectionQuota:
 
     def delay_s(self, now_s: float) -> float:
         """Count one more accepted connection; returns how long its requests are delayed, in seconds."""
-        interval_s = 1 / self._number(RATE_KEY)
-        self._next_start_s = max(self._next_start_s, now_s - BURST_S) + interval_s
-        return max(self._next_start_s - now_s, 0.0)
+        rate = self._number(RATE_KEY)
+        self._starts = self._refill(now_s, rate) - 1
+        return max(-self._starts / rate, 0.0)
 
     def closes_after_s(self, peer: str, now_s: float) -> float:
         """After how many seconds the new connection is closed, since its address opens too many; 0: it is kept."""
         return self._rates.throttle_ms(peer, int(now_s * 1000)) / 1000
+
+    def _refill(self, now_s: float, rate: int) -> float:
+        """What waits counts in connections, so that it waits by the rate of the moment."""
+        starts = self._starts + (now_s - self._counted_at_s) * rate
+        self._starts = min(max(starts, -DELAY_MAX_S * rate), BURST_S * rate)
+        self._counted_at_s = now_s
+        return self._starts
 
     def _limit_of(self, peer: str) -> tuple[str, int]:
         overrides = _overrides(self._value(OVERRIDES_KEY))

@@ -236,6 +236,10 @@ class Dispatcher(Generic[C]):
         body = bytes(request.body)
 
         def fail(error: BaseException) -> None:
+            if request.sink.is_gone:  # its error answer, which needs the request decoded, would go to nobody
+                self._fail(api, request, None, error)
+                return
+
             def on_decoded(decoded: asyncio.Future[Struct]) -> None:
                 self._tasks.pop(decoded, None)
                 malformed = None if decoded.cancelled() else decoded.exception()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...runtime.tls_contexts import TlsContext
 from ...security.principal_builder import PrincipalContext
 from ...security.principals import ANONYMOUS, KafkaPrincipal, PrincipalMapper, distinguished_name
 from ...security.sasl.session import MakeMechanism, SaslSession
-
-TLS_HANDSHAKE_TIMEOUT_S = 10.0
 
 
 class BackgroundWork(Protocol):
@@ -57,10 +55,6 @@ class ListenerSecurity:
         """End the work in the background."""
         for work in self.background:
             work.stop()
-
-    def server_options(self) -> dict[str, Any]:
-        """The options for `loop.create_server`."""
-        return {} if self.tls is None else {"ssl": self.tls, "ssl_handshake_timeout": TLS_HANDSHAKE_TIMEOUT_S}
 
     def new_session(self) -> SaslSession | None:
         """The SASL state of a new connection; None on listeners without SASL."""

@@ -48,6 +48,11 @@ class RequestSink(Protocol):
         """Does the work of its requests in steps."""
         ...
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended, so that nobody waits for answers."""
+        ...
+
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response frame with its length. An empty one means that this request gets no response."""
         ...

@@ -27,6 +27,11 @@ def _ignore(_error: OSError | None = None) -> None:
     """The callback of a closed queue."""
 
 
+def memory_bytes(response: Sequence[Sendable]) -> int:
+    """How much memory a response takes that waits to be sent."""
+    return sum(len(part) for part in response if not isinstance(part, FileSlice))
+
+
 class ResponseQueue:
     """`on_sent` is called when file slices are sent after a wait, `on_broken` with the error of a failed send."""
 
@@ -38,7 +43,8 @@ class ResponseQueue:
         self._on_sent = on_sent
         self._on_broken = on_broken
         self._parts: list[Sendable] = []
-        self._bytes = 0
+        self.memory_bytes = 0
+        """Of the responses that `flush` sends, those that are in memory and not in files."""
         self._has_files = False  # among the parts
         self._queue: deque[Sendable] = deque()  # from the first file on
         self._sent = 0  # of the file at its head
@@ -52,9 +58,10 @@ class ResponseQueue:
         """Add a response; `flush` sends it."""
         for part in parts:
             self._parts.append(part)
-            self._bytes += len(part)
             if isinstance(part, FileSlice):
                 self._has_files = True
+            else:
+                self.memory_bytes += len(part)
 
     def flush(self) -> None:
         """Send everything, or begin to."""
@@ -66,12 +73,12 @@ class ResponseQueue:
         parts, self._parts = self._parts, []
         if self._has_files:
             self._queue.extend(parts)
-            self._bytes = 0
+            self.memory_bytes = 0
             self._has_files = False
             self.is_sending_files = True
             self._go_on()
             return
-        size_bytes, self._bytes = self._bytes, 0
+        size_bytes, self.memory_bytes = self.memory_bytes, 0
         self._write([part for part in parts if not isinstance(part, FileSlice)], size_bytes)
 
     def drained(self) -> None:

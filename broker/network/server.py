@@ -6,8 +6,9 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...runtime.accepted_sockets import AcceptingSockets
 from ...runtime.loop import set_buffers
 from ...runtime.tls_contexts import report_failed_handshakes
 from ..log_limiter import LogLimiter
@@ -18,6 +19,7 @@ from .frame_reader import SCRATCH_BYTES
 from .listener_security import ListenerSecurity
 from .request import NO_OBSERVER, RequestObserver
 from .request_memory import RequestMemory, default_limit_bytes
+from .tls_handshakes import TlsHandshakes
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -44,6 +46,16 @@ class ServerConfig:
     """Whether this is the inter-broker listener, which `max.connections` does not limit."""
     security: ListenerSecurity | None = None
     """How peers authenticate themselves and what is encrypted; None for PLAINTEXT."""
+
+
+class Admission(NamedTuple):
+    """How an accepted connection goes on: it is delayed, and then served, or closed."""
+
+    delay_s: float
+    is_closed_then: bool = False
+
+
+_AT_ONCE = Admission(0.0)
 
 
 class Server:
@@ -74,26 +86,30 @@ class Server:
         self.memory = memory or RequestMemory(default_limit_bytes(frame_bytes), frame_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[Connection, None] = {}
+        self.handshakes: TlsHandshakes | None = None
         self.accepted_total = 0
         self.rejected_total = 0
         self._rejections = LogLimiter()
         self._server: asyncio.Server | None = None
+        self._accepting: AcceptingSockets | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError when the port is in use."""
         loop = asyncio.get_running_loop()
         host = self.config.host or None
-        make = self.make_connection
-        options = {}
+        tls = None
         if self.security is not None:
             await self.security.start()
-            options = self.security.server_options()
-            if self.security.tls is not None:
-                report_failed_handshakes(self.security.tls, partial(self.log_rejection, "a client"))
-        self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog, **options)
+            tls = self.security.tls
+        make, port, backlog = self.make_connection, self.config.port, self.config.backlog
+        self._server = await loop.create_server(make, host, port, backlog=backlog, start_serving=tls is None)
         for listening in self._server.sockets:
             set_buffers(listening, self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
+        if tls is not None:
+            report_failed_handshakes(tls, partial(self.log_rejection, "a client"))
+            self.handshakes = TlsHandshakes(self, tls)
+            self._accepting = AcceptingSockets(self._server, backlog, self.handshakes.on_accepted)
         if self.config.max_idle_ms >= 0:
             self._schedule_idle_check()
 
@@ -108,8 +124,15 @@ class Server:
         """A protocol for one accepted connection."""
         return Connection(self)
 
+    def make_admitted_connection(self) -> Connection:
+        """A protocol for a connection that `admit` has counted already."""
+        return Connection(self, is_admitted=True)
+
     def stop_accepting(self) -> None:
         """Close the listening socket; connections stay open."""
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -122,6 +145,8 @@ class Server:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        if self.handshakes is not None:
+            self.handshakes.stop()
         self.dispatcher.stop()
         self.login_dispatcher.stop()
         for connection in list(self.connections):
@@ -130,40 +155,48 @@ class Server:
         for connection in list(self.connections):
             connection.abort()
 
-    def opened(self, connection: Connection, files_left: int) -> None:
-        """Add a connection. Close it at once where a limit is reached, of connections or of open files."""
-        if files_left < FILES_LEFT_MIN and not self.config.is_protected:
-            self.log_rejection(connection.peer, "the node can open hardly any more files (ulimit -n)")
-            connection.abort()
-            return
-        if self._quota is not None:
-            reason = self._quota.refusal(connection.peer, is_protected=self.config.is_protected)
-            if reason is not None:
-                self.log_rejection(connection.peer, reason)
-                connection.abort()
-                return
-            self._quota.opened(connection.peer)
-            if not self.config.is_protected:
-                self._limit_rate(connection, self._quota, asyncio.get_running_loop().time())
-        self.accepted_total += 1
-        self.connections[connection] = None
+    def admit(self, peer: str, files_left: int) -> Admission | None:
+        """Count an accepted connection until `release`. None: close it, since a limit is reached.
 
-    def _limit_rate(self, connection: Connection, quota: ConnectionQuota, now_s: float) -> None:
-        delay_s = quota.delay_s(now_s)
-        closes_after_s = quota.closes_after_s(connection.peer, now_s)
-        if closes_after_s > 0:
-            self.log_rejection(connection.peer, "its address opens more connections than connection_creation_rate")
-            asyncio.get_running_loop().call_later(closes_after_s, connection.abort)
-            delay_s = max(delay_s, closes_after_s + 1)
-        if delay_s > 0:
-            connection.delay(delay_s)
+        `files_left` is how many more files the node can open.
+        """
+        quota, now_s = self._quota, asyncio.get_running_loop().time()
+        is_protected = self.config.is_protected
+        reason = None
+        if files_left < FILES_LEFT_MIN and not is_protected:
+            reason = "the node can open hardly any more files (ulimit -n)"
+        elif quota is not None:
+            reason = quota.refusal(peer, now_s, is_protected=is_protected)
+        if reason is not None:
+            self.log_rejection(peer, reason)
+            return None
+        self.accepted_total += 1
+        if quota is None:
+            return _AT_ONCE
+        quota.opened(peer)
+        return _AT_ONCE if is_protected else self._admission(peer, quota, now_s)
+
+    def _admission(self, peer: str, quota: ConnectionQuota, now_s: float) -> Admission:
+        closes_after_s = quota.closes_after_s(peer, now_s)
+        if closes_after_s <= 0:
+            return Admission(quota.delay_s(now_s))
+        self.log_rejection(peer, "its address opens more connections than connection_creation_rate")
+        return Admission(closes_after_s, is_closed_then=True)
+
+    def release(self, peer: str) -> None:
+        """Count a connection of this address no more."""
+        if self._quota is not None:
+            self._quota.closed(peer)
+
+    def opened(self, connection: Connection) -> None:
+        """Add a connection that was admitted."""
+        self.connections[connection] = None
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection."""
         if connection in self.connections:
             del self.connections[connection]
-            if self._quota is not None:
-                self._quota.closed(connection.peer)
+            self.release(connection.peer)
 
     def log_failure(self, error: BaseException) -> None:
         """Log a bug that closed a connection."""

@@ -23,7 +23,7 @@ from ...runtime.invariants import sometimes
 from ...runtime.loop import TaskSet
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError, WireFormatError, known_error
+from ...wire.errors import ErrorCode, ProtocolError, known_error
 from ...wire.types import TopicPartition
 from ..to_brokers.broker_channels import Channels
 
@@ -111,6 +111,13 @@ class Question:
     operation: Operation
     partitions: Sequence[TopicPartition]
     done: Callable[[Codes], None]
+    has_own_row: bool = False
+    """Whether it was asked in a row with others, and refused because of them."""
+
+    def shares_row_with(self, other: Question) -> bool:
+        """Whether one row of a request asks both."""
+        is_alone = self.has_own_row or other.has_own_row
+        return not is_alone and (self.producer, self.operation.adds) == (other.producer, other.operation.adds)
 
 
 @dataclass(slots=True)
@@ -123,16 +130,16 @@ class CoordinatorQuestions:
     def take(self) -> list[Question]:
         """The questions of the next request; none while one is on its way.
 
-        Questions about one id go together if they are the same but for the partitions; the others wait for the next.
+        Questions about one id go together if they are the same but for the partitions, unless one needs a row of its
+        own; the others wait for the next.
         """
         if self.sent:
             return []
-        chosen: dict[str, tuple[TransactionalProducer, bool]] = {}
+        chosen: dict[str, Question] = {}
         left: list[Question] = []
         for question in self.waiting:
-            row = question.producer, question.operation.adds
-            same = chosen.setdefault(question.producer.transactional_id, row) == row
-            (self.sent if same else left).append(question)
+            first = chosen.setdefault(question.producer.transactional_id, question)
+            (self.sent if question is first or question.shares_row_with(first) else left).append(question)
         self.waiting = left
         return list(self.sent)
 
@@ -293,14 +300,19 @@ class PartitionVerifier:
                 timeout_ms=self._config.request_timeout_ms,
             )
             found = answers(sent, response)
-        except (OSError, WireFormatError) as error:
+        except Exception as error:  # whatever it is, who asked is to know, and the next questions are to be sent
             sometimes(True, "a transaction coordinator did not answer whether a batch may open a transaction")
             logger.warning("broker %d did not verify %d transactions: %s", coordinator, len(sent), error)
             found = [dict.fromkeys(question.partitions, ErrorCode.NETWORK_EXCEPTION) for question in sent]
         questions.sent.clear()
-        self._send_next(coordinator, questions)
         for question, codes in zip(sent, found, strict=True):
-            asyncio.get_running_loop().call_soon(question.done, codes)
+            if not question.has_own_row and set(codes.values()) == {ErrorCode.OPERATION_NOT_ATTEMPTED}:
+                sometimes(True, "a partition was not added to a transaction because of another request's partition")
+                question.has_own_row = True
+                questions.waiting.append(question)
+            else:
+                asyncio.get_running_loop().call_soon(question.done, codes)
+        self._send_next(coordinator, questions)
 
     def close(self) -> None:
         """Ask nothing more."""

@@ -32,7 +32,7 @@ from ...wire.errors import ErrorCode
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
 from .load.child_process import tied
-from .load.cluster_observer import look, silences
+from .load.cluster_observer import what_is_not_in_sync
 from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
@@ -531,17 +531,9 @@ class ChaosRun:
             if not cluster.nodes.alive(node_id):
                 return f"node {node_id} is down: {cluster.nodes.last_log_line(node_id)}"
         try:
-            seen = asyncio.run(asyncio.wait_for(look(cluster.bootstrap, self.topic), 5))
-            silent = asyncio.run(asyncio.wait_for(silences(cluster.bootstrap), 5))
+            return asyncio.run(asyncio.wait_for(what_is_not_in_sync(cluster.bootstrap, self._topics()), 10))
         except (ClientError, OSError, TimeoutError) as error:
             return f"the cluster does not answer ({error})"
-        for node_id, reason in silent.items():
-            return f"node {node_id} {reason}"
-        wanted = min(3, self.options.nodes)
-        for partition, isr in enumerate(seen["isr"]):
-            if len(isr) < wanted or seen["leaders"][partition] < 0:
-                return f"{self.topic}-{partition} has leader {seen['leaders'][partition]} and in-sync replicas {isr}"
-        return None
 
     # -- helpers
 

@@ -11,12 +11,17 @@ not have. "retention": logs lose their beginnings by size or by time, and nothin
 
 "lying-disk": replication alone keeps what one broker's disk said was durable. Its controllers run apart, as a voter may
 not forget its vote. Logs have one segment: a hole before the recovery point's segment is not looked for, as in Kafka.
+
+"dirs-power", "interrupted": a process ends between two operations on its disk that belong together. Where logs are
+compacted or trimmed it only dies, and its host keeps its page cache: a replica that is made again from such a log does
+not know all batches of a producer, so that it takes a late retry for a gap, as Kafka's does.
 """
 
 from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
+from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 
@@ -108,5 +113,31 @@ RARE_SCENARIOS = (
         one_at_a_time=True,
         faults_s=3.0,
         properties=SCRUB_SETTINGS,
+    ),
+    Scenario(
+        "dirs-power",
+        "nodes die or lose power, also between two operations on a disk, while replicas move between log directories",
+        kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_AT_OPERATION, *(FaultKind.KILL_AT_OPERATION,) * 2),
+        targets=("leader", "n1", "n2", "n3"),
+        partitions=4,
+        one_at_a_time=True,
+        faults_s=4.0,
+        topic_configs={"flush.messages": "1"},
+        mean_gap_s=0.4,
+        mean_duration_s=0.8,
+        workloads=("dir moves",),
+        extra_log_dirs=("/disk2", "/disk3"),
+    ),
+    Scenario(
+        "interrupted",
+        "nodes are killed between two operations on a disk, while segments roll, are compacted and deleted",
+        kinds=(FaultKind.KILL_AT_OPERATION,),
+        targets=("leader", "controller", "n1", "n2", "n3"),
+        faults_s=4.0,
+        mean_gap_s=0.3,
+        mean_duration_s=0.3,
+        workloads=("keys", "trims"),
+        properties={**KEYS_SETTINGS, **TRIM_SETTINGS},
+        drawn_properties=METADATA_SNAPSHOTS,
     ),
 )

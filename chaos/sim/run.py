@@ -57,6 +57,7 @@ _HEAL_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 15.0
 _ACK_LIMIT_S = 8.0
 """Writes resume within a second or two. A wait for a session's or a request's time-out would take longer than this."""
+_LOSING_POWER = (FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_AT_OPERATION, FaultKind.LYING_DISK)
 _PRODUCERS = 2
 _PRODUCE_EVERY_S = (0.02, 0.3)
 """Bounds of a producer's mean pause. It is drawn on a logarithmic scale: some seeds are busy, some almost idle."""
@@ -110,7 +111,7 @@ class Run:
 
     def _recovery_points(self) -> dict[str, str]:
         """For losses of power: recovery points are often so frequent that a loss meets each of their steps."""
-        if FaultKind.POWER_LOSS not in self.scenario.kinds and FaultKind.LYING_DISK not in self.scenario.kinds:
+        if not any(kind in self.scenario.kinds for kind in _LOSING_POWER):
             return {}
         interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
         return {
@@ -202,6 +203,7 @@ class Run:
             actor.check()
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+        cluster.partitions.check_whole_logs()
 
     def _until_acked(self, what: str) -> None:
         acked = len(self.history.acked)

@@ -116,7 +116,7 @@ SCENARIOS = {
         Scenario(
             "power",
             "hosts lose power, one or all; the topic flushes every append",
-            kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_ALL, FaultKind.KILL),
+            kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_AT_OPERATION, FaultKind.POWER_LOSS_ALL, FaultKind.KILL),
             topic_configs={"flush.messages": "1"},
         ),
         Scenario(

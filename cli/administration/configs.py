@@ -58,7 +58,8 @@ _KINDS = {"topic": 2, "broker": 4, "all_brokers": 4, "logger": 8, "client_metric
 
 def _resource(given: dict[str, Any]) -> tuple[int, str]:
     """The type and name of the one resource that the options name. Those options are removed from `given`."""
-    chosen = [(kind, value) for kind in _KINDS if (value := given.pop(kind)) not in (None, False)]
+    values = {kind: given.pop(kind) for kind in _KINDS}
+    chosen = [(kind, value) for kind, value in values.items() if value is not None and value is not False]
     if len(chosen) != 1:
         raise click.UsageError(
             "give one of --topic NAME, --broker ID, --all-brokers, --group ID, --loggers ID and --client-metrics NAME"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -243,6 +243,8 @@ def reset(
         raise click.UsageError("give one of --to, --shift, --time and --file")
     if file is None and topic is None:
         raise click.UsageError("give the --topic")
+    if file is not None and topic is not None:
+        raise click.UsageError("the --file names the topics: leave --topic out")
     if to is not None and to not in _ENDS and not to.isdecimal():
         raise click.BadParameter(f"{to!r} is neither earliest nor latest nor an offset", param_hint="--to")
     wanted = _Wanted(
@@ -328,35 +330,42 @@ class _Wanted:
         self.to, self.shift, self.time_ms, self.listed = to, shift, time_ms, listed
 
     async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The new offsets. They may be outside the log."""
-        from ...cluster.client.client_errors import ClientError
-
-        found = await self._of_topic(client, before)
-        if self.partitions is None:
-            return found
-        chosen = {key: offset for key, offset in found.items() if key.partition in self.partitions}
-        missing = sorted(self.partitions - {key.partition for key in chosen})
-        if missing:
-            what = "the group has no offset there" if self.shift is not None else "there is no such partition"
-            raise ClientError(f"{self.topic}-{missing[0]}: {what}")
-        return chosen
-
-    async def _of_topic(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The new offsets. They may be outside the log. Only partitions whose offsets are set need a leader."""
         from ...cluster.client.client_errors import ClientError
 
         if self.listed is not None:
             return self.listed
+        there = await client.partitions(self.topic)
+        missing = sorted((self.partitions or set()).difference(there))
+        if missing:
+            raise ClientError(f"{self.topic}-{missing[0]}: there is no such partition")
+        return await self._of_topic(client, before, there if self.partitions is None else sorted(self.partitions))
+
+    async def _of_topic(
+        self, client: GroupClient, before: Mapping[TopicPartition, int], partitions: Sequence[int]
+    ) -> dict[TopicPartition, int]:
+        from ...wire.types import TopicPartition
+
         if self.time_ms is not None:
-            return await client.targets(self.topic, self.time_ms)
+            return await client.targets(self.topic, self.time_ms, partitions)
         if self.to in _ENDS:
-            return await client.targets(self.topic, self.to)
+            return await client.targets(self.topic, self.to, partitions)
+        keys = [TopicPartition(self.topic, one) for one in partitions]
         if self.shift is not None:
-            mine = {key: offset + self.shift for key, offset in before.items() if key.topic == self.topic}
-            if not mine:
-                raise ClientError(f"the group has no offsets in {self.topic}")
-            return mine
-        everywhere = await client.targets(self.topic, "latest")
-        return dict.fromkeys(everywhere, int(self.to or 0))
+            return self._shifted(before, keys, self.shift)
+        return dict.fromkeys(keys, int(self.to or 0))
+
+    def _shifted(
+        self, before: Mapping[TopicPartition, int], keys: Sequence[TopicPartition], shift: int
+    ) -> dict[TopicPartition, int]:
+        from ...cluster.client.client_errors import ClientError
+
+        without = [key for key in keys if key not in before]
+        if self.partitions is not None and without:
+            raise ClientError(f"{without[0]}: the group has no offset there")
+        if len(without) == len(keys):
+            raise ClientError(f"the group has no offsets in {self.topic}")
+        return {key: before[key] + shift for key in keys if key in before}
 
 
 def _read_file(file: Any) -> dict[TopicPartition, int] | None:
@@ -371,7 +380,7 @@ def _read_file(file: Any) -> dict[TopicPartition, int] | None:
             for topic, rows in given.items()
             for partition, offset in rows.items()
         }
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         raise click.BadParameter('write {"topic": {"0": 17, "1": 4}}', param_hint="--file") from None
 
 

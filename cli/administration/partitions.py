@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -85,6 +87,9 @@ def reassign(
         wanted += _parse_plan(file.read())
     if not wanted:
         raise click.UsageError("name a move, for example flights-0=2,3, or a --file")
+    twice = [f"{topic}-{partition}" for (topic, partition), count in _counts(wanted).items() if count > 1]
+    if twice:
+        raise click.UsageError(f"{twice[0]} is named twice: give one move for each partition")
 
     is_moving = is_throttled = False
 
@@ -129,6 +134,10 @@ def reassign(
     if is_throttled:
         others = "Other partitions are still moving; t" if wait else "T"
         click.echo(f"{others}{_throttle_stays()[1:]}.")
+
+
+def _counts(moves: Iterable[Move]) -> Counter[tuple[str, int]]:
+    return Counter((move.topic, move.partition) for move in moves)
 
 
 def _where() -> str:

@@ -144,7 +144,7 @@ def list_quotas(bootstrap: str, as_json: bool, **given: Any) -> None:
 @_entity_options
 @bootstrap_option
 def remove_quotas(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
-    """Remove quotas of an entity: these, or all that it has.
+    """Remove quotas of an entity: these, or all that it has. None is removed if it lacks one of them.
 
     \b
     Example:
@@ -152,22 +152,26 @@ def remove_quotas(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
     """
     entity = _named_entity(given)
 
-    async def run() -> list[str]:
+    async def run() -> tuple[list[str], list[str]]:
+        """The quotas to be removed, and those of them that the entity does not have."""
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
             found = await AdminClient(client).describe_quotas(entity)
             has = next((one.quotas for one in found if dict(one.entity) == entity), {})
-            wanted = [key for key in keys or has if key in has]
-            if wanted:
+            wanted, missing = list(keys or has), [key for key in keys if key not in has]
+            if wanted and not missing:
                 await AdminClient(client).alter_quotas(entity, dict.fromkeys(wanted))
-            return wanted
+            return wanted, missing
 
-    removed = run_client(run())
-    way_out = None if removed else _way_out(entity, keys)
-    if way_out is not None:
-        raise click.ClickException(f"{_shown(entity)} has no quota {' and '.join(keys)}; {way_out}")
-    if not removed:
+    wanted, missing = run_client(run())
+    if wanted and not missing:
+        click.echo(f"Removed {', '.join(wanted)}.")
+        return
+    way_out = _way_out(entity, missing)
+    if way_out is None and len(missing) == len(wanted):
         raise click.ClickException(f"{_shown(entity)} has no such quota; raftwerk quotas list shows them")
-    click.echo(f"Removed {', '.join(removed)}.")
+    nothing = "" if len(missing) == len(wanted) else ", and nothing was removed"
+    told = way_out or "raftwerk quotas list shows them"
+    raise click.ClickException(f"{_shown(entity)} has no quota {' and '.join(missing)}{nothing}; {told}")

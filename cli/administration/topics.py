@@ -230,19 +230,29 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
     if both:
         raise click.UsageError(f"--config sets {', '.join(both)} and --unset removes it: give one of them")
 
+    are_settings_altered = False
+
     async def run() -> None:
         from ...cluster.client.admin_client import TOPIC, AdminClient
         from ...cluster.client.cluster_client import ClusterClient
 
+        nonlocal are_settings_altered
         async with ClusterClient(bootstrap) as client:
             admin = AdminClient(client)
             if pairs or unset:
                 with setting_names_told(TOPIC, (*pairs, *unset)):
                     await admin.alter_configs(TOPIC, name, pairs, unset)
+                are_settings_altered = True
             if partitions is not None:
                 await admin.create_partitions(name, partitions)
 
-    run_client(run())
+    altered = f"{', '.join((*pairs, *unset))} of {name} {'is' if len(pairs) + len(unset) == 1 else 'are'} altered"
+    try:
+        run_client(run(), on_interrupt=lambda: click.echo(f"Interrupted; {altered}.") if are_settings_altered else None)
+    except click.ClickException as error:
+        if are_settings_altered:
+            raise type(error)(f"{error.message}; {altered}") from None
+        raise
     click.echo(f"Altered topic {name}.")
 
 

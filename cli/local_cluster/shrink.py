@@ -12,8 +12,6 @@ from ...cluster.command_line.text_table import folded
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
 from .nodes import find_plan, tell
 
-_NAMED = 5
-
 
 @click.command("shrink", cls=Command)
 @click.option("-n", "--nodes", type=click.IntRange(1), required=True, help="Number of brokers that stay.")
@@ -33,7 +31,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
       raftwerk shrink -n 1 --yes --name orders
       raftwerk shrink -n 3 --command-config admin.properties      where settings of one's own secure the cluster
     """
-    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink
+    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink, some_of
     from ...cluster.local.shrinking import shrink as shrink_cluster
     from ...cluster.local.supervisor import LocalNodeError
 
@@ -56,9 +54,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     moves = counted(len(planned.moves), "partition")
     click.echo(folded(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move."))
     if planned.fewer:
-        more = len(planned.fewer) - _NAMED
-        names = ", ".join(planned.fewer[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        click.echo(folded(f"Fewer replicas, since fewer brokers stay, will be left of {names}."))
+        click.echo(folded(f"Fewer replicas, since fewer brokers stay, will be left of {some_of(planned.fewer)}."))
     lost = lost_tolerance(planned.former, planned.smaller)
     if lost:
         click.echo(folded(lost))
@@ -70,6 +66,8 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
         run_client(shrink_cluster(planned, tell), on_interrupt=lambda: tell(f"interrupted; {goes_on}"))
     except LocalNodeError as error:
         raise click.ClickException(f"{error}; {goes_on}") from None
+    except CannotShrinkError as error:
+        raise click.ClickException(str(error)) from None
     changed = changed_defaults(planned)
     if changed:
         told = ", ".join(f"{name}={value}" for name, value in changed.items())

@@ -53,13 +53,18 @@ def readable(topic: str, consumed: Consumed) -> Consumed:
 
 
 def decode(data: bytes | None, how: str) -> object:
-    """`data` decoded by one of `DECODERS`; as text if that fails, so that a bad record does not end the reading."""
+    """`data` decoded by one of `DECODERS`; as text if that fails, so that a bad record does not end the reading.
+
+    It fails, too, if its value cannot be shown as JSON, such as a surrogate without its pair.
+    """
     if data is None:
         return None
     try:
-        return DECODERS[how](data)
-    except (ValueError, TypeError, UnicodeDecodeError):
+        value = DECODERS[how](data)
+        as_json([value]).encode()  # a level deeper, as in a row of consume --json
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return _as_text(data)
+    return value
 
 
 def is_text(data: bytes | None) -> bool:

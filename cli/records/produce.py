@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import select
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -223,7 +224,7 @@ class LineReader:
 
         Raises `LineTooLongError` for a line that no broker takes, before it fills the memory.
         """
-        while data := self._stream.read(_READ_BYTES):
+        while data := self._read():
             first, *others = data.split(b"\n")
             self._begun += first
             if others:
@@ -234,6 +235,12 @@ class LineReader:
                 raise LineTooLongError
         last, self._begun = bytes(self._begun), bytearray()
         return [last] if last else []
+
+    def _read(self) -> bytes:
+        """The next bytes; none at the end. Another program may have made the stream non-blocking, for itself, too."""
+        while (data := self._stream.read(_READ_BYTES)) is None:
+            select.select([self._stream], [], [])
+        return data
 
 
 class LineParser:

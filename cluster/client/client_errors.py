@@ -119,14 +119,18 @@ class NotLoggedInError(UnreachableError):
 class RefusedError(ClientError):
     """The cluster answered with an error code. The text says what it means and what to do.
 
-    A `way_out` is told instead of that of the code.
+    A `way_out` is told instead of that of the code. A `note` says what else became of the request.
     """
 
-    def __init__(self, code: int, what: str, message: str | None = None, way_out: str | None = None) -> None:
+    def __init__(
+        self, code: int, what: str, message: str | None = None, way_out: str | None = None, note: str = ""
+    ) -> None:
         self.code = code
         self._what = what
         self._message = message
-        super().__init__(f"{what}: {error_sentence(code, message, way_out)}")
+        self._way_out = way_out
+        self._note = note
+        super().__init__(f"{what}: {error_sentence(code, message, way_out)}{note and f'; {note}'}")
 
     @property
     def reason(self) -> str:
@@ -140,7 +144,19 @@ class RefusedError(ClientError):
 
     def with_way_out(self, way_out: str) -> RefusedError:
         """The same refusal with another way out."""
-        return RefusedError(self.code, self._what, self._message, way_out)
+        return RefusedError(self.code, self._what, self._message, way_out, self._note)
+
+    def with_note(self, note: str) -> RefusedError:
+        """The same refusal with a note on what else became of the request."""
+        return RefusedError(self.code, self._what, self._message, self._way_out, note)
+
+
+class OffsetOutOfRangeError(RefusedError):
+    """The log of a partition does not have the offset from which records were to be read."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        self.partition = partition
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition}", f"offset {offset} is not in the log")
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> ClientError:

@@ -187,7 +187,7 @@ class Gathered(Generic[T]):
 
 
 class ClusterClient:
-    """Connections to the brokers of one cluster; an async context manager.
+    """Connections to the brokers of one cluster; an async context manager, after which it opens none any more.
 
     A broker that is asked first has `probe_timeout_s` to answer to ApiVersions; after that the next one is asked, and
     the silent one has the whole `timeout_s` only if no other answers. Later requests go to it last, so that it costs
@@ -216,11 +216,13 @@ class ClusterClient:
         self._unanswering: set[Address] = set()
         self._is_silent = is_silent
         self._has_told = is_silent
+        self._is_closed = False
 
     async def __aenter__(self) -> ClusterClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -438,15 +440,24 @@ class ClusterClient:
         connection = self._connections.get((host, port))
         if connection is None or connection.is_closed:
             self._connections.pop((host, port), None)
+            self._check_open()
             limit_s = self.timeout_s if timeout_s is None else timeout_s
             login = self._login or CURRENT_LOGIN.get()
             connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s, login=login)
+            if self._is_closed:
+                connection.close()
+                self._check_open()
             other = self._connections.get((host, port))
             if other is not None and not other.is_closed:  # made by another request meanwhile
                 connection.close()
                 return other
             self._connections[host, port] = connection
         return connection
+
+    def _check_open(self) -> None:
+        """Refuse requests that go on after the client was closed: nobody would close what they open."""
+        if self._is_closed:
+            raise ConnectionLostError("the client was closed")
 
     async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         connection = await self._connect(host, port)

@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
@@ -19,6 +19,7 @@ from .client_errors import (
     ClientError,
     DamagedBatchError,
     NoLeaderAnswersError,
+    OffsetOutOfRangeError,
     RefusedError,
     is_retriable,
     no_such_partition,
@@ -53,10 +54,12 @@ class Consumed:
     record: Record
 
 
-async def topic_offsets(client: ClusterClient, topic: str, timestamp: int) -> dict[int, int]:
-    """The offset in each partition of a topic at this time in ms, or at `EARLIEST` or `LATEST`."""
+async def topic_offsets(
+    client: ClusterClient, topic: str, timestamp: int, partitions: Iterable[int] = ()
+) -> dict[int, int]:
+    """The offset in partitions of a topic (default: all) at this time in ms, or at `EARLIEST` or `LATEST`."""
     consumer = Consumer(client, topic)
-    await consumer.start(at=0)
+    await consumer.start(partitions, at=0)
     return await consumer.offsets(timestamp, consumer.positions)
 
 
@@ -76,8 +79,8 @@ class Consumer:
         self.isolation_level = isolation_level
         self.positions: dict[int, int] = {}
         self._view: TopicView | None = None
-        self._damage: ClientError | None = None
-        """What is wrong with a batch that was met."""
+        self._error: ClientError | None = None
+        """Why a partition cannot be read on, until that is raised."""
         self._unanswered_since: float | None = None
         self._silent_since: dict[int, float] = {}
         """Since when nobody answers for a partition; infinite once that was said."""
@@ -142,8 +145,7 @@ class Consumer:
         """The offsets of the last records, at most `count`, between the positions and the ends."""
         found: dict[int, deque[int]] = {one: deque(maxlen=count) for one in ends}
         async for consumed in self.records(end_offsets=ends):
-            if consumed.record.offset < ends[consumed.partition]:
-                found[consumed.partition].append(consumed.record.offset)
+            found[consumed.partition].append(consumed.record.offset)
         return found
 
     async def learn(self, partitions: Iterable[int]) -> None:
@@ -202,29 +204,46 @@ class Consumer:
     async def poll(self) -> list[Consumed]:
         """The records that are there, or that arrive within `max_wait_ms`; the list may be empty.
 
-        Raises `ClientError` for a damaged batch, once all records that were got with it are returned.
+        Raises `ClientError` for a partition that is refused and for a damaged batch, once all records that were got
+        with it are returned.
         """
-        if self._damage is not None:
-            raise self._damage
+        return [consumed for batch in await self.poll_batches() for consumed in batch]
+
+    async def poll_batches(self, end_offsets: Mapping[int, int] | None = None) -> Iterator[list[Consumed]]:
+        """What `poll` returns, in a list for each batch, up to the end offsets. Errors as of `poll`.
+
+        A batch is decompressed when it is asked for, and the position of its partition moves then: a few of the bytes
+        that a leader sends may hold more records than the memory.
+        """
+        self._raise_error()
         began = asyncio.get_running_loop().time()
-        groups = self._by_leader(self.positions)
-        why = dict.fromkeys(self.positions, NO_LEADER)
+        ends = end_offsets or {}
+        wanted = [one for one, at in self.positions.items() if at < ends.get(one, math.inf)]
+        groups = self._by_leader(wanted)
+        why = dict.fromkeys(wanted, NO_LEADER)
         for partition in itertools.chain(*groups.values()):
             del why[partition]
+        leaderless = len(why)
         answers = await asyncio.gather(*(self._fetch(leader, group, why) for leader, group in groups.items()))
-        result = [consumed for answer in answers for consumed in answer]
-        if not groups or (NO_LEADER in why.values() and began - self._refreshed_at >= _LOOK_FOR_LEADER_S):
-            await self._pause_and_refresh(0 if groups else 1)
+        if not groups or len(why) > leaderless:
+            await self._pause_and_refresh(1)
+        elif leaderless and began - self._refreshed_at >= _LOOK_FOR_LEADER_S:
+            await self._pause_and_refresh(0)
         self._tell_what_is_waited_for(why, began)
-        if self._damage is not None and not result:
-            raise self._damage
-        return result
+        return self._decoded(itertools.chain(*answers), ends)
+
+    def _raise_error(self) -> None:
+        """Raise what was met, once: who goes on after it, from another offset, is not told of it again."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
-        """Yield records without end, or until every position has reached its end offset."""
+        """Yield records without end, or those below the end offsets."""
         while end_offsets is None or not await self.is_past(end_offsets):
-            for consumed in await self.poll():
-                yield consumed
+            for batch in await self.poll_batches(end_offsets):
+                for consumed in batch:
+                    yield consumed
 
     def _tell_what_is_waited_for(self, why: Mapping[int, str], began: float) -> None:
         """Say which partitions nobody answers for while others answer, once this has lasted for some seconds."""
@@ -291,8 +310,8 @@ class Consumer:
                 found[row.partition_index] = row.offset
         return found, why
 
-    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Consumed]:
-        """Fetch from a leader; `why` gets the reason for partitions that it gives no answer for."""
+    async def _fetch(self, leader: int, partitions: list[int], why: dict[int, str]) -> list[Struct]:
+        """What a leader answers for each partition; `why` gets the reason for those that are to be asked for again."""
         rows = [
             {
                 "partition": one,
@@ -320,49 +339,59 @@ class Consumer:
             answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
         except NO_ANSWER as error:
             why.update(dict.fromkeys(partitions, f"{self.client.broker_text(leader)} {no_answer_reason(error)}"))
-            await self._pause_and_refresh(1)
             return []
-        result: list[Consumed] = []
-        stale = False
-        for topic in answer.responses:
-            for row in topic.partitions:
-                if self._take(row, result):
-                    stale = True
-                    why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
-        if stale:
-            await self._pause_and_refresh(1)
-        return result
+        found = [row for topic in answer.responses for row in topic.partitions]
+        for row in found:
+            if row.error_code and is_retriable(row.error_code):
+                why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
+        return found
 
-    def _take(self, row: Struct, result: list[Consumed]) -> bool:
-        """Add the records of a partition. Returns whether the metadata may be out of date."""
-        self._check(row)
-        if row.records:
-            self._add_records(row.partition_index, row, result)
-        return bool(row.error_code)
+    def _decoded(self, rows: Iterable[Struct], end_offsets: Mapping[int, int]) -> Iterator[list[Consumed]]:
+        """Nothing is awaited here: a position moves only if the records before it are returned."""
+        is_empty = True
+        for row in rows:
+            try:
+                for batch in self._batches_of(row, end_offsets.get(row.partition_index)):
+                    is_empty = is_empty and not batch
+                    yield batch
+            except ClientError as error:
+                self._error = self._error or error
+        if is_empty:
+            self._raise_error()
 
-    def _check(self, row: Struct) -> None:
+    def _batches_of(self, row: Struct, end_offset: int | None) -> Iterator[list[Consumed]]:
+        """The records of each batch of a partition, below its end offset; moves its position.
+
+        Raises `ClientError` if the partition is refused, or has a damaged batch.
+        """
+        partition: int = row.partition_index
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRangeError(self.topic, partition, self.positions[partition])
         if row.error_code and not is_retriable(row.error_code):
-            message = None
-            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                message = f"offset {self.positions[row.partition_index]} is not in the log"
-            raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}", message)
-
-    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+            raise RefusedError(row.error_code, f"{self.topic}-{partition}")
+        if not row.records:
+            return
         wanted = self.positions[partition]
+        end = math.inf if end_offset is None else end_offset
         aborted = AbortedTransactions((one.producer_id, one.first_offset) for one in row.aborted_transactions or ())
         view = memoryview(row.records)
         try:
             for position, header in iter_headers(view, allow_partial_tail=True):
+                if header.base_offset >= end:
+                    self.positions[partition] = max(self.positions[partition], header.base_offset)
+                    return
                 batch = view[position : position + header.size_bytes]
                 if not verify_crc(view, position, header):
                     raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+                found: list[Consumed] = []
                 if not aborted.hide(batch, header):
-                    result += [Consumed(partition, record) for record in iter_records(batch) if record.offset >= wanted]
+                    found = [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
                 self.positions[partition] = header.next_offset
+                yield found
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
-            self._damage = self._damaged(partition, error)
+            raise self._damaged(partition, error) from error
 
     def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
         leader = -1 if self._view is None else self._view.partitions[partition].leader

@@ -13,7 +13,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
-from .client_errors import ClientError, RefusedError
+from .client_errors import RefusedError
 from .cluster_client import ClusterClient, Gathered
 from .consumer import EARLIEST, LATEST, topic_offsets
 from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
@@ -171,13 +171,17 @@ class GroupClient:
             ]
         return rows
 
-    async def targets(self, topic: str, to: str | int) -> dict[TopicPartition, int]:
-        """The offset of `earliest`, `latest` or a time (milliseconds) in each partition of the topic."""
+    async def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic, whether they have leaders or not."""
+        return [one.partition for one in (await self._client.metadata([topic])).topic(topic).partitions]
+
+    async def targets(self, topic: str, to: str | int, partitions: Sequence[int] = ()) -> dict[TopicPartition, int]:
+        """The offset of `earliest`, `latest` or a time (milliseconds) in partitions (default: all) of the topic."""
         if isinstance(to, str):
-            found = await self._offsets(topic, EARLIEST if to == "earliest" else LATEST)
+            found = await self._offsets(topic, EARLIEST if to == "earliest" else LATEST, partitions)
         else:
-            found = await self._offsets(topic, to)
-            ends = await self._offsets(topic, LATEST)
+            found = await self._offsets(topic, to, partitions)
+            ends = await self._offsets(topic, LATEST, partitions)
             found = {one: at if at >= 0 else ends[one] for one, at in found.items()}
         return {TopicPartition(topic, partition): offset for partition, offset in found.items()}
 
@@ -185,12 +189,12 @@ class GroupClient:
         """The offsets, each moved to the nearest one that is in its partition's log."""
         result: dict[TopicPartition, int] = {}
         for topic in sorted({key.topic for key in wanted}):
-            first, last = await self._offsets(topic, EARLIEST), await self._offsets(topic, LATEST)
-            for key, offset in wanted.items():
-                if key.topic == topic:
-                    if key.partition not in last:
-                        raise ClientError(f"topic {topic} has no partition {key.partition}")
-                    result[key] = min(max(offset, first[key.partition]), last[key.partition])
+            partitions = [key.partition for key in wanted if key.topic == topic]
+            first = await self._offsets(topic, EARLIEST, partitions)
+            last = await self._offsets(topic, LATEST, partitions)
+            for partition in partitions:
+                key = TopicPartition(topic, partition)
+                result[key] = min(max(wanted[key], first[partition]), last[partition])
         return result
 
     async def commit(
@@ -267,8 +271,8 @@ class GroupClient:
                 raise
             return True
 
-    async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
-        return await topic_offsets(self._client, topic, timestamp)
+    async def _offsets(self, topic: str, timestamp: int, partitions: Sequence[int] = ()) -> dict[int, int]:
+        return await topic_offsets(self._client, topic, timestamp, partitions)
 
     async def ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str = "") -> Struct:
         """Ask the coordinator; ask again when it has moved, is loading, or does not answer.

@@ -17,7 +17,7 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
-from .client_errors import ClientError, RefusedError
+from .client_errors import ClientError, OffsetOutOfRangeError, RefusedError
 from .cluster_client import ClusterClient
 from .consumer import EARLIEST, LATEST, READ_UNCOMMITTED, Consumed, Consumer
 from .group_client import GroupClient
@@ -108,10 +108,9 @@ class GroupMember:
             return []
         try:
             found = await self._consumer.poll()
-        except RefusedError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            await self._begin(self._done)  # retention has deleted what was not read yet
+        except OffsetOutOfRangeError as error:  # retention has deleted what was not read yet
+            if error.partition in self._done:  # it may have been given up since it was asked for
+                await self._begin({error.partition: self._done[error.partition]})
             return []
         return [one for one in found if self.ends is None or one.record.offset < self.ends.get(one.partition, 0)]
 

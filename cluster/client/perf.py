@@ -8,7 +8,7 @@ batch whose ack was lost is sent again, and may be in the log twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -348,13 +348,15 @@ class _CountingConsumer(Consumer):
         """Whether as many records were counted as were asked for."""
         return 0 < self._max_records <= self._result.records
 
-    def _add_records(self, partition: int, row: Struct, result: list[Consumed]) -> None:
+    def _batches_of(self, row: Struct, end_offset: int | None) -> Iterator[list[Consumed]]:
+        partition = row.partition_index
         for _, header in iter_headers(row.records, allow_partial_tail=True):
             if self.is_full:
                 return
             if not header.is_control:
                 self._count(header, self.positions[partition])
             self.positions[partition] = header.next_offset
+            yield []
 
     def _count(self, header: BatchHeader, position: int) -> None:
         """Count the records from `position` on. Of a batch of which only some count, so much of its bytes counts."""

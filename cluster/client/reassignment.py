@@ -22,10 +22,13 @@ from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
+_NAMED = 6
+"""So many partitions are named in one sentence."""
 ANY_DIR = "any"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+_EVERY_REPLICA = "*"
 _Changes = Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]]
 _Replica = tuple[int, str, int]
 """A broker, and a topic and partition of which it has a replica."""
@@ -98,7 +101,7 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; the others start."""
+    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; it names those that are not."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for move in moves:
         replicas = None if move.replicas is None else list(move.replicas)
@@ -106,9 +109,25 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
     fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
     answer = await client.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
     _check(answer, "the reassignment")
-    for topic in answer.responses:
-        for row in topic.partitions:
-            _check(row, f"{topic.name}-{row.partition_index}")
+    rows = {(topic.name, row.partition_index): row for topic in answer.responses for row in topic.partitions}
+    refused = [key for key, row in rows.items() if row.error_code]
+    if refused:
+        raise _refusal(rows, refused, [move for move in moves if (move.topic, move.partition) not in refused])
+
+
+def _refusal(
+    rows: Mapping[tuple[str, int], Struct], refused: Sequence[tuple[str, int]], others: Sequence[Move]
+) -> RefusedError:
+    """The first refusal, with a note of those that follow and of the moves that are under way or cancelled now."""
+    topic, partition = refused[0]
+    row = rows[topic, partition]
+    notes = [f"{counted(len(refused) - 1, 'other')} refused, too"] if len(refused) > 1 else []
+    for one in (True, False):
+        names = [f"{move.topic}-{move.partition}" for move in others if (move.replicas is None) == one]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            notes.append(f"{'cancelled' if one else 'started'}: {', '.join(names[:_NAMED])}{more}")
+    return RefusedError(row.error_code, f"{topic}-{partition}", row.error_message, note="; ".join(notes))
 
 
 async def reassignments(client: ClusterClient) -> list[OngoingMove]:
@@ -283,6 +302,7 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
     Raises `RefusedError` where a part is refused; then the rest is removed again.
     """
     view = await client.metadata(dict.fromkeys(move.topic for move in moves))
+    throttled_whole = await _throttled_whole(client, dict.fromkeys(move.topic for move in moves))
     changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
     brokers: dict[int, None] = {}
     for move in moves:
@@ -293,7 +313,7 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
         new = [broker for broker in move.replicas or () if broker not in now]
         brokers |= dict.fromkeys([*now, *new])
         for key, replicas in ((LEADER_REPLICAS, now), (FOLLOWER_REPLICAS, new)):
-            if replicas:
+            if replicas and (move.topic, key) not in throttled_whole:
                 pairs = ",".join(f"{move.partition}:{broker}" for broker in replicas)
                 changes.setdefault((TOPIC, move.topic), []).append((key, APPEND, pairs))
     for broker in sorted(brokers):
@@ -304,6 +324,17 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
         await Throttle({one: rows for one, rows in throttle.changes.items() if one not in refused}).remove(client)
         raise next(iter(refused.values()))
     return throttle
+
+
+async def _throttled_whole(client: ClusterClient, topics: Iterable[str]) -> set[tuple[str, str]]:
+    """The topics and settings that throttle every replica: `*` stands alone, and takes no pairs beside it."""
+    admin = AdminClient(client)
+    return {
+        (topic, row.name)
+        for topic in topics
+        for row in await admin.describe_configs(TOPIC, topic)
+        if row.name in (LEADER_REPLICAS, FOLLOWER_REPLICAS) and row.value == _EVERY_REPLICA
+    }
 
 
 @dataclass(frozen=True, slots=True)

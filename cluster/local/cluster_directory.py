@@ -7,12 +7,12 @@ import re
 import shutil
 
 from .client_files import AUTHORITY_FILE, SECURITY_DIR
-from .layout import INITIAL_CONTROLLERS
+from .layout import INITIAL_CONTROLLERS, LEAVING
 from .local_console import CONSOLE_LOG
 from .running_up import CONSOLE_PID, TEST_PID, UP_PID
 
 _CLUSTER_FILE = re.compile(
-    rf"node-\d+|s\d+\.properties|n\d+\.(log|pid|progress)|{INITIAL_CONTROLLERS}|"
+    rf"node-\d+|s\d+\.properties({re.escape(LEAVING)})?|n\d+\.(log|pid|progress)|{INITIAL_CONTROLLERS}|"
     + "|".join(map(re.escape, (UP_PID, TEST_PID, CONSOLE_PID, CONSOLE_LOG)))
 )
 _GITIGNORE = ".gitignore"

@@ -30,7 +30,7 @@ from .secured import LISTENER, is_secured, new_password, password_of_nodes, prop
 
 CONTROLLER_PORT_SHIFT = 1000
 METRICS_PORT_SHIFT = 500
-_LEAVING = ".leaving"
+LEAVING = ".leaving"
 PLAINTEXT = "PLAINTEXT"
 """The listener for clients and brokers of a cluster that is not secured."""
 NODES_MAX = 100
@@ -89,7 +89,7 @@ class NodePlan:
     @property
     def leaving_file(self) -> str:
         """What its server.properties is called from the moment when it is stopped for good until its data are gone."""
-        return f"{self.properties_file}{_LEAVING}"
+        return f"{self.properties_file}{LEAVING}"
 
     @property
     def pid_file(self) -> str:
@@ -391,7 +391,7 @@ def load_plan(directory: str) -> ClusterPlan:
 
 def nodes_left_behind(directory: str) -> list[NodePlan]:
     """The nodes that were being taken out of the cluster under `directory` when that was interrupted."""
-    return list(_nodes_in(directory, f".properties{_LEAVING}"))
+    return list(_nodes_in(directory, f".properties{LEAVING}"))
 
 
 def _nodes_in(directory: str, ending: str) -> Iterator[NodePlan]:

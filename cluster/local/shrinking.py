@@ -5,6 +5,10 @@ that (of two voters, both); it is started without `controller.quorum.auto.join.e
 Then the node is stopped, its broker unregistered, and its files are deleted. Each step is left out where it has been
 done, so that a shrink that was interrupted can be repeated; what it left of a node that is no longer in the plan is
 found by the new name of its settings.
+
+Clients create topics meanwhile, and the controller puts replicas on each broker that is registered. So what is to be
+moved is computed again before a node is stopped, and again once its broker is unregistered and gets no more replicas.
+If it has got one in between, it is started again, since it may have the only one.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient
-from ..client.client_errors import RefusedError
+from ..client.client_errors import ClientError, RefusedError
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..client.reassignment import Move, ProgressMeter, reassign, wait_for_moves
@@ -43,6 +47,8 @@ from .supervisor import Supervisor, node_pid, paused_nodes, paused_sentence, sto
 
 _MOVE_TIMEOUT_S = 3600.0
 _TELL_EVERY_S = 5.0
+_LOOK_AGAIN_S = 0.1
+_NAMED = 5
 
 
 class CannotShrinkError(Exception):
@@ -136,22 +142,47 @@ def changed_defaults(planned: Shrink) -> dict[str, str]:
 
 
 async def shrink(planned: Shrink, tell: Tell) -> None:
-    """Take the nodes out, and tell each step. Raises `ClientError` and `LocalNodeError`."""
-    former, leaving = planned.former, planned.leaving
+    """Take the nodes out, and tell each step. Raises `ClientError`, `CannotShrinkError` and `LocalNodeError`."""
+    staying = [node.node_id for node in planned.smaller.brokers]
     async with ClusterClient(planned.smaller.bootstrap) as client:
-        if planned.moves:
-            tell(f"moving {counted(len(planned.moves), 'partition')} to the nodes that stay")
-            await reassign(client, planned.moves)
-            await _wait_for_moves(client, planned.moves, tell)
-        for node in reversed(leaving):
+        await _move_replicas(client, staying, tell)
+        for node in reversed(planned.leaving):
             if node.controller_port is not None:
-                await _leave_quorum(client, former, node, tell)
-            stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
+                await _leave_quorum(client, planned.former, node, tell)
+            await _stop_without_replicas(client, planned.former, node, staying, tell)
             _forget_process(node)
-            await _forget(client, node, tell)
+            _delete_data(node, tell)
         for node in planned.remains:
-            await _forget(client, node, tell)
+            named = [] if node.port is None else await _unregister(client, node.node_id)
+            if named:
+                what = f"node {node.node_id} is stopped and has replicas of {some_of(named)}"
+                start = f"rename {node.leaving_file} to {node.properties_file}, and start it with raftwerk up"
+                raise CannotShrinkError(f"{what}: {start}")
+            _delete_data(node, tell)
     write_properties(planned.smaller)
+
+
+async def _move_replicas(client: ClusterClient, staying: Collection[int], tell: Tell) -> None:
+    """Move what is on other brokers now, until there is nothing."""
+    while moves := moves_to(await client.metadata(), staying)[0]:
+        tell(f"moving {counted(len(moves), 'partition')} to the nodes that stay")
+        await reassign(client, moves)
+        await _wait_for_moves(client, moves, tell)
+
+
+async def _stop_without_replicas(
+    client: ClusterClient, former: ClusterPlan, node: NodePlan, staying: Collection[int], tell: Tell
+) -> None:
+    """Stop a node and unregister its broker, at a time when it has no replicas."""
+    while True:
+        await _move_replicas(client, staying, tell)
+        tell(f"stopping node {node.node_id}")
+        stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
+        named = [] if node.port is None else await _unregister(client, node.node_id)
+        if not named:
+            return
+        tell(f"starting node {node.node_id} again, since it has got replicas of {some_of(named)} meanwhile")
+        _start(former, node, tell)
 
 
 async def _wait_for_moves(client: ClusterClient, moves: Sequence[Move], tell: Tell) -> None:
@@ -168,10 +199,8 @@ async def _wait_for_moves(client: ClusterClient, moves: Sequence[Move], tell: Te
     await wait_for_moves(client, moves, _MOVE_TIMEOUT_S, tell_progress)
 
 
-async def _forget(client: ClusterClient, node: NodePlan, tell: Tell) -> None:
+def _delete_data(node: NodePlan, tell: Tell) -> None:
     """Delete what is left of a node that nobody starts again."""
-    if node.port is not None:
-        await _unregister(client, node.node_id)
     remove_remains(node)
     tell(f"node {node.node_id} is out of the cluster")
 
@@ -183,23 +212,46 @@ async def _leave_quorum(client: ClusterClient, former: ClusterPlan, node: NodePl
         tell(f"starting node {node.node_id} again, so that it does not join the quorum by itself")
         stop_nodes([node], NO_PROGRESS_LIMIT_S, tell)
         write_node_properties(replace(node, properties={**node.properties, AUTO_JOIN_KEY: "false"}))
-        supervisor = Supervisor(former, detach=True)
-        try:
-            supervisor.start_node(node.node_id)
-            supervisor.wait_ready(tell=tell)
-        finally:
-            supervisor.leave_running()
+        _start(former, node, tell)
     if voter is not None:
         tell(f"taking controller {node.node_id} out of the quorum")
         await quorum.remove_voter(node.node_id, voter.directory_id)
 
 
-async def _unregister(client: ClusterClient, broker_id: int) -> None:
+def _start(former: ClusterPlan, node: NodePlan, tell: Tell) -> None:
+    supervisor = Supervisor(former, detach=True)
     try:
-        await AdminClient(client).unregister_broker(broker_id)
+        supervisor.start_node(node.node_id)
+        supervisor.wait_ready(tell=tell)
+    finally:
+        supervisor.leave_running()
+
+
+async def _unregister(client: ClusterClient, broker_id: int) -> list[str]:
+    """Unregister a broker; returns the partitions of which it has replicas, and there will be no others."""
+    admin = AdminClient(client)
+    try:
+        await admin.unregister_broker(broker_id)
     except RefusedError as error:
         if error.code != ErrorCode.BROKER_ID_NOT_REGISTERED:
             raise
+    # A broker that still shows the registration may not know yet what the controller put there before.
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + client.timeout_s
+    while any(one.node_id == broker_id for one in await admin.registered_brokers()):
+        if loop.time() > deadline:
+            raise ClientError(f"broker {broker_id} is unregistered, and still shown after {client.timeout_s:g} s")
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    topics = (await client.metadata()).topics
+    return [
+        f"{topic.name}-{one.partition}" for topic in topics for one in topic.partitions if broker_id in one.replicas
+    ]
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _forget_process(node: NodePlan) -> None:

@@ -7,7 +7,7 @@ levels are in the metadata log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...controller.metadata.features import FIXED_LEVELS, SUPPORTED_FEATURES
 from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE
@@ -54,10 +54,15 @@ def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int
     return {name: level for name, level in levels.items() if name not in FIXED_LEVELS}
 
 
-def write_levels(disk: Disk, log_dir: str, levels: dict[str, int]) -> None:
-    """Write the levels into an existing directory; OSError when the disk refuses."""
-    text = format_properties({name: str(level) for name, level in levels.items()})
-    disk.write_atomic(f"{log_dir}/{_FILE}", text.encode())
+def write_levels(disk: Disk, log_dir: str, levels: Mapping[str, int]) -> None:
+    """Write the levels into an existing directory, in place of others; OSError when the disk refuses."""
+    path = f"{log_dir}/{_FILE}"
+    if levels:
+        text = format_properties({name: str(level) for name, level in levels.items()})
+        disk.write_atomic(path, text.encode())
+    elif disk.exists(path):
+        disk.remove(path)
+        disk.fsync_dir(log_dir)
 
 
 def read_levels(disk: Disk, log_dir: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_records import UserScramCredentialRecord
@@ -95,9 +95,14 @@ def _base64(pairs: Mapping[str, str], key: str) -> bytes:
         raise ValueError(f"the value of {key} is not base64") from None
 
 
-def write_users(disk: Disk, log_dir: str, users: Iterable[UserScramCredentialRecord]) -> None:
-    """Write the users into an existing directory; OSError when the disk refuses."""
-    disk.write_atomic(f"{log_dir}/{_FILE}", _encode(users))
+def write_users(disk: Disk, log_dir: str, users: Sequence[UserScramCredentialRecord]) -> None:
+    """Write the users into an existing directory, in place of others; OSError when the disk refuses."""
+    path = f"{log_dir}/{_FILE}"
+    if users:
+        disk.write_atomic(path, _encode(users))
+    elif disk.exists(path):
+        disk.remove(path)
+        disk.fsync_dir(log_dir)
 
 
 def _encode(users: Iterable[UserScramCredentialRecord]) -> bytes:

@@ -9,7 +9,7 @@ without voters.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -114,9 +114,12 @@ def format_node(
             )
         chosen = {}
         if config.metadata_log_dir in fresh:
-            if config.is_controller:
-                _write_beginning(runtime, config.metadata_log_dir, levels, users)
-            chosen[config.metadata_log_dir] = _format_quorum(config, runtime, first_voters)
+            _check_users(levels or {}, users)
+            directory_id = random_id(runtime)
+            voters = _first_voters(config, first_voters, directory_id)
+            own = None if voters is None else voters.get(config.node_id)
+            chosen[config.metadata_log_dir] = directory_id if own is None else own.key.directory_id
+            _write_beginning(runtime, config, levels or {}, users, voters)
         format_dirs(runtime, [*fresh, *done], cluster_id, config.node_id, chosen)
     except LogDirError as error:
         raise FormatError(str(error)) from error
@@ -135,17 +138,6 @@ def formatted_cluster_id(config: NodeConfig, runtime: Runtime) -> str | None:
     except LogDirError:
         pass  # formatting tells it, where it is in its way
     return None
-
-
-def _format_quorum(config: NodeConfig, runtime: Runtime, asked: FirstVoters) -> UUID:
-    """Write the first voters, if they are given; returns the metadata directory's id."""
-    directory_id = random_id(runtime)
-    voters = _first_voters(config, asked, directory_id)
-    if voters is None:
-        return directory_id
-    _write_first_snapshot(runtime, config.metadata_log_dir, voters)
-    own = voters.get(config.node_id)
-    return directory_id if own is None else own.key.directory_id
 
 
 def formatted_directory_id(config: NodeConfig, runtime: Runtime) -> UUID | None:
@@ -207,34 +199,45 @@ def parse_controllers(text: str, listener_names: Sequence[str]) -> list[Voter]:
     return list(voters.values())
 
 
-def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> None:
-    directory = metadata_log_dir(log_dir)
-    records = (KRaftVersion(DYNAMIC_VERSION), voters)
-    data = b"".join(encode_snapshot(LOG_BEGIN, runtime.clock.wall_ms(), iter(()), records))
-    try:
-        make_durably(runtime.disk, directory)
-        runtime.disk.write_atomic(f"{directory}/{snapshot_name(LOG_BEGIN)}", data)
-    except OSError as error:
-        raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
-
-
-def _write_beginning(
-    runtime: Runtime, log_dir: str, levels: dict[str, int] | None, users: Sequence[UserScramCredentialRecord]
-) -> None:
-    """Write what the first records of a new cluster are made of, beside what follows from the software."""
-    if users and (levels or {}).get(RECORD_VERSION_FEATURE, SECURITY_RECORDS) < SECURITY_RECORDS:
+def _check_users(levels: Mapping[str, int], users: Sequence[UserScramCredentialRecord]) -> None:
+    if users and levels.get(RECORD_VERSION_FEATURE, SECURITY_RECORDS) < SECURITY_RECORDS:
         raise FormatChoiceError(
             f"With {RECORD_VERSION_FEATURE} below {SECURITY_RECORDS} a cluster has no users: leave one of both out."
         )
+
+
+def _write_beginning(
+    runtime: Runtime,
+    config: NodeConfig,
+    levels: Mapping[str, int],
+    users: Sequence[UserScramCredentialRecord],
+    voters: VoterSet | None,
+) -> None:
+    """Write what the first records of a new cluster are made of, beside what follows from the software.
+
+    It takes the place of what a format that was interrupted before `meta.properties` has left.
+    """
+    disk, log_dir, is_controller = runtime.disk, config.metadata_log_dir, config.is_controller
     try:
-        if levels or users:
-            make_durably(runtime.disk, log_dir)
-        if levels:
-            write_levels(runtime.disk, log_dir, levels)
-        if users:
-            write_users(runtime.disk, log_dir, users)
+        make_durably(disk, log_dir)
+        write_levels(disk, log_dir, levels if is_controller else {})
+        write_users(disk, log_dir, users if is_controller else ())
+        _write_first_snapshot(runtime, metadata_log_dir(log_dir), voters)
     except OSError as error:
-        raise FormatError(why_unusable(runtime.disk, log_dir, error)) from error
+        raise FormatError(why_unusable(disk, log_dir, error)) from error
+
+
+def _write_first_snapshot(runtime: Runtime, directory: str, voters: VoterSet | None) -> None:
+    """Write the snapshot with the first voters, or remove it where none are given."""
+    path = f"{directory}/{snapshot_name(LOG_BEGIN)}"
+    if voters is not None:
+        make_durably(runtime.disk, directory)
+        records = (KRaftVersion(DYNAMIC_VERSION), voters)
+        data = b"".join(encode_snapshot(LOG_BEGIN, runtime.clock.wall_ms(), iter(()), records))
+        runtime.disk.write_atomic(path, data)
+    elif runtime.disk.exists(path):
+        runtime.disk.remove(path)
+        runtime.disk.fsync_dir(directory)
 
 
 def refuse_second_metadata_log(config: NodeConfig, disk: Disk) -> None:

@@ -6,7 +6,6 @@ The cookie is for this console's port by its name, since cookies do not distingu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from ..errors import RequestRefusedError
@@ -81,12 +80,12 @@ class UserAccess:
 
     def _token(self, scope: Scope) -> str:
         """The token in the request's cookie; empty if there is none."""
-        for name, value in scope["headers"]:
-            if name == b"cookie":
-                try:
-                    found = SimpleCookie(value.decode("latin-1")).get(self._cookie)
-                except CookieError:
-                    continue
-                if found is not None:
-                    return found.value
+        for header, content in scope["headers"]:
+            if header != b"cookie":
+                continue
+            # Other programs of this host have cookies, too, which `http.cookies` may not understand.
+            pairs: list[str] = content.decode("latin-1").split(";")
+            for name, _, token in (pair.strip().partition("=") for pair in pairs):
+                if name == self._cookie:
+                    return token
         return ""

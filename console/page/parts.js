@@ -123,20 +123,25 @@ export function readAgain(load) {
   for (const afterMs of [700, 3000]) setTimeout(load, afterMs);
 }
 
-// A change that is shown before it is made: the form asks what would change, a second button makes it so.
+// A change that is shown before it is made: the form asks what would change, a second button makes exactly that.
 export function previewed({ fields, path, told, button, inputs, done }) {
-  const result = h("div"), make = h("button", { type: "button", class: "danger", disabled: true, onclick: () => ask(true) }, button);
-  const ask = async (execute) => {
-    const body = fields();
-    if (body === null) return;
-    const found = await attempt(() => post(typeof path === "function" ? path() : path, { ...body, execute }), form);
-    make.disabled = !found || found.executed;
-    if (!found) return;
-    result.replaceChildren(h("p", { class: "quiet" }, found.executed ? "It is done:" : "Nothing is changed yet. This would be:"), told(found));
-    if (found.executed) readAgain(done);
-  };
-  const form = h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); ask(false); }, oninput: () => { make.disabled = true; } },
-    inputs, h("button", {}, "Show what would change"), make);
+  const result = h("div"), make = h("button", { type: "button", class: "danger", disabled: true, onclick: () => execute() }, button);
+  let body = null;  // what was asked for last, and what the button executes; null once a field has changed
+  async function ask(asked, execute) {
+    const found = await attempt(() => post(path, { ...asked, execute }), form);
+    if (!found && body === asked) body = null;
+    make.disabled = body === null;
+    if (!found || (!execute && body !== asked)) return;  // the answer is not about what the fields say now
+    result.replaceChildren(h("p", { class: "quiet" }, execute ? "It is done:" : "Nothing is changed yet. This would be:"), told(found));
+    if (execute) readAgain(done);
+  }
+  function execute() {
+    const asked = body;
+    body = null;
+    ask(asked, true);
+  }
+  const form = h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); body = fields(); if (body) ask(body, false); },
+    oninput: () => { body = null; make.disabled = true; } }, inputs, h("button", {}, "Show what would change"), make);
   return h("div", {}, form, result);
 }
 

@@ -2,6 +2,9 @@
 import { attempt, get, h, number, post, show, state, stateOf, topicOf } from "./console.js";
 import { cellOf, mayChange, table, topicLink, whileShown } from "./parts.js";
 
+const DATE_MAX_MS = 8.64e15;
+const DEPTH_SHOWN = 40;  // levels of JSON that are indented: a record of brackets alone would fill the memory
+
 function createTopicForm() {
   const name = h("input", { required: true, pattern: "[A-Za-z0-9._\\-]+", maxlength: "249" });
   const count = h("input", { type: "number", min: "1", value: "3" }), factor = h("input", { type: "number", min: "1", placeholder: "default" });
@@ -56,30 +59,48 @@ function shown(part) {
   return note ? h("div", {}, textOf(part), h("div", { class: `quiet small${part.note ? " warn" : ""}` }, note)) : textOf(part);
 }
 
+// JSON with indentation; what only looks like it as it is. Numbers stay texts: JavaScript would round those of more than 53 bits.
+function indented(text) {
+  try { JSON.parse(text); } catch { return text; }
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_SHOWN))}`;
+  return text.replace(/"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\],:]|\s+/g, (one) => {
+    if (one[0] === '"') return JSON.stringify(JSON.parse(one));
+    if (one === "{" || one === "[") { depth += 1; return one + line(); }
+    if (one === "}" || one === "]") { depth -= 1; return line() + one; }
+    return one === "," ? one + line() : one === ":" ? ": " : one.replace(/\s+/g, "");
+  });
+}
+
+// A timestamp in UTC; a producer may send any number, which may be none of JavaScript's dates.
+function timestampText(ms) {
+  if (ms < 0) return "–";
+  return ms > DATE_MAX_MS ? `${ms} ms` : new Date(ms).toISOString().replace("T", " ").replace("Z", "");
+}
+
 function textOf(part) {
   if (part.base64 !== undefined) return h("pre", { title: `${part.size} bytes that are no text, in base 64` }, part.base64);
-  let text = part.text;
-  try { if (/^\s*[[{]/.test(text)) text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* it only looks like JSON */ }
+  const text = /^\s*[[{]/.test(part.text) ? indented(part.text) : part.text;
   const rest = part.size > 20000 ? `\n… ${number(part.size)} bytes in all` : "";
   return h("pre", {}, text + rest);
 }
 
 function recordsCard(topic, count) {
   const partition = h("select", {}, h("option", { value: "" }, "all"), [...Array(count).keys()].map((one) => h("option", {}, String(one))));
-  const from = h("select", { onchange: () => { at.hidden = !["offset", "time"].includes(from.value); at.type = from.value === "time" ? "datetime-local" : "number"; at.step = "1"; } },
-    h("option", { value: "latest" }, "the last"), h("option", { value: "earliest" }, "the first"), h("option", { value: "offset" }, "from offset"), h("option", { value: "time" }, "from time"));
+  const from = h("select", { onchange: () => { at.hidden = !["offset", "time"].includes(from.value); at.required = !at.hidden; at.type = from.value === "time" ? "datetime-local" : "number"; at.step = "1"; } },
+    h("option", { value: "latest" }, "the last"), h("option", { value: "earliest" }, "the first"), h("option", { value: "offset" }, "from offset"), h("option", { value: "time" }, "from time (UTC)"));
   const at = h("input", { type: "number", min: "0", hidden: true, "aria-label": "Offset or time" });
   const limit = h("select", {}, ["20", "50", "200", "500"].map((one) => h("option", {}, one)));
   const text = h("input", { placeholder: "key, value or header contains", "aria-label": "Key, value or header contains", "data-filter": "1" });
   const result = h("div");
   const form = h("form", { class: "row", onsubmit: async (event) => {
     event.preventDefault();
-    const start = from.value === "time" ? `time:${new Date(at.value).getTime()}` : from.value === "offset" ? `offset:${at.value}` : from.value;
+    const start = from.value === "time" ? `time:${new Date(`${at.value}Z`).getTime()}` : from.value === "offset" ? `offset:${at.value}` : from.value;
     const query = new URLSearchParams({ from: start, limit: limit.value, text: text.value, partition: partition.value });
     const found = await attempt(() => get(`/api/topics/${encodeURIComponent(topic)}/records?${query}`), form);
     if (!found) return;
     const rows = found.records.map((one) => h("tr", {}, cellOf(String(one.partition), "partition"), cellOf(number(one.offset), "offset"),
-      h("td", { class: "quiet mono" }, one.timestamp < 0 ? "–" : new Date(one.timestamp).toISOString().replace("T", " ").replace("Z", "")),
+      h("td", { class: "quiet mono" }, timestampText(one.timestamp)),
       h("td", {}, shown(one.key)), h("td", {}, shown(one.value), one.headers.map(([name, value]) => h("div", { class: "quiet" }, `${name}: `, shown(value))))));
     const note = `${number(found.records.length)} of ${number(found.looked_through)} records looked at${found.is_cut ? "; there may be more" : ""}`;
     result.replaceChildren(h("p", { class: "quiet" }, note), rows.length ? table(["#partition", "#offset", "time (UTC)", "key", "value"], rows, { class: "wrap-narrow" }) : "");

@@ -1,11 +1,15 @@
 """Records of a topic for the browser: from an offset, a time, the beginning or the end, with a filter.
 
-What a browser asks for is bounded: in records that are shown, in records that are looked through, and in time.
+What a browser asks for is bounded: in records that are shown, in records that are looked through, in time, and in
+memory. The last records are looked for from the end back, further and further, since not every offset has a record, and
+so that a search whose time is over has found the last ones.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +21,11 @@ from .record_decoding import RecordDecoder
 SHOWN_MAX = 500
 LOOKED_THROUGH_MAX = 200_000
 LOOK_FOR_S = 5.0
+_FOUND_BYTES_MAX = 32 << 20
+"""Of the records that a search has found; one of them may have more."""
+_PAUSE_EVERY = 64
+"""Records after which others have their turn, and the time is looked at."""
+_FURTHER_BACK = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,7 @@ class RecordsWanted:
     start: str
     limit: int
     text: str = ""
-    """Keys, values or names and values of headers must contain it; case counts not."""
+    """Keys, values or names and values of headers must contain it, in whatever case."""
 
     @property
     def is_of_the_end(self) -> bool:
@@ -41,33 +50,23 @@ class RecordsWanted:
 
 
 async def read_records(client: ClusterClient, wanted: RecordsWanted, decoder: RecordDecoder) -> dict[str, Any]:
-    """The records, in the order of their times, and whether the search ended before the ends of the partitions."""
+    """The records, in the order of their times, and whether the search ended before it had seen all."""
     consumer = Consumer(client, wanted.topic, max_wait_ms=100)
     await _start(consumer, wanted)
-    ends = await consumer.offsets(LATEST, consumer.positions, READ_UNCOMMITTED)
-    needle = wanted.text.lower().encode()
-    found: list[Consumed] = []
-    looked_through = 0
-    is_cut = False
+    search = _Search(consumer, wanted)
+    if wanted.is_of_the_end:
+        firsts = await consumer.offsets(EARLIEST, consumer.positions)
+        searching = search.back_to(firsts)
+    else:
+        ends = await consumer.offsets(LATEST, consumer.positions, READ_UNCOMMITTED)
+        searching = search.on_to(ends)
     try:
         async with asyncio.timeout(LOOK_FOR_S):
-            async for consumed in consumer.records(end_offsets=ends):
-                if consumed.record.offset >= ends[consumed.partition]:
-                    continue
-                looked_through += 1
-                if not needle or _contains(consumed, needle):
-                    found.append(consumed)
-                is_enough = len(found) >= wanted.limit and not wanted.is_of_the_end
-                if is_enough or looked_through >= LOOKED_THROUGH_MAX:
-                    is_cut = True
-                    break
+            is_cut = await searching
     except TimeoutError:
         is_cut = True
-    found.sort(key=lambda one: (one.record.timestamp, one.partition, one.record.offset))
-    if wanted.is_of_the_end:
-        found = found[-wanted.limit :]
-    rows = await decoder.rows(wanted.topic, found)
-    return {"records": rows, "looked_through": looked_through, "is_cut": is_cut}
+    rows = await decoder.rows(wanted.topic, search.found())
+    return {"records": rows, "looked_through": search.looked_through, "is_cut": is_cut}
 
 
 async def _start(consumer: Consumer, wanted: RecordsWanted) -> None:
@@ -75,10 +74,8 @@ async def _start(consumer: Consumer, wanted: RecordsWanted) -> None:
     kind, _, number = wanted.start.partition(":")
     if kind == "earliest":
         await consumer.start(partitions, at=EARLIEST)
-    elif wanted.is_of_the_end and wanted.text:
-        await _start_before_the_end(consumer, partitions)
     elif wanted.is_of_the_end:
-        await consumer.start_at_last(wanted.limit, partitions)
+        await consumer.start(partitions, at=LATEST)
     elif kind in ("offset", "time") and number.isdecimal() and len(number) < 19:
         if kind == "time":
             await consumer.start_at_time(int(number), partitions)
@@ -88,15 +85,79 @@ async def _start(consumer: Consumer, wanted: RecordsWanted) -> None:
         raise RequestRefusedError(400, "from is earliest, latest, offset:N or time:MILLISECONDS")
 
 
-async def _start_before_the_end(consumer: Consumer, partitions: list[int]) -> None:
-    """Begin so far before the ends that all of it may be looked through."""
-    await consumer.start(partitions, at=LATEST)
-    firsts = await consumer.offsets(EARLIEST, consumer.positions)
-    share = LOOKED_THROUGH_MAX // len(consumer.positions)
-    consumer.positions = {one: max(firsts[one], end - share) for one, end in consumer.positions.items()}
+class _Search:
+    """Looks through records, and keeps those that are wanted."""
+
+    def __init__(self, consumer: Consumer, wanted: RecordsWanted) -> None:
+        self._consumer = consumer
+        self._wanted = wanted
+        self._needle = wanted.text.casefold()
+        self._found: list[tuple[int, int, int, Consumed]] = []
+        """A heap of records behind what they are sorted by."""
+        self._found_bytes = 0
+        self.looked_through = 0
+
+    def found(self) -> list[Consumed]:
+        """The records, in the order of their times."""
+        return [one[-1] for one in sorted(self._found)]
+
+    async def on_to(self, ends: dict[int, int]) -> bool:
+        """Look through what lies before the ends until there is enough. Returns whether there may be more."""
+        async for consumed in self._consumer.records(end_offsets=ends):
+            await self._look_at(consumed)
+            is_enough = len(self._found) >= self._wanted.limit or self._found_bytes >= _FOUND_BYTES_MAX
+            if is_enough or self.looked_through >= LOOKED_THROUGH_MAX:
+                return True
+        return False
+
+    async def back_to(self, firsts: Mapping[int, int]) -> bool:
+        """Look from the positions back until each partition has enough. Returns whether there may be more."""
+        limit = self._wanted.limit
+        starts = dict(self._consumer.positions)
+        share = LOOKED_THROUGH_MAX // len(starts)
+        lowest = {one: max(firsts[one], end - share) if self._needle else firsts[one] for one, end in starts.items()}
+        counts = dict.fromkeys(starts, 0)
+        back, has_dropped = limit, False
+        while left := [one for one in starts if counts[one] < limit and starts[one] > lowest[one]]:
+            ends = {one: starts[one] for one in left}
+            self._consumer.positions = {one: max(lowest[one], ends[one] - back) for one in left}
+            starts.update(self._consumer.positions)
+            async for consumed in self._consumer.records(end_offsets=ends):
+                counts[consumed.partition] += await self._look_at(consumed)
+                has_dropped = self._drop_first() or has_dropped
+            back *= _FURTHER_BACK
+        return has_dropped or any(starts[one] > firsts[one] for one in starts)
+
+    async def _look_at(self, consumed: Consumed) -> bool:
+        """Keep the record if it is wanted. Returns whether it is."""
+        self.looked_through += 1
+        if not self.looked_through % _PAUSE_EVERY:
+            await asyncio.sleep(0)
+        if self._needle and not _contains(consumed, self._needle):
+            return False
+        heapq.heappush(self._found, (consumed.record.timestamp, consumed.partition, consumed.record.offset, consumed))
+        self._found_bytes += _size_of(consumed)
+        return True
+
+    def _drop_first(self) -> bool:
+        """Let the last records stay of too many, by their times. Returns whether there were too many."""
+        count = len(self._found)
+        while len(self._found) > self._wanted.limit or (self._found_bytes > _FOUND_BYTES_MAX and len(self._found) > 1):
+            self._found_bytes -= _size_of(heapq.heappop(self._found)[-1])
+        return len(self._found) < count
 
 
-def _contains(consumed: Consumed, needle: bytes) -> bool:
+def _parts_of(consumed: Consumed) -> list[bytes | None]:
+    """Key, value, and the names and values of the headers."""
     record = consumed.record
-    parts = [record.key, record.value, *(part for name, value in record.headers for part in (name.encode(), value))]
-    return any(part is not None and needle in bytes(part).lower() for part in parts)
+    return [record.key, record.value, *(part for name, value in record.headers for part in (name.encode(), value))]
+
+
+def _size_of(consumed: Consumed) -> int:
+    return sum(len(part) for part in _parts_of(consumed) if part is not None)
+
+
+def _contains(consumed: Consumed, needle: str) -> bool:
+    """Whether a part has this text, in whatever case: `needle` is casefolded. Bytes that are no text match nothing."""
+    parts = (part.decode(errors="surrogateescape") for part in _parts_of(consumed) if part is not None)
+    return any(needle in part.casefold() for part in parts)

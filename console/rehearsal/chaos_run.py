@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from ...runtime.ports import Clock
@@ -24,6 +24,8 @@ RAFTWERK_CHAOS = (sys.executable, "-P", "-m", "raftwerk", "chaos")
 """The command that runs the chaos."""
 REPORT, VERDICT = "report.html", "verdict.json"
 _LINES_MAX = 200
+_LINE_MAX = 4_000
+_READ = 65_536
 _MINUTES_MAX = 60
 _RATE_MAX = 5_000
 _END_LIMIT_S = 20.0
@@ -43,7 +45,8 @@ class ChaosRuns:
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
-        self._is_starting = False
+        self._starting: dict[str, Any] | None = None
+        """What was asked for of a run that is being checked, and whose process is being started."""
         self._is_asked_to_stop = False
         self._lines: deque[str] = deque(maxlen=_LINES_MAX)
         self._faults: list[dict[str, Any]] | None = None
@@ -55,12 +58,13 @@ class ChaosRuns:
     @property
     def is_running(self) -> bool:
         """Whether a run goes on, to its verdict."""
-        return self._is_starting or self._task is not None
+        return self._starting is not None or self._task is not None
 
     @property
     def injects_here(self) -> bool:
         """Whether a run injects faults into the console's own cluster."""
-        return self.is_running and not self._row["own_cluster"]
+        run = self._row if self._starting is None else self._starting
+        return self.is_running and not run["own_cluster"]
 
     @property
     def output(self) -> str | None:
@@ -71,8 +75,9 @@ class ChaosRuns:
         """The run that goes on, or the last one: what it was asked for, its lines, and its verdict at the end."""
         if not self._row:
             return {"running": False}
-        stopping = self._is_asked_to_stop and self.is_running
-        return {**self._row, "running": self.is_running, "stopping": stopping, "lines": list(self._lines)}
+        running = self._task is not None
+        stopping = self._is_asked_to_stop and running
+        return {**self._row, "running": running, "stopping": stopping, "lines": list(self._lines)}
 
     async def faults(self) -> list[dict[str, Any]]:
         """The faults with what they need; whether this machine can inject one is tried once."""
@@ -94,12 +99,13 @@ class ChaosRuns:
         if not 1 <= minutes <= _MINUTES_MAX or not 1 <= rate <= _RATE_MAX or not 1 <= nodes <= 9:
             told = f"minutes are 1 to {_MINUTES_MAX}, records a second 1 to {_RATE_MAX}, nodes 1 to 9"
             raise RequestRefusedError(400, told)
-        self._is_starting = True
+        asked = {"faults": chosen, "minutes": minutes, "rate": rate, "own_cluster": is_own}
+        self._starting = asked
         try:
             await self._check(chosen, is_own=is_own)
             output = os.path.join(self._directory, f"chaos-{time.strftime('%Y%m%d-%H%M%S')}")
-            asked = {"faults": chosen, "minutes": minutes, "rate": rate, "own_cluster": is_own, "output": output}
-            self._row = {**asked, "began_ms": self._clock.wall_ms(), "verdict": None, "error": None}
+            began_ms = self._clock.wall_ms()
+            self._row = {**asked, "output": output, "began_ms": began_ms, "verdict": None, "error": None}
             self._lines.clear()
             self._is_asked_to_stop = False
             where = ["--nodes", str(nodes)] if is_own else ["--dir", self._directory]
@@ -123,7 +129,7 @@ class ChaosRuns:
             self._task = asyncio.create_task(self._follow(self._process))
             self.version += 1
         finally:
-            self._is_starting = False
+            self._starting = None
         self._tell(f"a chaos run of {minutes} min with {', '.join(chosen)} has begun, by {who}")
         return {"done": "the chaos run has begun"}
 
@@ -174,8 +180,8 @@ class ChaosRuns:
     async def _follow(self, process: asyncio.subprocess.Process) -> None:
         """Take the lines of the process until it ends, then its verdict."""
         if process.stdout is not None:
-            async for line in process.stdout:
-                self._lines.append(line.decode(errors="replace").rstrip())
+            async for line in _lines_of(process.stdout):
+                self._lines.append(line)
                 self.version += 1
         code = await process.wait()
         self._row["verdict"] = found = await asyncio.to_thread(_verdict_in, self._row["output"])
@@ -184,6 +190,18 @@ class ChaosRuns:
         self._task = self._process = None
         self.version += 1
         self._tell(f"the chaos run has ended: {found['verdict'] if found else self._row['error']}")
+
+
+async def _lines_of(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """The lines of a process as they come; the beginning of one that is very long."""
+    rest = b""
+    while data := await stream.read(_READ):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line[:_LINE_MAX].decode(errors="replace").rstrip()
+        rest = rest[:_LINE_MAX]
+    if rest:
+        yield rest.decode(errors="replace").rstrip()
 
 
 def _verdict_in(output: str) -> dict[str, Any] | None:

@@ -72,32 +72,38 @@ class InjectedFaults:
         self._connections: dict[int, FaultConnection] = {}
         self._asked: dict[int, NodeFaults] = {}
         """What each connected node was asked for."""
-        self._asking = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        """Held from a change of what is wanted until the nodes have answered, so that one may be taken back alone."""
         self._task: asyncio.Task[None] | None = None
 
     def of(self, node_id: int) -> Faults:
         """The faults of a node."""
         return self._wanted.get(node_id, NONE)
 
-    async def inject(self, node_id: int, faults: Faults, duration_s: float | None) -> None:
-        """Let these faults hold on a node, and no others, for so long or until they are healed.
+    async def inject(
+        self, node_id: int, change: Callable[[Faults], Faults], duration_s: float | None
+    ) -> tuple[Faults, Faults]:
+        """Let what `change` makes of a node's faults hold, for so long or until they are healed.
 
-        Raises `FaultSocketError` where a node takes none; then all is as before.
+        Returns the faults before and after. Raises `FaultSocketError` where a node takes none; then all is as before.
         """
-        before = dict(self._wanted)
-        self._set(node_id, faults)
-        try:
-            await self._ask()
-        except FaultSocketError:
-            self._wanted = before
-            if not before:
-                self._disconnect()
-            raise
-        self._until_s.pop(node_id, None)
-        if faults != NONE and duration_s is not None:
-            self._until_s[node_id] = asyncio.get_running_loop().time() + duration_s
-        if self._wanted and self._task is None:
-            self._task = asyncio.create_task(self._keep())
+        async with self._changing:
+            before = self.of(node_id)
+            faults = change(before)
+            self._set(node_id, faults)
+            try:
+                await self._ask()
+            except FaultSocketError:
+                self._set(node_id, before)
+                if not self._wanted:
+                    self._disconnect()
+                raise
+            self._until_s.pop(node_id, None)
+            if faults != NONE and duration_s is not None:
+                self._until_s[node_id] = asyncio.get_running_loop().time() + duration_s
+            if self._wanted and self._task is None:
+                self._task = asyncio.create_task(self._keep())
+        return before, faults
 
     def close(self) -> None:
         """Heal all nodes."""
@@ -114,44 +120,47 @@ class InjectedFaults:
 
     async def _ask(self) -> None:
         """Ask every node that runs, and is not paused, for what it does not hold yet. Raises `FaultSocketError`."""
-        async with self._asking:
-            for node_id, faults in faults_by_node(self._plan, self._wanted).items():
-                pid = node_pid(self._plan.node(node_id))
-                connection = self._connections.get(node_id)
-                if connection is not None and connection.pid != pid:
-                    self._forget(node_id)
-                    connection = None
-                if pid is None or is_paused(pid) or faults == self._asked.get(node_id, NodeFaults()):
-                    continue
-                try:
-                    if connection is None:
-                        connection = self._connections[node_id] = FaultConnection(pid)
-                    await asyncio.to_thread(connection.inject, faults)
-                    self._asked[node_id] = faults
-                except FaultSocketError as error:
-                    self._forget(node_id)
-                    raise FaultSocketError(f"node {node_id} {error}") from None
+        for node_id, faults in faults_by_node(self._plan, self._wanted).items():
+            pid = node_pid(self._plan.node(node_id))
+            connection = self._connections.get(node_id)
+            if connection is not None and connection.pid != pid:
+                self._forget(node_id)
+                connection = None
+            if pid is None or is_paused(pid) or faults == self._asked.get(node_id, NodeFaults()):
+                continue
+            try:
+                if connection is None:
+                    connection = self._connections[node_id] = FaultConnection(pid)
+                await asyncio.to_thread(connection.inject, faults)
+                self._asked[node_id] = faults
+            except FaultSocketError as error:
+                self._forget(node_id)
+                raise FaultSocketError(f"node {node_id} {error}") from None
 
     async def _keep(self) -> None:
         """End the faults whose time is over, and ask nodes that were started anew, as long as there are faults."""
-        loop = asyncio.get_running_loop()
         problem = ""
         while self._wanted:
             await asyncio.sleep(LOOK_EVERY_S)
-            for node_id in [one for one, until_s in self._until_s.items() if until_s <= loop.time()]:
-                del self._until_s[node_id]
-                told = ", ".join(self.of(node_id).told)
-                self._set(node_id, NONE)
-                self._tell(f"node {node_id} is healed, after the time that was set: {told}")
-            try:
-                await self._ask()
-                problem = ""
-            except FaultSocketError as error:  # as from a node that is just starting
-                if str(error) != problem:
-                    _logger.warning("%s", error)
-                problem = str(error)
+            async with self._changing:
+                self._heal_in_time()
+                try:
+                    await self._ask()
+                    problem = ""
+                except FaultSocketError as error:  # as from a node that is just starting
+                    if str(error) != problem:
+                        _logger.warning("%s", error)
+                    problem = str(error)
         self._task = None
         self._disconnect()
+
+    def _heal_in_time(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for node_id in [one for one, until_s in self._until_s.items() if until_s <= now]:
+            del self._until_s[node_id]
+            told = ", ".join(self.of(node_id).told)
+            self._set(node_id, NONE)
+            self._tell(f"node {node_id} is healed, after the time that was set: {told}")
 
     def _forget(self, node_id: int) -> None:
         self._asked.pop(node_id, None)

@@ -20,7 +20,7 @@ from ...runtime.faults.fault_socket import FaultSocketError
 from ..errors import RequestRefusedError
 from ..fields import Fields, number
 from ..picture import DOWN, PAUSED, UP, Row
-from .injected_faults import NONE, InjectedFaults
+from .injected_faults import NONE, Faults, InjectedFaults
 
 PROCESS_FAULTS: Mapping[str, str] = {
     "kill": "killed",
@@ -145,27 +145,29 @@ class LocalCluster:
         why_not = self.why_not_injected()
         if why_not is not None:
             raise RequestRefusedError(409, why_not)
-        now = self._injected.of(node_id)
-        if fault == "heal":
+        delay_ms = number(fields, "delay_ms", 200, at_most=_DELAY_MAX_MS)
+        if delay_ms < 1:
+            raise RequestRefusedError(400, f"delay_ms is 1 to {_DELAY_MAX_MS}")
+
+        def changed(now: Faults) -> Faults:
+            if fault == "cut":
+                return replace(now, is_cut=True)
+            if fault == "fill":
+                return replace(now, is_disk_full=True)
+            if fault == "slow":
+                return replace(now, delay_ms=delay_ms)
             if now == NONE:
                 raise RequestRefusedError(409, f"node {node_id} has nothing to heal")
-            wanted = NONE
-        elif fault == "cut":
-            wanted = replace(now, is_cut=True)
-        elif fault == "fill":
-            wanted = replace(now, is_disk_full=True)
-        else:
-            delay_ms = number(fields, "delay_ms", 200, at_most=_DELAY_MAX_MS)
-            if delay_ms < 1:
-                raise RequestRefusedError(400, f"delay_ms is 1 to {_DELAY_MAX_MS}")
-            wanted = replace(now, delay_ms=delay_ms)
+            return NONE
+
         try:
-            await self._injected.inject(node_id, wanted, lasts_s)
+            before, after = await self._injected.inject(node_id, changed, lasts_s)
         except FaultSocketError as error:
             raise RequestRefusedError(409, str(error)) from None
-        lasting = "" if lasts_s is None or wanted == NONE else f" for {lasts_s} s"
-        told = ", ".join((now if wanted == NONE else wanted).told)
-        return f"healed node {node_id}: {told}" if wanted == NONE else f"node {node_id} is now: {told}{lasting}"
+        lasting = "" if lasts_s is None else f" for {lasts_s} s"
+        if after == NONE:
+            return f"healed node {node_id}: {', '.join(before.told)}"
+        return f"node {node_id} is now: {', '.join(after.told)}{lasting}"
 
     async def _start(self, node_id: int) -> None:
         if node_id in self._starting:

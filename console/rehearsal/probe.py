@@ -67,6 +67,8 @@ class Probe:
         except RefusedError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+        if self._tasks:
+            return  # it was started a second time while the topic was made
         self.acked, self.longest_gap_ms = 0, 0
         self._last_ack_s.clear()
         self._worst_s.clear()

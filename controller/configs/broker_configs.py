@@ -228,7 +228,7 @@ _OWN: tuple[ConfigKey, ...] = (
         "max.connection.creation.rate",
         INT,
         str(INT_MAX),
-        "New connections per second that a broker accepts, averaged over ten seconds; the others wait.",
+        "New connections per second that a broker accepts, averaged over ten seconds; others wait for as long at most.",
         NOT_NEGATIVE,
         update_mode=CLUSTER_WIDE,
     ),

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from enum import Enum
 from uuid import UUID
 
+from ...controller.metadata.metadata_image import PartitionRegistration
 from ...controller.metadata.metadata_records import LOST, MIGRATING, UNASSIGNED
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
@@ -45,11 +46,21 @@ class Place(Enum):
     OFFLINE = "nowhere: it may be in a directory that has failed"
 
 
-def place_of(registered: UUID, online: Container[UUID], *, some_failed: bool) -> Place:
-    """`registered` is the replica's directory by the metadata, `online` are this broker's directories that work."""
+def may_have_records(registration: PartitionRegistration, broker_id: int) -> bool:
+    """Whether the broker's replica counts as one with all records that are committed, and the partition is not new."""
+    was_led = registration.leader_epoch > 0
+    return broker_id in registration.elr or (was_led and broker_id in registration.isr)
+
+
+def place_of(registered: UUID, online: Container[UUID], *, some_failed: bool, has_records: bool) -> Place:
+    """`registered` is the replica's directory by the metadata, `online` are this broker's directories that work.
+
+    `has_records`: an empty log must not take the replica's place. The directory of such a replica may be unassigned,
+    since the broker stopped before it had told it.
+    """
     if registered in online:
         return Place.THERE
-    if registered in (UNASSIGNED, LOST):
+    if registered == LOST or (registered == UNASSIGNED and not (some_failed and has_records)):
         return Place.ANYWHERE
     if some_failed:
         return Place.OFFLINE
@@ -57,7 +68,10 @@ def place_of(registered: UUID, online: Container[UUID], *, some_failed: bool) ->
 
 
 class DirectoryAssignments:
-    """Sends what the controller does not know yet: batched, one request at a time, again after a pause."""
+    """Sends what the controller does not know yet: batched, one request at a time, again after a pause.
+
+    What was refused comes after all others, so that it does not keep them from being sent.
+    """
 
     def __init__(self, send: SendAssignments, backoff_ms: int) -> None:
         self._send = send
@@ -114,6 +128,8 @@ class DirectoryAssignments:
         for key, directory in batch.items():
             if codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) not in _SETTLED:
                 all_settled = False
+                if key in self._wanted:
+                    self._wanted[key] = self._wanted.pop(key)
             elif self._wanted.get(key) == directory:
                 del self._wanted[key]
         return all_settled

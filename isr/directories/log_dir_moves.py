@@ -70,7 +70,7 @@ class LogDirMoves:
             self._start(topic_partition)
 
     def resume(self) -> None:
-        """Continue the moves that were under way when the broker stopped."""
+        """Continue the moves that were under way when the broker stopped, of replicas that could be made."""
         for topic_partition in self._logs.future_logs.partitions:
             self._start(topic_partition)
 

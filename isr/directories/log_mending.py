@@ -192,7 +192,7 @@ class LogMending:
                 await self._fetch_all(connection, replica, mending)
                 await run_in_steps(mending.placing(), self._disk)
             finally:
-                mending.discard()
+                mending.end()
         finally:
             connection.close()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
@@ -34,7 +34,11 @@ class TransactionMarker(NamedTuple):
     """The coordinator's; from 2 on `producer_epoch` is above that of the transaction's records."""
 
 
-MarkersDone = Callable[[list[ErrorCode]], None]
+MarkerEntry: TypeAlias = tuple[TopicPartition, TransactionMarker]
+"""A marker, and the partition that it goes to."""
+MarkersDone: TypeAlias = Callable[[list[ErrorCode]], None]
+MarkerCommitted: TypeAlias = Callable[[MarkerEntry], None]
+_NO_TIMEOUT_MS = 2**31 - 1
 
 
 def encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytearray:
@@ -66,16 +70,22 @@ class MarkerAppends:
         self._now = now
 
     def write(
-        self, timeout_ms: int, entries: Sequence[tuple[TopicPartition, TransactionMarker]], done: MarkersDone
+        self,
+        timeout_ms: int,
+        entries: Sequence[MarkerEntry],
+        done: MarkersDone,
+        committed: MarkerCommitted | None = None,
     ) -> None:
         """See `ReplicaManager.write_markers`."""
         times = self._now()
         responses: list[ProducePartitionResponse] = []
         appended: list[Appended] = []
+        ends: list[tuple[int, MarkerEntry]] = []
         operations = self._operations
         operations.defer()
         try:
-            for key, marker in entries:
+            for entry in entries:
+                key, marker = entry
                 response = ProducePartitionResponse(key.partition)
                 responses.append(response)
                 try:
@@ -91,12 +101,23 @@ class MarkerAppends:
                     response.error_code = int(self._errors.to_protocol_error(key, error).code)
                     continue
                 appended.append((replica, info.size_bytes, UncommittedAppend(key, info.last_offset + 1, response)))
+                ends.append((info.last_offset + 1, entry))
             for replica, size_bytes, _ in appended:
                 operations.on_appended(replica, size_bytes)
         finally:
             operations.complete()
+        if committed is not None:
+            for end_offset, entry in ends:
+                self._tell_when_committed(entry, end_offset, committed)
 
         def answer(answered: list[ProducePartitionResponse]) -> None:
             done([ErrorCode(response.error_code) for response in answered])
 
         operations.answer_when_committed(timeout_ms, responses, appended, answer)
+
+    def _tell_when_committed(self, entry: MarkerEntry, end_offset: int, committed: MarkerCommitted) -> None:
+        def settled(is_committed: bool) -> None:
+            if is_committed:
+                committed(entry)
+
+        self._operations.when_committed(entry[0], end_offset, _NO_TIMEOUT_MS, settled)

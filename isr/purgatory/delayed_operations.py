@@ -36,7 +36,8 @@ class DelayedOperations:
         self._tracker = tracker
         self._is_deferring = False
         self._advanced: list[Replica] = []
-        self._now_ms = now_ms
+        self.now_ms = now_ms
+        """The loop's monotonic clock."""
         self.last_append_ms: int | None = None
         """When a log of this broker has grown last."""
 
@@ -78,7 +79,7 @@ class DelayedOperations:
 
     def note_append(self) -> None:
         """A log of this broker has grown."""
-        self.last_append_ms = self._now_ms()
+        self.last_append_ms = self.now_ms()
 
     def answer_when_committed(
         self,

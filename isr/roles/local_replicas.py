@@ -14,7 +14,7 @@ from ...log.partition_log import PartitionLog
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from ..directories.directory_assignments import DirectoryAssignments, Place, place_of
+from ..directories.directory_assignments import DirectoryAssignments, Place, may_have_records, place_of
 from ..follower.fetcher_manager import FetcherManager
 from ..hosted_partitions import BrokersOfPartition, HostedPartitions
 from ..leader.leader_state import LeaderConfig
@@ -91,8 +91,9 @@ class LocalReplicas:
 
         The log is there without a replica while a starting broker has not taken up that role yet.
         """
-        self._hosted.unusable.pop(topic_partition, None)
-        self._hosted.without_space.pop(topic_partition, None)
+        for waiting in (self._hosted.unusable, self._hosted.without_space):
+            if waiting.get(topic_partition) == topic_id:  # else it is of a later topic of that name
+                del waiting[topic_partition]
         self._assignments.forget((topic_id, topic_partition.partition))
         replica, log = self._hosted.replicas.get(topic_partition), self._logs.get(topic_partition)
         if replica is not None and replica.topic_id == topic_id:
@@ -131,18 +132,18 @@ class LocalReplicas:
         try:
             log = self._log_for(topic_partition, topic_id, registered)
             if log is None:
-                hosted.unusable[topic_partition] = None
+                hosted.unusable[topic_partition] = topic_id
                 return None
         except NoSpaceError as error:
             sometimes(True, "a new replica waited for space on the disk")
             if topic_partition not in hosted.without_space:
                 _logger.error("%s waits for space on the disk: %s", topic_partition, error)
-            hosted.without_space[topic_partition] = None
+            hosted.without_space[topic_partition] = topic_id
             self._errors.on_no_space(topic_partition, error)
             return None
         except (ProtocolError, OSError) as error:
             _logger.error("%s cannot be used: %s", topic_partition, error)
-            hosted.unusable[topic_partition] = None
+            hosted.unusable[topic_partition] = topic_id
             self._errors.report(topic_partition, error)
             return None
         hosted.unusable.pop(topic_partition, None)
@@ -171,7 +172,10 @@ class LocalReplicas:
         if log is None:
             is_displaced = self._logs.is_displaced(topic_partition, topic_id)
             online = () if is_displaced else self._logs.directories.online_ids
-            place = place_of(registered, online, some_failed=self._logs.directories.has_failed and not is_displaced)
+            some_failed = self._logs.directories.has_failed and not is_displaced
+            registration = self._hosted.registration(topic_partition)
+            has_records = registration is not None and may_have_records(registration, self._hosted.local_id)
+            place = place_of(registered, online, some_failed=some_failed, has_records=has_records)
             if place is Place.OFFLINE:
                 raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
             if place is Place.NOWHERE_YET:

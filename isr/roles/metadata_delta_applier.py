@@ -62,7 +62,7 @@ class MetadataDeltaApplier:
         operations: DelayedOperations,
         proposals: IsrProposals,
         on_led: Callable[[Replica], None],
-        now_ms: Callable[[], int],
+        stopwatch: Callable[[], float],
     ) -> None:
         self._hosted = hosted
         self._replicas = replicas
@@ -70,8 +70,7 @@ class MetadataDeltaApplier:
         self._operations = operations
         self._proposals = proposals
         self._on_led = on_led
-        self._now_ms = now_ms
-        self._pending = PendingRoleTransitions(self._take_up, self._is_new, self._is_busy)
+        self._pending = PendingRoleTransitions(self._take_up, self._is_new, self._is_busy, stopwatch)
         self._seen_offset = -1
         self._expansions: dict[int, IncrementalTask[None]] = {}
         """By broker: the work of proposing it to all ISRs that it may join."""
@@ -162,7 +161,7 @@ class MetadataDeltaApplier:
     def _is_busy(self) -> bool:
         """Whether this broker writes records: new replicas are then made more slowly."""
         last_ms = self._operations.last_append_ms
-        return last_ms is not None and self._now_ms() - last_ms < BUSY_MS
+        return last_ms is not None and self._operations.now_ms() - last_ms < BUSY_MS
 
     def _take_up(self, deleted: list[tuple[TopicPartition, UUID]], keys: list[PartitionKey]) -> None:
         """Take up the roles in some partitions, as the image has them now."""
@@ -202,7 +201,7 @@ class MetadataDeltaApplier:
         self._take_minimum(replica)
         is_new = registration.leader_epoch == 0 and replica.log.log_end_offset == 0
         try:
-            became_leader = replica.make_leader(registration, self._now_ms())
+            became_leader = replica.make_leader(registration, self._operations.now_ms())
         except StorageError as error:
             sometimes(True, "a new leader's log could not be cut, and its replica went offline")
             self._replicas.take_offline(replica, error)
@@ -274,7 +273,7 @@ class MetadataDeltaApplier:
                     continue
                 replica.partition.update_config(leader_config)
                 if leader is not None:
-                    leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms())
+                    leader.maybe_advance_high_watermark(replica.log_end_offset, self._operations.now_ms())
 
     def _take_minimum(self, replica: Replica) -> None:
         replica.partition.update_config(self._replicas.leader_config(replica.topic_partition.topic))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 from typing import TypeAlias
@@ -20,25 +21,38 @@ PARTITIONS_PER_SLICE = 10
 NEW_REPLICA_COSTS = 5
 """As many partitions of a slice; to make the files of a log takes milliseconds while the disk is busy."""
 PAUSE_S = 0.005
-"""After a slice with new replicas, while records are written: making many files delays writes to other files."""
+"""At least, after a slice with new replicas, while records are written: many new files delay writes to other files."""
+PAUSE_PER_WORK = 3
+"""The pause is so many times as long as the slice took, where that is longer: where making a file takes milliseconds,
+as on ext4 without a journal after many files were removed, two new replicas a pause are most of a processor's time."""
 
 
 class PendingRoleTransitions:
     """Lists each partition once, however often it changed; `take_up` takes up the roles in some of them.
 
-    `is_new` says whether a replica has to be made for that, `is_busy` whether this broker writes records.
+    `is_new` says whether a replica has to be made for that, `is_busy` whether this broker writes records. `stopwatch`
+    measures in seconds how long that takes.
 
     `applied_offset` is the metadata offset up to which nothing is pending, None while nothing at all is.
     """
 
-    def __init__(self, take_up: TakeUp, is_new: Callable[[PartitionKey], bool], is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        take_up: TakeUp,
+        is_new: Callable[[PartitionKey], bool],
+        is_busy: Callable[[], bool],
+        stopwatch: Callable[[], float],
+    ) -> None:
         self._take_up = take_up
         self._is_new = is_new
         self._is_busy = is_busy
+        self._stopwatch = stopwatch
         self._has_made_replicas = False  # in the last slice
-        self._deleted: dict[DeletedPartition, None] = {}
-        self._to_lead: dict[PartitionKey, None] = {}
-        self._others: dict[PartitionKey, None] = {}
+        self._slice_took_s = 0.0
+        # A dict is slow at giving its first key when many before it are deleted.
+        self._deleted: OrderedDict[DeletedPartition, None] = OrderedDict()
+        self._to_lead: OrderedDict[PartitionKey, None] = OrderedDict()
+        self._others: OrderedDict[PartitionKey, None] = OrderedDict()
         self._task: IncrementalTask[None] | None = None
         self._settled: asyncio.Future[None] | None = None
         self.applied_offset: int | None = None
@@ -84,24 +98,27 @@ class PendingRoleTransitions:
 
     def _transitions(self) -> Work[None]:
         while True:
+            began_s = self._stopwatch()
             deleted = list(islice(self._deleted, PARTITIONS_PER_SLICE))
             for one in deleted:
                 del self._deleted[one]
             self._take_up(deleted, self._next_keys(PARTITIONS_PER_SLICE - len(deleted)))
+            self._slice_took_s = self._stopwatch() - began_s
             if not len(self):
                 return
             yield PLAIN_STEP
 
     def _pause_s(self) -> float:
-        return PAUSE_S if self._has_made_replicas and self._is_busy() else 0.0
+        if not self._has_made_replicas or not self._is_busy():
+            return 0.0
+        return max(PAUSE_S, PAUSE_PER_WORK * self._slice_took_s)
 
     def _next_keys(self, room: int) -> list[PartitionKey]:
         taken = []
         self._has_made_replicas = False
         for waiting in (self._to_lead, self._others):
             while waiting and room > 0:
-                key = next(iter(waiting))
-                del waiting[key]
+                key, _ = waiting.popitem(last=False)
                 taken.append(key)
                 is_new = self._is_new(key)
                 self._has_made_replicas |= is_new

@@ -77,7 +77,7 @@ def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Work[CleanResult]:
     clean_offset = offsets.latest_offset + 1
     if clean_offset <= plan.first_dirty_offset < plan.end_offset:
         raise NoRoomError(f"{len(offsets)} keys are too few for one batch")
-    segments = [segment for segment in log.segments if segment.base_offset < clean_offset]
+    segments = watch.segments_below(clean_offset)
     transactions = CleanedTransactions(log.aborted_transactions(segments[0].base_offset, segments[-1].next_offset))
     before = after = 0
     for group in group_segments(segments, log.config.segment_bytes, log.config.segment_index_bytes):
@@ -124,6 +124,15 @@ class _WatchedLog:
         if any(segment not in log.segments for segment in segments):
             sometimes(True, "compaction gave up segments that retention had deleted")
             raise CleanAbortedError(f"segments of {log.directory} are gone")
+
+    def segments_below(self, offset: int) -> list[Segment]:
+        """The segments that begin below this offset."""
+        self.check()
+        found = [segment for segment in self.log.segments if segment.base_offset < offset]
+        if not found:
+            sometimes(True, "retention deleted all that compaction had read")
+            raise CleanAbortedError(f"the segments of {self.log.directory} below offset {offset} are gone")
+        return found
 
     def batches(self, segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview] | Step]:
         """The batches of a segment from byte `start` on, with their CRC checked, and steps where a read would wait.
@@ -217,8 +226,9 @@ class _GroupCopy:
                 yield PLAIN_STEP
             self._watch.check(*group)
             cleaned.indexes_synced()
+            change = log.replace_segments(group, cleaned)
             is_placed = True
-            yield Step(change=log.replace_segments(group, cleaned))
+            yield Step(change=change)
             self._watch.check()  # a log that was cut meanwhile is not clean up to where it was
             return cleaned.size_bytes
         finally:

@@ -168,7 +168,14 @@ class LogCleaner:
         while True:
             await self._pause()
             while (target := self.filthiest()) is not None:
-                await self.clean(*target)
+                await self._clean_alone(*target)
+
+    async def _clean_alone(self, tp: TopicPartition, log: PartitionLog, found: Dirtiness) -> None:
+        """Compact one log. An error that nobody has expected must not end the compaction of all others."""
+        try:
+            await self.clean(tp, log, found)
+        except Exception as error:
+            self._on_unexpected(tp, error)
 
     def filthiest(self) -> tuple[TopicPartition, PartitionLog, Dirtiness] | None:
         """The log to clean next, None when no log is dirty enough.
@@ -180,7 +187,7 @@ class LogCleaner:
         for tp, log in self._host.logs.items():
             if not log.config.is_compacted or log.is_failed or log.is_closed:
                 continue
-            if self._not_before_s.get(tp, 0) > now_s:
+            if log.is_being_mended or log.is_changing_names or self._not_before_s.get(tp, 0) > now_s:
                 continue
             try:
                 found = measure(
@@ -188,6 +195,9 @@ class LogCleaner:
                 )
             except OSError as error:
                 self._on_refused(tp, log, error)
+                continue
+            except Exception as error:
+                self._on_unexpected(tp, error)
                 continue
             if found is None or not (found.is_overdue or found.ratio > log.config.min_cleanable_dirty_ratio):
                 continue
@@ -227,6 +237,10 @@ class LogCleaner:
         _logger.error("%s cannot be compacted now: %s", tp, error)
         if not (is_no_space(error) or log.is_closed):
             self._host.on_storage_error(tp, error)
+        self._retry_later(tp)
+
+    def _on_unexpected(self, tp: TopicPartition, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"compaction of {tp} has failed", "exception": error})
         self._retry_later(tp)
 
     def _retry_later(self, tp: TopicPartition) -> None:

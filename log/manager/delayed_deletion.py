@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Iterable
 
@@ -17,18 +18,20 @@ class DelayedDeletion:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._paths: list[tuple[float, str]] = []
+        """A heap: rounds come often, and thousands of paths may not be due yet."""
 
     def add(self, paths: Iterable[str], delay_ms: float) -> None:
         """Remove these paths some time after `delay_ms`."""
         due_s = _now_s() + delay_ms / 1000 if delay_ms else 0.0
-        self._paths.extend((due_s, path) for path in paths)
+        for path in paths:
+            heapq.heappush(self._paths, (due_s, path))
 
     def take_due(self) -> list[str]:
         """The paths that may be removed now; the caller calls `remove_soon` for each."""
         at_s = _now_s()
-        due = [path for due_s, path in self._paths if due_s <= at_s]
-        if due:
-            self._paths = [(due_s, path) for due_s, path in self._paths if due_s > at_s]
+        due = []
+        while self._paths and self._paths[0][0] <= at_s:
+            due.append(heapq.heappop(self._paths)[1])
         return due
 
     def remove_soon(self, path: str) -> None:

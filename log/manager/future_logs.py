@@ -1,34 +1,34 @@
 """Future logs: partitions on their way from one log directory of this node to another (AlterReplicaLogDirs, KIP-113).
 
 The future log is a copy that grows beside the original, as `<topic>-<partition>.<id>-future`, until it holds all that
-the original does. Then it replaces the original, in several steps on two disks. A file `<name of the future log>.swap`
-in the target directory says that the copy is complete. It is written before the original is touched, and removed when
-everything is done; a node that finds it after a crash goes on from there. A future log without such a file is just a
-copy, which may be continued or thrown away. It goes with its original: it must not take the place of the log of a later
-topic of the same name, so its topic id is compared wherever it is found.
+the original does. Then it replaces the original, in several steps on two disks. A mark in the target directory says
+that the copy is complete (`swap_marks`). It is written before the original is touched, and removed when everything is
+done; a node that finds it after a crash goes on from there. A future log without such a mark is just a copy, which may
+be continued or thrown away. It goes with its original: it must not take the place of the log of a later topic of the
+same name, so its topic id is compared wherever it is found.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from uuid import UUID
 
 from ...runtime.incremental_work import run_at_once
 from ...runtime.invariants import InvariantViolation, sometimes
-from ...runtime.ports import Disk, Runtime
+from ...runtime.ports import Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, future_name, parse_future_name
-from ..errors import StorageError
+from ..directory_names import DELETED_SUFFIX, future_name
+from ..errors import StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
 from .log_manager_config import LogManagerConfig
+from .swap_marks import SWAP_SUFFIX, SwapMark, marks_in, promote, remove_mark
 
-_SWAP_SUFFIX = ".swap"
-_NAME_LENGTH_MAX = 255 - len(_SWAP_SUFFIX)
+_NAME_LENGTH_MAX = 255 - len(SWAP_SUFFIX)
 _logger = logging.getLogger(__name__)
 
 
@@ -69,7 +69,8 @@ class FutureLogs:
 
         A future log in another directory, or of another topic, is thrown away. For a partition that is not here the
         directory is remembered.
-        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`.
+        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`,
+        `NoSpaceError` as in `LogDirectory.make_log`.
         """
         target = self._directory_at(path)
         current = self._directories.get(tp)
@@ -85,24 +86,9 @@ class FutureLogs:
         if len(name) > _NAME_LENGTH_MAX:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long to be moved")
         self.discard(tp)
-        try:
-            target.checkpoints.forget_all_but(target.logs, tp)
-            log = run_at_once(
-                target.opening(
-                    self._runtime,
-                    tp,
-                    current.config,
-                    self._deletion,
-                    clean_shutdown=True,
-                    path=f"{target.path}/{name}",
-                )
-            )
-            if current.topic_id is not None:
-                log.set_topic_id(current.topic_id)
-        except OSError as error:
-            target.fail(error)
-            raise StorageError(f"{path} cannot be written: {error}") from error
-        target.future_logs[tp] = log
+        target.future_logs[tp] = target.make_log(
+            self._runtime, tp, current.topic_id, current.config, self._deletion, path=f"{target.path}/{name}"
+        )
         return True
 
     def discard(self, tp: TopicPartition) -> None:
@@ -112,6 +98,7 @@ class FutureLogs:
             return
         sometimes(True, "a copy in another log directory was thrown away before it took the log's place")
         log = target.future_logs.pop(tp)
+        target.forget_offsets(tp)
         log.close(clean=False)
         try:
             self._disk.remove_tree(log.directory)
@@ -128,20 +115,37 @@ class FutureLogs:
             if copy is not None and not copy.is_failed and copy.topic_id != wanted(tp):
                 _logger.warning("%s is removed: its topic is deleted, or it is not known which it is", copy.directory)
                 self.discard(tp)
+        for log_dir in self._directories:
+            if log_dir.is_usable:
+                self._remove_stray_marks(log_dir, wanted)
+
+    def _remove_stray_marks(self, log_dir: LogDirectory, wanted: Callable[[TopicPartition], UUID | None]) -> None:
+        """Remove the marks of logs that this node should not have; their originals are stray if they come back."""
+        try:
+            for tp, path, mark in list(marks_in(self._disk, log_dir.path)):
+                if mark.topic_id != wanted(tp):
+                    remove_mark(self._disk, log_dir.path, path)
+        except OSError as error:
+            log_dir.fail(error)
 
     def finish(self, tp: TopicPartition) -> PartitionLog:
         """Replace the log by its future log, which holds all that the log does; returns the log in its new place.
 
         `StorageError` when the new disk refuses: then the log may be where it was, or be found after a restart.
+        `NoSpaceError` when it is full: then nothing has changed but that the future log is closed; `discard` it.
         """
         source, target = self._directories.dir_of(tp), self._target(tp)
         if source is None:
             raise InvariantViolation(f"{tp} has a log that its future log replaces")
-        config, start_offset = source.logs[tp].config, source.logs[tp].log_start_offset
+        config = source.logs[tp].config
+        try:
+            self._mark_complete(tp, source, target)
+        except OSError as error:
+            if not is_no_space(error):
+                target.fail(error)
+            raise refused_write(f"the move of {tp} could not be finished: {error}", error) from error
         try:
             self._swap(tp, source, target)
-            starts = target.checkpoints.log_start_offsets
-            starts.write({**starts.offsets, tp: start_offset})
         except OSError as error:
             target.fail(error)
             raise StorageError(f"the move of {tp} could not be finished: {error}") from error
@@ -159,29 +163,41 @@ class FutureLogs:
                     _logger.error("%s", error)
             log_dir.future_logs.clear()
 
+    def _mark_complete(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
+        """From now on the future log counts, and no other one of its topic in the source. `OSError`, `StorageError`."""
+        original, copy = source.logs[tp], target.future_logs[tp]
+        copy.close()
+        starts = target.checkpoints.log_start_offsets
+        starts.write({**starts.offsets, tp: original.log_start_offset})
+        mark = SwapMark(source.directory_id, original.topic_id)
+        self._disk.write_atomic(copy.directory + SWAP_SUFFIX, mark.render())
+
     def _swap(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
         """If the disk of the original fails at this moment, a later start takes the original away.
 
-        When the target's disk fails (`OSError`, `StorageError`), what is on it is finished after a restart. If the copy
-        was not certainly complete, it is thrown away; then the original is untouched.
+        When the target's disk fails (`OSError`), what is on it is finished after a restart.
         """
-        log = target.future_logs.pop(tp)
-        log.close()
-        path = log.directory
-        self._disk.write_atomic(path + _SWAP_SUFFIX, b"")
-        try:
-            self._take_away(tp)
-            self._disk.fsync_dir(source.path)
-        except (StorageError, OSError) as error:
-            _logger.error("%s moves to %s while its former disk fails: %s", tp, target.path, error)
-            _promote(self._disk, target.path, path, tp, keep_mark=True)
+        path = target.future_logs.pop(tp).directory
+        is_taken_away = self._take_away(tp, source)
+        promote(self._disk, target.path, path, tp)
+        if is_taken_away:
+            remove_mark(self._disk, target.path, path)
         else:
-            _promote(self._disk, target.path, path, tp)
+            _logger.error("%s has moved to %s while its former disk failed", tp, target.path)
 
-    def _take_away(self, tp: TopicPartition) -> None:
-        path = self._directories.rename_away(tp, DELETED_SUFFIX)
+    def _take_away(self, tp: TopicPartition, source: LogDirectory) -> bool:
+        """Whether the original is durably gone. If not, its directory has failed, so that nothing takes its place."""
+        try:
+            path = self._directories.rename_away(tp, DELETED_SUFFIX)
+            self._disk.fsync_dir(source.path)
+        except StorageError:
+            return False
+        except OSError as error:
+            source.fail(error)
+            return False
         if path is not None:
             self._deletion.add([path], self._config.file_delete_delay_ms)
+        return True
 
     def _directory_at(self, path: str) -> LogDirectory:
         wanted = path.rstrip("/") or path
@@ -200,36 +216,3 @@ class FutureLogs:
         if target is None:
             raise InvariantViolation(f"{tp} has a future log")
         return target
-
-
-def finish_swaps(disk: Disk, roots: Iterable[str]) -> None:
-    """Finish the replacements that a crash interrupted. An `OSError` fails the directory later, when it is loaded."""
-    roots = list(roots)
-    for root in roots:
-        try:
-            for name in disk.listdir(root):
-                tp = parse_future_name(name.removesuffix(_SWAP_SUFFIX))
-                if tp is not None and name.endswith(_SWAP_SUFFIX):
-                    _finish_swap(disk, roots, f"{root}/{name.removesuffix(_SWAP_SUFFIX)}", tp)
-        except OSError as error:
-            _logger.error("%s cannot be searched for interrupted moves: %s", root, error)
-
-
-def _finish_swap(disk: Disk, roots: list[str], path: str, tp: TopicPartition) -> None:
-    home = path.rpartition("/")[0]
-    sometimes(True, "a crash interrupted a log that took another one's place, which was completed")
-    is_promoted = not disk.is_dir(path)
-    for root in roots:
-        if disk.is_dir(f"{root}/{tp}") and not (is_promoted and root == home):
-            disk.rename(f"{root}/{tp}", f"{root}/{path.rpartition('/')[2].removesuffix(FUTURE_SUFFIX)}{DELETED_SUFFIX}")
-            disk.fsync_dir(root)
-    _promote(disk, home, path, tp)
-
-
-def _promote(disk: Disk, root: str, path: str, tp: TopicPartition, *, keep_mark: bool = False) -> None:
-    if disk.is_dir(path):
-        disk.rename(path, f"{root}/{tp}")
-        disk.fsync_dir(root)
-    if not keep_mark:
-        disk.remove(path + _SWAP_SUFFIX)
-        disk.fsync_dir(root)

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
+from ...runtime.invariants import sometimes
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
-from ..directory_names import retired_name
+from ..directory_names import DELETED_SUFFIX, retired_name
 from ..errors import DirFailedError, StorageError, is_no_space
 from ..partition_log import PartitionLog
+from ..state.checkpoints import PARTITION_METADATA_FILE
 from .log_directory import LogDirDescription, LogDirectory
 from .log_manager_config import LogManagerConfig
 from .meta_properties import refuse_copies
@@ -167,12 +169,25 @@ class LogDirectories:
         log_dir.logs[tp] = log
         self._dir_of[tp] = log_dir
 
+    def add_loaded(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog) -> None:
+        """The partition's log was found in this directory, whose checkpoint has its high watermark."""
+        self.add(log_dir, tp, log)
+        if tp in log_dir.checkpoints.high_watermarks.offsets:
+            self.high_watermarks[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
+
+    def logs_named(self, tp: TopicPartition) -> list[PartitionLog]:
+        """All logs of that name, one a directory: at the start there may be those of several topics."""
+        return [log for one in self._dirs for logs in (one.logs, one.duplicate_logs) if (log := logs.get(tp))]
+
     def close_all_in(self, log_dir: LogDirectory) -> None:
         """Close and forget the logs of a directory that could not be loaded."""
         for tp, log in log_dir.logs.items():
             log.close(clean=False)
             del self._dir_of[tp]
+        for log in log_dir.duplicate_logs.values():
+            log.close(clean=False)
         log_dir.logs.clear()
+        log_dir.duplicate_logs.clear()
 
     def forget(self, tp: TopicPartition) -> PartitionLog | None:
         """Close and forget the partition's log; its files stay. Returns it, None when there is none."""
@@ -180,26 +195,50 @@ class LogDirectories:
         if log_dir is None:
             return None
         log = log_dir.logs.pop(tp)
-        log_dir.clean_offsets.pop(tp, None)
-        log_dir.damaged_offsets.pop(tp, None)
+        log_dir.forget_offsets(tp)
         log.close(clean=False)
         return log
 
     def rename_away(self, tp: TopicPartition, suffix: str) -> str | None:
         """Close and forget the partition's log, and give its directory a new name with this ending.
 
-        Returns the new path, None when there is no log. A loss of power may undo it. `StorageError`.
+        Returns the new path, None when there is no log, or none any more: a deleted log for whose new name there is no
+        space is removed. A loss of power may undo it. `StorageError`.
         """
         log_dir, log = self._dir_of.get(tp), self.forget(tp)
-        if log_dir is None or log is None:
-            return None
+        return None if log_dir is None or log is None else self._rename(log_dir, tp, log, suffix)
+
+    def rename_duplicate_away(self, log_dir: LogDirectory, tp: TopicPartition, suffix: str) -> str | None:
+        """As `rename_away`, for the log of another topic of that name in this directory. `StorageError`."""
+        log = log_dir.duplicate_logs.pop(tp)
+        log_dir.forget_offsets(tp)
+        log.close(clean=False)
+        return self._rename(log_dir, tp, log, suffix)
+
+    def _rename(self, log_dir: LogDirectory, tp: TopicPartition, log: PartitionLog, suffix: str) -> str | None:
         path = f"{log_dir.path}/{retired_name(tp, self._runtime.rng, suffix)}"
         try:
             self._runtime.disk.rename(log.directory, path)
         except OSError as error:
+            if suffix == DELETED_SUFFIX and is_no_space(error):
+                sometimes(True, "a full disk had no space for the name of a deleted log, which was removed at once")
+                self._remove_at_once(log_dir, log.directory)
+                return None
             log_dir.fail(error)
             raise StorageError(f"{log.directory} cannot be renamed to {path}: {error}") from error
         return path
+
+    def _remove_at_once(self, log_dir: LogDirectory, path: str) -> None:
+        """Remove a log, whose deletion is to make space. Its topic id goes last: a part without one has no owner."""
+        disk = self._runtime.disk
+        try:
+            for name in disk.listdir(path):
+                if name != PARTITION_METADATA_FILE:
+                    disk.remove(f"{path}/{name}")
+            disk.remove_tree(path)
+        except OSError as error:
+            log_dir.fail(error)
+            raise StorageError(f"{path} cannot be removed: {error}") from error
 
     # Checkpoints
 

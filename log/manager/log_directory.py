@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ...runtime.incremental_work import Work
+from ...runtime.incremental_work import Work, run_at_once
 from ...runtime.ports import DirLock, Disk, Runtime
 from ...wire.types import TopicPartition
 from ..config import MAX_INT64, LogConfig
@@ -25,11 +25,13 @@ from ..errors import (
     CorruptFileError,
     DirFailedError,
     DirLockedError,
+    StorageError,
     UnformattedDirError,
     is_no_space,
     refused_write,
 )
-from ..partition_log import LogHooks, PartitionLog
+from ..hooks import LogHooks
+from ..partition_log import PartitionLog
 from ..state.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_FILE,
@@ -71,10 +73,10 @@ class OffsetCheckpoint:
         return self._on_disk
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Durably replace the contents, even while another write is under way. `OSError`."""
+        """Durably replace the contents, even while another write is under way, which counts after an `OSError`."""
         if offsets != self._on_disk or self._being_written is not None or not self._disk.exists(self._path):
-            self._being_written = None
             self._disk.write_atomic(self._path, render_offsets(offsets))
+            self._being_written = None
             self._on_disk = dict(offsets)
 
     def write_soon(self, offsets: Mapping[TopicPartition, int], on_failed: Callable[[OSError], None]) -> None:
@@ -170,6 +172,11 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
         """Copies of logs that are in another directory, and that will be moved here."""
+        self.duplicate_logs: dict[TopicPartition, PartitionLog] = {}
+        """Logs that were found at the start beside those of other topics of the same name in other directories.
+
+        The metadata says soon which of them is wanted.
+        """
         self.clean_offsets: dict[TopicPartition, int] = {}
         """Up to which offset compacted logs are clean; an entry also says that offsets may be missing from the log."""
         self.damaged_offsets = dict(self.checkpoints.damaged_offsets.offsets)
@@ -245,7 +252,7 @@ class LogDirectory:
             return
         self.failure = error
         _logger.error("log directory %s has failed and is used no more: %s", self.path, error)
-        for log in (*self.logs.values(), *self.future_logs.values()):
+        for log in (*self.logs.values(), *self.future_logs.values(), *self.duplicate_logs.values()):
             log.fail("its log directory failed", error)
         self._on_failed(self.path, error)
 
@@ -313,13 +320,16 @@ class LogDirectory:
             self.checkpoints.log_start_offsets.lower(tp, offset)
 
         def truncating(offset: int) -> None:
-            # After a crash, records that take the place of removed ones must not count as committed.
-            if self._high_watermarks.get(tp, 0) > offset:
+            # After a crash, records that take the place of removed ones must not count as committed. The copy of a log
+            # that is in another directory has no mark of its own in memory.
+            if path is None and self._high_watermarks.get(tp, 0) > offset:
                 self._high_watermarks[tp] = offset
             self.checkpoints.high_watermarks.lower(tp, offset)
 
         recovery_point = self.checkpoints.recovery_points.offsets.get(tp, 0)
         clean_offsets = self.checkpoints.clean_offsets
+        if tp in clean_offsets.offsets:
+            self.clean_offsets.setdefault(tp, clean_offsets.offsets[tp])
         log = yield from PartitionLog.opening(
             runtime,
             path or f"{self.path}/{tp}",
@@ -348,6 +358,50 @@ class LogDirectory:
         # The log may have lost what it had there.
         self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log
+
+    def make_log(
+        self,
+        runtime: Runtime,
+        tp: TopicPartition,
+        topic_id: UUID | None,
+        config: LogConfig,
+        deletion: DelayedDeletion,
+        *,
+        path: str | None = None,
+    ) -> PartitionLog:
+        """Make a log for the partition, of which there is none here; `path` is that of a future log.
+
+        `NoSpaceError`: then nothing is left of it, as a start could find the partition in two directories.
+        `StorageError` when the disk refuses, which fails the directory.
+        """
+        home = path or f"{self.path}/{tp}"
+        is_new = not self._disk.is_dir(home)
+        log: PartitionLog | None = None
+        try:
+            self.checkpoints.forget_all_but({**self._own_logs, **self.future_logs}, tp)
+            log = run_at_once(self.opening(runtime, tp, config, deletion, clean_shutdown=True, path=path))
+            if log.topic_id is None and topic_id is not None:
+                log.set_topic_id(topic_id, durably=path is not None)  # by its id alone a copy may be continued
+        except (OSError, StorageError) as error:
+            if log is not None:
+                log.close(clean=False)
+            cause = error.__cause__ if isinstance(error, StorageError) else error
+            if isinstance(cause, OSError) and not is_no_space(cause):
+                self.fail(cause)
+            elif is_new:
+                self._remove_unfinished(home)
+            if isinstance(error, StorageError):
+                raise
+            raise refused_write(f"{self.path} cannot be written: {error}", error) from error
+        return log
+
+    def _remove_unfinished(self, path: str) -> None:
+        try:
+            if self._disk.is_dir(path):
+                self._disk.remove_tree(path)
+                self._disk.fsync_dir(self.path)
+        except OSError as error:
+            _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
     # Checkpoints
 
@@ -397,6 +451,11 @@ class LogDirectory:
         if known != offset:
             self.checkpoints.damaged_offsets.write_soon(self.damaged_offsets, self.fail)
 
+    def forget_offsets(self, tp: TopicPartition) -> None:
+        """The log goes: the next checkpoints do not name it."""
+        self.clean_offsets.pop(tp, None)
+        self.damaged_offsets.pop(tp, None)
+
     def _note_gaps(self, tp: TopicPartition, *, at_once: bool) -> None:
         """Give the log a clean offset, if only 0, before the first of its offsets is missing: recovery goes by that.
 
@@ -412,12 +471,19 @@ class LogDirectory:
                 raise refused_write(f"{self.path} cannot be written: {error}", error) from error
 
     def _known_high_watermarks(self) -> dict[TopicPartition, int]:
-        known = self._high_watermarks
-        return {tp: known[tp] for tp in self.logs if tp in known}
+        known, former = self._high_watermarks, self.checkpoints.high_watermarks.offsets
+        return {
+            **{tp: known[tp] for tp in self.logs if tp in known},
+            **{tp: former[tp] for tp in self.duplicate_logs if tp in former},
+        }
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {tp: log.recovery_point for tp, log in self.logs.items()}
+        return {tp: log.recovery_point for tp, log in self._own_logs.items()}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         """Also of logs that start where their first segment does: a loss of power may bring deleted segments back."""
-        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset}
+        return {tp: log.log_start_offset for tp, log in self._own_logs.items() if log.log_start_offset}
+
+    @property
+    def _own_logs(self) -> dict[TopicPartition, PartitionLog]:
+        return {**self.logs, **self.duplicate_logs}

@@ -15,12 +15,13 @@ from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, parse_dir_name, parse_future_name
 from ..errors import LogDirError, StorageError
+from ..state.checkpoints import read_topic_id
 from .delayed_deletion import DelayedDeletion
-from .future_logs import finish_swaps
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
 from .log_manager_config import LogManagerConfig
 from .stray_logs import report_strays
+from .swap_marks import finish_swaps
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
@@ -82,7 +83,7 @@ class LogLoader:
 
     def begin(self) -> None:
         """Finish interrupted moves between directories, and learn how the directories were left. `LogDirError`."""
-        finish_swaps(self._runtime.disk, [log_dir.path for log_dir in self._directories])
+        finish_swaps(self._runtime.disk, self._directories)
         epochs = []
         for log_dir in self._directories:
             try:
@@ -139,9 +140,7 @@ class LogLoader:
             tp = parse_dir_name(name)
             if tp is None or tp.topic == METADATA_TOPIC:
                 continue
-            other = self._directories.dir_of(tp)
-            if other is not None:
-                raise LogDirError(f"Partition {tp} is in {other.path} and in {root}: remove the one that is stale.")
+            is_duplicate = self._is_duplicate(tp, root)
             log = yield from log_dir.opening(
                 self._runtime,
                 tp,
@@ -149,18 +148,33 @@ class LogLoader:
                 self._deletion,
                 clean_shutdown=log_dir.was_cleanly_shut_down,
             )
-            self._directories.add(log_dir, tp, log)
+            if is_duplicate:
+                log_dir.duplicate_logs[tp] = log
+            else:
+                self._directories.add_loaded(log_dir, tp, log)
             progress.opened()
             yield PLAIN_STEP
-            if tp in log_dir.checkpoints.clean_offsets.offsets:
-                log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
-            if tp in log_dir.checkpoints.high_watermarks.offsets:
-                self._directories.high_watermarks[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
+
+    def _is_duplicate(self, tp: TopicPartition, root: str) -> bool:
+        """Whether another directory has a log of that name. `LogDirError` unless it is certainly of another topic.
+
+        A topic may be deleted and created again while the directory of its former log cannot be used (KAFKA-16234).
+        """
+        others = self._directories.logs_named(tp)
+        if not others:
+            return False
+        topic_id = read_topic_id(self._runtime.disk, f"{root}/{tp}")
+        for other in others:
+            if topic_id is None or other.topic_id in (None, topic_id):
+                place = other.directory.rpartition("/")[0]
+                raise LogDirError(f"Partition {tp} is in {place} and in {root}: remove the one that is stale.")
+        sometimes(True, "a node found the logs of two topics of the same name in its directories")
+        return True
 
     def _load_future_log(self, log_dir: LogDirectory, name: str) -> None:
         tp, path = parse_future_name(name), f"{log_dir.path}/{name}"
-        if tp is None or any(tp in other.future_logs for other in self._directories):
+        if tp is None or tp in log_dir.logs or any(tp in other.future_logs for other in self._directories):
             self._deletion.add([path], 0)
             return
         sometimes(True, "a move between log directories went on after a restart")

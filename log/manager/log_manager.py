@@ -22,7 +22,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
 from ..directory_names import DELETED_SUFFIX, STRAY_SUFFIX
-from ..errors import NoSpaceError, StorageError, is_no_space, refused_write
+from ..errors import NoSpaceError, StorageError
 from ..partition_log import PartitionLog
 from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
@@ -190,35 +190,9 @@ class LogManager:
         return self._create_in(last, tp, topic_id, config)
 
     def _create_in(self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog:
-        try:
-            log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
-        except OSError as error:
-            if not is_no_space(error):
-                log_dir.fail(error)
-            raise refused_write(f"{log_dir.path} cannot be written: {error}", error) from error
-        path = f"{log_dir.path}/{tp}"
-        is_new = not self._runtime.disk.is_dir(path)
-        try:
-            log = run_at_once(log_dir.opening(self._runtime, tp, config, self.deletion, clean_shutdown=True))
-            self.directories.add(log_dir, tp, log)
-            if log.topic_id is None:
-                log.set_topic_id(topic_id, durably=False)
-        except NoSpaceError:
-            self.directories.forget(tp)
-            if is_new:
-                self._remove_unfinished(log_dir, path)
-            raise
+        log = log_dir.make_log(self._runtime, tp, topic_id, config, self.deletion)
+        self.directories.add(log_dir, tp, log)
         return log
-
-    def _remove_unfinished(self, log_dir: LogDirectory, path: str) -> None:
-        """Remove what there is of a log that could not be made; else a start could find it in two directories."""
-        disk = self._runtime.disk
-        try:
-            if disk.is_dir(path):
-                disk.remove_tree(path)
-                disk.fsync_dir(log_dir.path)
-        except OSError as error:
-            _logger.warning("%s could not be made for want of space, and cannot be removed: %s", path, error)
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete the partition: its directory is renamed now, and removed `file.delete.delay.ms` later. `StorageError`.
@@ -233,7 +207,7 @@ class LogManager:
         """Rename a stray log, which belongs to another topic than this partition. `StorageError`."""
         path = self._rename_away(tp, STRAY_SUFFIX)
         if path is not None:
-            _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
+            _log_set_aside(tp, reason, path)
 
     def set_strays_aside(self, wanted: Callable[[TopicPartition], UUID | None]) -> list[TopicPartition]:
         """Set every stray log aside, and return their partitions.
@@ -241,7 +215,11 @@ class LogManager:
         `wanted` gives the topic id of a partition that this node should have, None for any other partition. Where a
         stray log was displaced that this node left there by a clean shutdown, the partition itself had its data there,
         or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
+        Of the logs of several topics of the same name the wanted one is kept.
         """
+        for one in self.directories:
+            for tp, log in list(one.duplicate_logs.items()):
+                self._settle_duplicate(one, tp, log.topic_id, wanted(tp))
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
         for tp, reason in strays:
@@ -254,6 +232,23 @@ class LogManager:
                 _logger.error("%s", error)
         self.future_logs.discard_strays(wanted)
         return [tp for tp, _ in strays]
+
+    def _settle_duplicate(
+        self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID | None, wanted: UUID | None
+    ) -> None:
+        """Set the duplicate aside; or, if it is the wanted log, the one whose place it takes."""
+        try:
+            if topic_id != wanted:
+                path = self.directories.rename_duplicate_away(log_dir, tp, STRAY_SUFFIX)
+                _log_set_aside(tp, f"has topic id {topic_id}, not {wanted}", path)
+                return
+            former = self.get(tp)
+            if former is not None:
+                self.set_aside(tp, f"has topic id {former.topic_id}, not {wanted}")
+        except StorageError as error:
+            _logger.error("%s", error)
+        if topic_id == wanted:
+            self.directories.add_loaded(log_dir, tp, log_dir.duplicate_logs.pop(tp))
 
     def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether a stray log was in the partition's place that a clean shutdown had left there."""
@@ -328,10 +323,14 @@ class _ClosingProgress:
             self._tell(f"has closed {self._closed:,} of {self._count:,} logs")
 
 
+def _log_set_aside(tp: TopicPartition, reason: str, path: str | None) -> None:
+    _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
+
+
 def _close_logs(log_dir: LogDirectory, progress: _ClosingProgress) -> bool:
     """Close the logs of a directory; whether everything in it is durable."""
     is_clean = log_dir.is_usable or log_dir.was_cleanly_shut_down
-    for log in log_dir.logs.values():
+    for log in (*log_dir.logs.values(), *log_dir.duplicate_logs.values()):
         try:
             log.close()
         except StorageError as error:

@@ -10,10 +10,11 @@ After a clean shutdown indexes are trusted too, compared with the batches when t
 disagree. No CRC covers a batch's offset and epoch, so recovery compares them with the neighbouring batches
 (`ValidatingScan`); a log that may have gaps by compaction has an entry in `cleaner-offset-checkpoint` before the first.
 
-An interrupted compaction shows in the names. Files ending in `.cleaned` were not complete, and are removed. A
-`.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be gone
-already. Of a segment's files the `.log` always changes its name last, and is removed last. So while there is the old
-`.log`, the indexes beside it are old too; after that they are those of the new segment.
+An interrupted compaction shows in the names. Files ending in `.cleaned` or `.mended` were not complete, and are
+removed. A `.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be
+gone already. Of a replaced segment's files the `.log` changes its name last, and is removed last. So while there is the
+old `.log`, the indexes beside it are old too; after that they are those of the new segment. Of an expired segment the
+`.log` goes first: what is left of it are indexes, which are removed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..segment.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
+    MENDED_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -50,7 +52,7 @@ from .segment_recovery import STEP_BATCHES, check, resume, start_over
 
 _logger = logging.getLogger(__name__)
 _OFFSET_DIGITS = 20
-_LEFTOVERS = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+_LEFTOVERS = (".tmp", CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -288,7 +290,7 @@ def _sort_out(disk: Disk, directory: str) -> _Files:
     for name in disk.listdir(directory):
         stem, dot, suffix = name.partition(".")
         if name.endswith(_LEFTOVERS):
-            sometimes(CLEANED_SUFFIX in name, "an unfinished compaction was removed after a crash")
+            sometimes(name.endswith(CLEANED_SUFFIX), "an unfinished compaction was removed after a crash")
             disk.remove(f"{directory}/{name}")
             has_removed = True
         elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:

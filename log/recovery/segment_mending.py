@@ -15,7 +15,7 @@ from ...wire.errors import ErrorCode
 from ...wire.records import BatchHeader, CorruptBatchError, iter_headers, verify_crc
 from ..cleaner.batch_filter import filler
 from ..partition_log import PartitionLog
-from ..segment.segment import CLEANED_SUFFIX, Segment
+from ..segment.segment import MENDED_SUFFIX, Segment
 
 
 class MendingGivenUpError(Exception):
@@ -25,13 +25,13 @@ class MendingGivenUpError(Exception):
 class SegmentMending:
     """One replacement, of the segment with this base offset. An active segment is rolled first.
 
-    `add` all batches up to `end_offset`, then do the work of `placing`; `discard` if it was not done. Methods raise
-    `StorageError`, `OSError` and `MendingGivenUpError`.
+    `add` all batches up to `end_offset`, then do the work of `placing`; `end` in any case. Methods raise
+    `StorageError`, `OSError` and `MendingGivenUpError`. Meanwhile the cleaner leaves the log alone.
     """
 
     def __init__(self, log: PartitionLog, disk: Disk, base_offset: int) -> None:
         found = next((segment for segment in log.segments if segment.base_offset == base_offset), None)
-        if found is None or log.is_changing_names:
+        if found is None or log.is_changing_names or log.is_being_mended:
             raise MendingGivenUpError(f"the segment at {base_offset} of {log.directory} is gone or is being replaced")
         if found is log.segments[-1]:
             log.roll()
@@ -44,7 +44,8 @@ class SegmentMending:
         self.end_offset = found.next_offset
         self.next_offset = base_offset
         """The offset of the next batch to add."""
-        self._new = Segment.create(disk, log.directory, base_offset, CLEANED_SUFFIX)
+        self._new = Segment.create(disk, log.directory, base_offset, MENDED_SUFFIX)
+        log.is_being_mended = True
 
     def add(self, batches: memoryview) -> None:
         """Append the batches of the segment's range; others and an incomplete last one are left out.
@@ -117,11 +118,13 @@ class SegmentMending:
             sometimes(True, "a log changed while a segment of it was mended")
             raise MendingGivenUpError(f"{log.directory} has changed")
         new.indexes_synced()
+        change = log.replace_segments([self._damaged], new)
         self._is_placed = True
-        yield Step(change=log.replace_segments([self._damaged], new))
+        yield Step(change=change)
 
-    def discard(self) -> None:
+    def end(self) -> None:
         """Remove the new segment, unless it is in its place."""
+        self._log.is_being_mended = False
         if self._is_placed or self._log.is_failed:
             return
         try:

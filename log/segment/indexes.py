@@ -90,6 +90,11 @@ class IndexFile:
             self._synced = False
             self.open()
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether the file needs no fsync."""
+        return self._synced
+
     def unsynced(self) -> File | None:
         """The file, if it needs an fsync."""
         return None if self._synced else self.open()

@@ -10,7 +10,7 @@ from operator import attrgetter
 from ...runtime.files.file_slice import FileSlice
 from ...runtime.invariants import invariant
 from ...wire.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatchError, TimestampType, iter_headers, iter_records
-from .segment import DELETED_SUFFIX, Segment, Slicing, TimestampOffset
+from .segment import Segment, Slicing, TimestampOffset
 from .transaction_index import AbortedTransaction
 
 _COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
@@ -68,10 +68,6 @@ class LogSegments:
         if self._items:
             self.active = self._items[-1]
         return removed
-
-    def delete_first(self, count: int) -> list[str]:
-        """Take out the first `count` and rename their files to `.deleted`; returns the new paths. `OSError`."""
-        return [path for segment in self.take_first(count) for path in segment.rename(DELETED_SUFFIX)]
 
     def take_first(self, count: int) -> list[Segment]:
         """Take out the first `count` segments, never the active one, and return them; their files stay."""

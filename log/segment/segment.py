@@ -35,7 +35,7 @@ _SURELY_CACHED_BYTES = 1024 * 1024
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
+CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".mended", ".swap", ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -425,9 +425,9 @@ class Segment:
 
     @property
     def has_unsynced_indexes(self) -> bool:
-        """Whether an index file needs an fsync. `OSError`."""
-        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced())
-        return not self.transaction_index.is_synced or any(file is not None for file in files)
+        """Whether an index file needs an fsync. Indexes that were not loaded do not."""
+        files = [index.file for index in self._indexes or ()]
+        return not (self.transaction_index.is_synced and all(file.is_synced for file in files))
 
     def unsynced_index_files(self) -> list[File]:
         """The index files that need an fsync; what is to be in the transaction index is written first. `OSError`."""
@@ -459,27 +459,25 @@ class Segment:
                 index.file.close()
         self.transaction_index.close()
 
-    def remove(self) -> None:
-        """Close and delete the segment's files."""
+    def remove(self, kinds: Sequence[str] = SEGMENT_SUFFIXES) -> None:
+        """Close the segment and delete its files, or those of these kinds; the `.log` file is the first."""
         self.close()
-        for path in self._existing_paths():
+        for path in self._existing_paths(kinds):
             self._disk.remove(path)
 
-    def rename(self, suffix: str) -> list[str]:
-        """Close the segment and replace the suffix of its files' names; returns the new paths."""
+    def rename(self, suffix: str) -> None:
+        """Close the segment and replace the suffix of its files' names."""
         self.close()
-        renames = self.renames_to(suffix)
-        for source, target in renames:
+        for source, target in self.renames_to(suffix):
             self._disk.rename(source, target)
         self.renamed_to(suffix)
-        return [target for _, target in renames]
 
-    def renames_to(self, suffix: str) -> list[tuple[str, str]]:
-        """The renames (source, target) that replace the suffix of its files' names.
+    def renames_to(self, suffix: str, kinds: Sequence[str] = SEGMENT_SUFFIXES) -> list[tuple[str, str]]:
+        """The renames (source, target) that replace the suffix of the names of its files, or of those of these kinds.
 
         The `.log` file is the last: when it has the new name, the others have theirs.
         """
-        return [(path, path.removesuffix(self._suffix) + suffix) for path in reversed(self._existing_paths())]
+        return [(path, path.removesuffix(self._suffix) + suffix) for path in reversed(self._existing_paths(kinds))]
 
     def renamed_to(self, suffix: str) -> None:
         """The renames to this suffix are done."""
@@ -497,8 +495,8 @@ class Segment:
         self.offset_index.last_entry()
         self.transaction_index.read_in()
 
-    def _existing_paths(self) -> list[str]:
-        paths = [self._path(kind) for kind in SEGMENT_SUFFIXES]
+    def _existing_paths(self, kinds: Sequence[str]) -> list[str]:
+        paths = [self._path(kind) for kind in kinds]
         return [path for path in paths if self._disk.exists(path)]
 
     def _path(self, kind: str) -> str:

@@ -8,13 +8,15 @@ truncated or closed, the whole change is finished at once, blocking the loop; th
 A compacted segment, whose files are durable, gets the ending `.swap`. When that name is durable, the segment is read in
 the place of those that it covers, and an interrupted replacement is completed when the log is opened again
 (`recovery.complete_swaps`). Then the covered segments get the ending `.deleted`, and the new one its final name.
-Expired segments go oldest first. If all segments go, the name of the new active one becomes durable before, as the
+Expired segments go oldest first, and their batches durably before their indexes: what a crash leaves of a segment must
+not lack its aborted transactions. If all segments go, the name of the new active one becomes durable before, as the
 log's end is in that name alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -22,8 +24,11 @@ from ...runtime.invariants import invariant, sometimes
 from ...runtime.ports import Disk, OrderedRenames
 from ..availability import LogAvailability
 from ..durability import Durability, LogFiles
-from ..errors import StorageError
-from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment
+from ..errors import StorageError, is_no_space, refused_write
+from .segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
+
+_logger = logging.getLogger(__name__)
+_RETRY_AFTER_S = 5.0
 
 
 class Stage(NamedTuple):
@@ -34,15 +39,22 @@ class Stage(NamedTuple):
 
 
 class StagedRenames:
-    """One change of file names. When the disk refuses, `fail` gets the error and returns the one to raise."""
+    """One change of file names; `what` says what was not possible when the disk refuses it, and the log fails.
+
+    A disk without space for a longer name, or a process that can open no more files, is no failure: who waits is told
+    so, and the change goes on later.
+    """
 
     def __init__(
-        self, disk: Disk, directory: str, stages: Sequence[Stage], fail: Callable[[BaseException], StorageError]
+        self, disk: Disk, directory: str, stages: Sequence[Stage], availability: LogAvailability, what: str
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._stages = list(stages)
-        self._fail = fail
+        self._availability = availability
+        self._what = what
+        self._renames: list[tuple[str, str]] | None = None
+        """The renames of the present stage, once it has begun."""
         self._under_way: OrderedRenames | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._failure: StorageError | None = None
@@ -50,7 +62,10 @@ class StagedRenames:
         self.is_over = False
 
     def soon(self) -> asyncio.Future[None]:
-        """Make the change without blocking the loop; the future ends when it is done. It fails with `StorageError`."""
+        """Make the change without blocking the loop; the future ends when it is done. It fails with `StorageError`.
+
+        After a `NoSpaceError` the change goes on by itself.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         if self.is_over:
@@ -60,27 +75,25 @@ class StagedRenames:
         return waiter
 
     def finish(self) -> None:
-        """Make the change, blocking the loop. `StorageError`."""
+        """Make the change, blocking the loop. `StorageError`; after a `NoSpaceError` it is still to be made."""
         try:
             if self._under_way is not None:
                 sometimes(True, "a log could not wait, and a change of its file names was finished at once")
                 self._under_way.finish()
                 self._stage_done()
             while not self.is_over:
-                for source, target in self._stages[0].renames():
+                for source, target in self._renames_left():
                     self._disk.rename(source, target)
                 self._disk.fsync_dir(self._directory)
                 self._stage_done()
         except OSError as error:
-            failure = self._fail(error)
-            self._end(failure)
-            raise failure from error
+            raise self._refused(error) from error
 
     def _begin(self) -> None:
         try:
-            self._under_way = self._disk.rename_in_order_soon(self._directory, self._stages[0].renames())
+            self._under_way = self._disk.rename_in_order_soon(self._directory, self._renames_left())
         except OSError as error:
-            self._end(self._fail(error))
+            self._refused(error)
             return
         begun = self._under_way
         begun.done.add_done_callback(lambda done: self._on_done(begun, done))
@@ -90,14 +103,46 @@ class StagedRenames:
         if self._under_way is not begun:
             return  # `finish` was called meanwhile
         if error is not None:
-            self._end(self._fail(error))
+            self._refused(error)
             return
         self._stage_done()
         if not self.is_over:
             self._begin()
 
-    def _stage_done(self) -> None:
+    def _renames_left(self) -> list[tuple[str, str]]:
+        """The renames of the present stage, without those that were made when it was tried before."""
+        if self._renames is None:
+            self._renames = self._stages[0].renames()
+            return self._renames
+        return [(source, target) for source, target in self._renames if self._disk.exists(source)]
+
+    def _refused(self, error: BaseException) -> StorageError:
+        """The disk has refused; returns the error to raise."""
+        if not (isinstance(error, OSError) and is_no_space(error)):
+            failure = self._availability.fail(self._what, error)
+            self._end(failure)
+            return failure
+        sometimes(True, "a change of file names waited for space on the disk")
+        failure = refused_write(f"{self._directory}: {self._what} now: {error}", error)
+        _logger.warning("%s; it is tried again", failure.message)
         self._under_way = None
+        if _is_in_loop():
+            asyncio.get_running_loop().call_later(_RETRY_AFTER_S, self._try_again)
+        self._tell(failure)
+        return failure
+
+    def _try_again(self) -> None:
+        if self.is_over or self._under_way is not None:
+            return
+        try:
+            self._availability.check()  # the directory of a closed log may belong to another one
+        except StorageError as failure:
+            self._end(failure)
+        else:
+            self._begin()
+
+    def _stage_done(self) -> None:
+        self._under_way = self._renames = None
         self._stages.pop(0).after()
         if not self._stages:
             self._end(None)
@@ -106,6 +151,9 @@ class StagedRenames:
         self._under_way = None
         self._failure = failure
         self.is_over = True
+        self._tell(failure)
+
+    def _tell(self, failure: StorageError | None) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if waiter.done():
@@ -146,8 +194,9 @@ class SegmentReplacement:
             self._change.finish()
 
     def replace(self, group: Sequence[Segment], cleaned: Segment) -> StagedRenames:
-        """Put `cleaned` in the place of `group`; returns the change, which the caller begins."""
+        """Put `cleaned` in the place of `group`; returns the change, which the caller begins. `StorageError`."""
         self._files.segments.check_replaceable(group, cleaned)
+        self._check_file(cleaned)
         deleted: list[str] = []
 
         def make_ready() -> list[tuple[str, str]]:
@@ -174,6 +223,17 @@ class SegmentReplacement:
             Stage(name_it, named),
         )
 
+    def _check_file(self, cleaned: Segment) -> None:
+        """Refuse a replacement whose file is not as it was written: the group would be lost for it."""
+        where = f"{self._files.directory}: the replacement of the segment at {cleaned.base_offset}"
+        cleaned.close_idle_files()  # the file is opened again by its name, as the renames will find it
+        try:
+            size_bytes = cleaned.file.size()
+        except OSError as error:
+            raise refused_write(f"{where} cannot be opened: {error}", error) from error
+        if size_bytes != cleaned.size_bytes:
+            raise StorageError(f"{where} has {size_bytes} bytes, not the {cleaned.size_bytes} that were written")
+
     def put_away(self, count: int, *, is_end_new: bool) -> None:
         """Delete the first `count` segments; `is_end_new` says that the log's end is in the name of a new file.
 
@@ -182,8 +242,11 @@ class SegmentReplacement:
         files, deleted = self._files, list[str]()
         self._durability.segments_gone(files.segments.items[:count])
         gone = files.segments.take_first(count)
-        away = Stage(lambda: self._away(gone, deleted), lambda: self._on_deleted(deleted))
-        stages = [Stage(list, _nothing), away] if is_end_new else [away]
+        away = (
+            Stage(lambda: _batches_away(gone, deleted), _nothing),
+            Stage(lambda: self._away(gone, deleted), lambda: self._on_deleted(deleted)),
+        )
+        stages = [Stage(list, _nothing), *away] if is_end_new else away
         change = self._begin("a segment could not be deleted", *stages)
         if _is_in_loop():
             change.soon().add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -197,21 +260,28 @@ class SegmentReplacement:
     def _begin(self, what: str, *stages: Stage) -> StagedRenames:
         invariant(not self.is_under_way, "one change of names is under way at a time")
         files = self._files
-        self._change = StagedRenames(
-            files.disk, files.directory, stages, lambda error: self._availability.fail(what, error)
-        )
+        self._change = StagedRenames(files.disk, files.directory, stages, self._availability, what)
         return self._change
 
     def _away(self, segments: Iterable[Segment], deleted: list[str]) -> list[tuple[str, str]]:
         """The renames of these segments' files, and of the snapshots that no segment needs; adds to `deleted`."""
-        renames: list[tuple[str, str]] = []
-        for segment in segments:
-            segment.close()
-            renames += segment.renames_to(DELETED_SUFFIX)
+        renames = _renames_away(segments, deleted, SEGMENT_SUFFIXES)
         stray = self._files.snapshots.take_stray(segment.base_offset for segment in self._files.segments)
-        renames += [(path, path + DELETED_SUFFIX) for path in stray]
-        deleted.extend(target for _, target in renames)
-        return renames
+        deleted.extend(path + DELETED_SUFFIX for path in stray)
+        return [*renames, *((path, path + DELETED_SUFFIX) for path in stray)]
+
+
+def _batches_away(segments: Iterable[Segment], deleted: list[str]) -> list[tuple[str, str]]:
+    return _renames_away(segments, deleted, (LOG_SUFFIX,))
+
+
+def _renames_away(segments: Iterable[Segment], deleted: list[str], kinds: Sequence[str]) -> list[tuple[str, str]]:
+    renames: list[tuple[str, str]] = []
+    for segment in segments:
+        segment.close()
+        renames += segment.renames_to(DELETED_SUFFIX, kinds)
+    deleted.extend(target for _, target in renames)
+    return renames
 
 
 def _nothing() -> None:

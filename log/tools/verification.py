@@ -15,6 +15,7 @@ from ..segment.segment import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    MENDED_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -144,7 +145,7 @@ def _verify_small_files(
     except CorruptFileError as error:
         yield Finding(path, str(error), "partition.metadata" in str(error))
     for name in names:
-        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")):
+        if name.endswith((CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, ".tmp")):
             yield Finding(f"{path}/{name}", "is left over from an interrupted compaction or write", False)
         elif name.endswith(SNAPSHOT_SUFFIX):
             try:

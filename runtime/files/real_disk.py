@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -23,6 +23,7 @@ from ..blocking.thread_pool import ThreadPool
 from ..ports import Buffer, File
 from ..work_queue import WorkQueue
 from .open_files import OpenFiles, is_out_of_files
+from .pending_writes import PendingWrites
 from .real_file import OpenFile, RealFile, resolve
 
 _SYNC_THREADS, _READ_THREADS = 4, 4
@@ -44,31 +45,6 @@ class RealDirLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-class _WriteOrder:
-    """The order of writes to one path: a write that comes after a later one is skipped."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._issued = 0
-        self._done = 0
-
-    def next_ticket(self) -> int:
-        """The number of the next write. Called on the loop's thread only."""
-        self._issued += 1
-        return self._issued
-
-    def is_last(self, ticket: int) -> bool:
-        """Whether there is no later write. Called on the loop's thread only."""
-        return ticket == self._issued
-
-    def take(self, ticket: int, write: Callable[[], None]) -> None:
-        """Write, unless a later write has been done."""
-        with self._lock:
-            if ticket > self._done:
-                write()
-                self._done = ticket
 
 
 class RealOrderedRenames:
@@ -139,8 +115,7 @@ class RealDisk:
         self._executor: ThreadPool | None = None
         self._readers: ThreadPool | None = None
         self._remover: ThreadPool | None = None
-        self._write_orders: dict[str, _WriteOrder] = {}
-        """By path, for the files that are being replaced in threads."""
+        self._writes = PendingWrites()
         self._sync_queue = WorkQueue(_QUEUED_PER_THREAD * _SYNC_THREADS)
         self._read_queue = WorkQueue(_QUEUED_PER_THREAD * _READ_THREADS)
         self._directory_syncs: dict[str, _DirectorySync] = {}
@@ -170,9 +145,9 @@ class RealDisk:
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename atomically, replacing an existing file. A waiting `fsync_dir_soon` of a directory follows it."""
+        """Rename atomically, replacing an existing file. What waits to be done in a directory follows it."""
         self.open_files.keep(target)
-        os.replace(source, target)
+        self._writes.renaming(source, target, lambda: os.replace(source, target))
         self.open_files.renamed(source, target)
         if (waiting := self._directory_syncs.pop(source, None)) is not None:
             waiting.path = target
@@ -186,7 +161,7 @@ class RealDisk:
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it."""
         self.open_files.keep(path)
-        shutil.rmtree(path)
+        self._writes.renaming(path, None, lambda: shutil.rmtree(path))
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
         """Remove a file or a directory in a thread of its own: large files take some tenths of a second."""
@@ -210,20 +185,23 @@ class RealDisk:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
-        order = self._write_orders.get(path)
-        if order is None:
-            _replace(path, data)
-        else:
-            order.take(order.next_ticket(), lambda: _replace(path, data))
+        write = self._writes.begin(path)
+        try:
+            self._writes.carry_out(write, _enter, lambda place: _replace(place, data))
+        finally:
+            self._writes.end(write)
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
         """Like `write_atomic`, in a thread; the future belongs to the running loop."""
-        threads = self._threads()
-        order = self._write_orders.setdefault(path, _WriteOrder())
-        ticket, content = order.next_ticket(), bytes(data)
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(threads, lambda: order.take(ticket, lambda: _replace(path, content)))
-        done.add_done_callback(lambda _: self._write_orders.pop(path, None) if order.is_last(ticket) else None)
+        threads, content = self._threads(), bytes(data)
+        write = self._writes.begin(path)
+        work = partial(self._writes.carry_out, write, _enter, lambda place: _replace(place, content))
+        try:
+            done = asyncio.get_running_loop().run_in_executor(threads, work)
+        except BaseException:
+            self._writes.end(write)
+            raise
+        done.add_done_callback(lambda _: self._writes.end(write))
         return done
 
     def fsync_dir(self, path: str) -> None:
@@ -333,19 +311,33 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _replace(path: str, data: Buffer) -> None:
-    temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def _enter(path: str) -> tuple[int, str]:
+    """A descriptor of the directory that the path is in, and the name in it."""
+    directory, _, name = path.rpartition("/")
+    return os.open(
+        directory or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    ), name
+
+
+def _replace(place: tuple[int, str], data: Buffer) -> None:
+    """Replace a file of a directory, whose descriptor is closed then; the directory's name may change meanwhile."""
+    directory, name = place
+    temporary = name + ".tmp"
     try:
-        with memoryview(data).cast("B") as view:
-            written = 0
-            while written < len(view):
-                written += os.write(fd, view[written:])
-        os.fdatasync(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o644, dir_fd=directory)
+        try:
+            with memoryview(data).cast("B") as view:
+                written = 0
+                while written < len(view):
+                    written += os.write(fd, view[written:])
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
     finally:
-        os.close(fd)
-    os.replace(temporary, path)
-    _fsync_and_close(os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        os.close(directory)
 
 
 def _remove(path: str) -> None:

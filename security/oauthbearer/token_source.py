@@ -6,6 +6,7 @@ Kafka's counterparts are ClientCredentialsJwtRetriever and FileJwtRetriever (KIP
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,11 @@ from .access_token import TokenRefusedError, decode_part, time_claim_ms
 
 REFRESH_AT = 0.8
 """The share of a token's lifetime after which another one is asked for, as sasl.login.refresh.window.factor."""
+RETRY_PAUSE_MS = 10_000
+"""After a failure, while the last token holds. Apache Kafka's ExpiringCredentialRefreshingLogin waits for as long."""
 _ERROR_BYTES_MAX = 300
+
+logger = logging.getLogger("raftwerk.node")
 
 
 class TokenError(OSError):
@@ -84,20 +89,43 @@ class TokenSource:
         self._read = read
         self._wall_ms = wall_ms
         self._refresh_at_ms = 0
+        self._expires_at_ms = 0
         self.token = ""
         """The last token that was asked for."""
 
     async def prepare(self) -> None:
-        """Ask for another token where there is none that holds for long. Raises `TokenError`, and OSError."""
+        """Ask for another token where there is none that holds for long.
+
+        The last one is kept while it holds and there is no other. Raises `TokenError`, and OSError.
+        """
         now_ms = self._wall_ms()
         if now_ms < self._refresh_at_ms:
             return
-        token = (await self._read()).strip()
+        try:
+            token = await self._new_token()
+        except OSError as error:
+            now_ms = self._wall_ms()
+            if now_ms >= self._expires_at_ms:
+                raise
+            self._refresh_at_ms = now_ms + RETRY_PAUSE_MS
+            left_s = (self._expires_at_ms - now_ms) // 1000
+            logger.warning(
+                "OAUTHBEARER: the last token is used, which holds for %d s, as no other came: %s", left_s, error
+            )
+            return
         expires_at_ms = _expiry_of(token)
+        self.token = token
+        self._expires_at_ms = expires_at_ms or 0
+        self._refresh_at_ms = now_ms if expires_at_ms is None else now_ms + int(REFRESH_AT * (expires_at_ms - now_ms))
+
+    async def _new_token(self) -> str:
+        try:
+            token = (await self._read()).strip()
+        except RuntimeError as error:  # the system can start no thread for it
+            raise TokenError(str(error)) from error
         if not token.isascii() or not token or any(character <= " " for character in token):
             raise TokenError("the token has characters that no token has, or is empty")
-        self.token = token
-        self._refresh_at_ms = now_ms if expires_at_ms is None else now_ms + int(REFRESH_AT * (expires_at_ms - now_ms))
+        return token
 
 
 def _expiry_of(token: str) -> int | None:

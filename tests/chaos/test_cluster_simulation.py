@@ -91,6 +91,8 @@ SEEDS = {
     "unclean": 3,
     "retention": 4,
     "lying-disk": 3,
+    "dirs-power": 5,
+    "interrupted": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

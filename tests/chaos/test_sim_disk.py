@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftwerk.chaos.sim.disk.interruption import Interruption, Operation, ProcessEnded
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.files.real_disk import RealDisk
 
 
@@ -123,7 +127,7 @@ def test_a_power_loss_keeps_what_was_synced_and_tears_the_rest(seed: int, writes
 
 def test_power_losses_differ_by_seed() -> None:
     outcomes = set()
-    for seed in range(60):
+    for seed in range(300):
         disk = make(seed)
         file = disk.open("/d/f", create=True)
         disk.fsync_dir("/d")
@@ -188,6 +192,60 @@ def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
     assert not disk.exists("/d/f")
 
 
+def test_a_loss_of_power_while_a_directory_is_removed_leaves_some_of_its_files() -> None:
+    left = set()
+    for seed in range(60):
+        disk = make(seed)
+        for name in "abc":
+            disk.open(f"/d/t-0/{name}", create=True).fsync()
+        disk.fsync_dir("/d/t-0")
+        disk.remove_tree("/d/t-0")
+        assert not disk.exists("/d/t-0")
+        disk.crash()
+        left.add("".join(disk.listdir("/d/t-0")) if disk.is_dir("/d/t-0") else None)
+    assert left == {"abc", "ab", "ac", "bc", "a", "b", "c", "", None}
+
+
+def test_each_file_system_has_its_own_journal() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = make(seed)
+        disk.makedirs("/e")
+        disk.fsync_dir("/")
+        disk.open("/d/old", create=True)
+        disk.fsync_dir("/d")
+        disk.open("/e/new", create=True)
+        disk.remove("/d/old")
+        disk.crash()
+        outcomes.add((disk.exists("/e/new"), disk.exists("/d/old")))
+    assert outcomes == {(True, True), (True, False), (False, True), (False, False)}
+    with pytest.raises(OSError, match="cross-device"):
+        disk.rename("/d/t-0", "/e/t-0")
+
+
+@pytest.mark.parametrize(("least", "left"), [(Operation.DATA, ["a"]), (Operation.NAMES, ["a", "b"])])
+def test_a_process_that_ends_between_two_operations_does_no_more(least: Operation, left: list[str]) -> None:
+    disk = make()
+    ends: list[bool] = []
+
+    def end_process() -> None:
+        disk.crash(power_loss=False)
+        ends.append(True)
+
+    disk.interruption = Interruption(2, least, end_process)
+    file = disk.open("/d/t-0/a", create=True)
+    file.append([b"x"])
+    with pytest.raises(ProcessEnded):
+        for name in "bc":
+            disk.open(f"/d/t-0/{name}", create=True)
+    with pytest.raises(ProcessEnded):
+        disk.remove("/d/t-0/a")
+    assert disk.listdir("/d/t-0") == left
+    assert disk.read_bytes("/d/t-0/a") == b"x"
+    assert disk.interrupted_at == f"/d/t-0/{'b' if least is Operation.DATA else 'c'}"
+    assert len(ends) == 1
+
+
 def test_a_renamed_directory_takes_its_files_along() -> None:
     disk = make()
     file = disk.open("/d/t-0/log", create=True)
@@ -220,7 +278,7 @@ def test_a_failed_fsync_loses_the_pages_for_good() -> None:
 
 def test_a_disk_that_lies_has_nothing_of_what_it_said_it_had_synced() -> None:
     kept: set[bytes] = set()
-    for seed in range(20):
+    for seed in range(60):
         disk = make(seed)
         disk.lies = True
         file = disk.open("/d/t-0/a", create=True)
@@ -286,3 +344,72 @@ def test_paths_are_the_same_with_and_without_dots(tmp_path: Path) -> None:
     disk = make()
     disk.write_atomic("d/./x", b"1")
     assert disk.read_bytes("/d//x") == b"1"
+
+
+@pytest.mark.parametrize("change", ["renamed", "renamed twice", "removed"])
+@pytest.mark.parametrize("kind", ["real", "simulated"])
+def test_a_write_that_waits_stays_in_the_directory_that_it_was_begun_in(kind: str, change: str, tmp_path: Path) -> None:
+    """A later directory of the same name is another topic's: its `partition.metadata` is not to be replaced."""
+    root = str(tmp_path) if kind == "real" else "/d"
+    directory, former = f"{root}/t-1", f"{root}/t-1.x-delete"
+
+    async def main() -> None:
+        disk: RealDisk | SimDisk
+        busy = threading.Event()
+        if kind == "real":
+            disk = RealDisk()
+            loop, threads = asyncio.get_running_loop(), disk._threads()
+            slow = [loop.run_in_executor(threads, busy.wait) for _ in range(4)]
+        else:
+            disk, slow = make(sync_latency_s=(0.001, 0.001)), []
+        disk.makedirs(directory)
+        disk.write_atomic(f"{directory}/id", b"none")
+        late = disk.write_atomic_soon(f"{directory}/id", b"former")
+        if change == "removed":
+            disk.remove_tree(directory)
+        else:
+            disk.rename(directory, former)
+            if change == "renamed twice":
+                disk.rename(former, f"{former}d")
+        disk.makedirs(directory)
+        later = disk.write_atomic_soon(f"{directory}/id", b"later")
+        busy.set()
+        results = await asyncio.gather(late, later, return_exceptions=True)
+        await asyncio.gather(*slow)
+        assert disk.read_bytes(f"{directory}/id") == b"later"
+        assert disk.listdir(directory) == ["id"]
+        if change == "removed":
+            assert isinstance(results[0], FileNotFoundError)
+        else:
+            assert disk.read_bytes(f"{former}{'d' if change == 'renamed twice' else ''}/id") == b"former"
+
+    if kind == "real":
+        asyncio.run(main())
+    else:
+        ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_a_write_whose_directory_is_open_already_stays_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is renamed while a thread writes the temporary file."""
+    directory, former = str(tmp_path / "t-1"), str(tmp_path / "t-1.x-delete")
+    writing, go_on = threading.Event(), threading.Event()
+    fdatasync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        writing.set()
+        go_on.wait()
+        fdatasync(fd)
+
+    async def main() -> None:
+        disk = RealDisk()
+        disk.makedirs(directory)
+        monkeypatch.setattr(os, "fdatasync", slow)
+        late = disk.write_atomic_soon(f"{directory}/id", b"former")
+        await asyncio.to_thread(writing.wait)
+        disk.rename(directory, former)
+        disk.makedirs(directory)
+        go_on.set()
+        await late
+        assert disk.listdir(directory) == [] and disk.read_bytes(f"{former}/id") == b"former"
+
+    asyncio.run(main())

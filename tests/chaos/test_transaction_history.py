@@ -14,7 +14,7 @@ def history(outcome: Outcome, *read: str) -> TransactionHistory:
     transaction.outcome = outcome
     transaction.written = {"w/1/1/0": PLACE, "w/1/1/1": ("t", 1)}
     for offset, value in enumerate(read):
-        made.on_read(PLACE, offset, value)
+        made.on_read(transaction.written.get(value, PLACE), offset, value)
     return made
 
 
@@ -48,6 +48,21 @@ def test_records_of_nobody_and_records_twice_are_noticed() -> None:
         history(Outcome.COMMITTED, "w/2/1/0")
     with pytest.raises(InvariantBroken, match="there once"):
         history(Outcome.COMMITTED, "w/1/1/0", "w/1/1/0")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ASKED])
+def test_records_in_another_partition_or_order_are_noticed(outcome: Outcome) -> None:
+    made = TransactionHistory()
+    transaction = made.begin("w/1/1")
+    transaction.outcome = outcome
+    transaction.written = {"w/1/1/0": PLACE, "w/1/1/1": PLACE}
+    made.on_read(PLACE, 1, "w/1/1/0")
+    made.on_read(PLACE, 0, "w/1/1/1")
+    with pytest.raises(InvariantBroken, match="a transaction's records keep their order"):
+        made.check()
+    transaction.written = {"w/1/1/1": PLACE, "w/1/1/0": ("t", 1)}
+    with pytest.raises(InvariantBroken, match="in the partition that it was sent to"):
+        made.check()
 
 
 def test_each_input_has_its_effect_once() -> None:

@@ -240,6 +240,16 @@ def test_a_node_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, "nodes need Linux" in told) == (1, True)
 
 
+@pytest.mark.parametrize("option", ["--broker", "--loggers"])
+def test_broker_0_can_be_named(option: str) -> None:
+    """0 is a node id, and not an option that was left out."""
+    nobody = ("-b", "127.0.0.1:1")
+    alone = CliRunner().invoke(cli, ["configs", "show", option, "0", *nobody])
+    assert alone.exit_code == 1 and "no broker answers" in alone.output
+    with_all = CliRunner().invoke(cli, ["configs", "show", option, "0", "--all-brokers", *nobody])
+    assert with_all.exit_code == 2 and "give one of --topic NAME" in with_all.output
+
+
 def test_numbers_of_things_are_in_the_singular_for_one() -> None:
     assert [counted(number, "node") for number in (0, 1, 2, 1000)] == ["0 nodes", "1 node", "2 nodes", "1,000 nodes"]
     plurals = re.compile(r"\} (nodes|partitions|replicas|records|brokers|members|moves|operations|runs|notes)\b")

@@ -62,6 +62,43 @@ def test_an_election_that_is_not_needed_is_no_failure(monkeypatch: pytest.Monkey
     assert (result.exit_code, result.output) == (0, "Every leader is the preferred one.\n")
 
 
+def refused(monkeypatch: pytest.MonkeyPatch, codes: Mapping[int, int], *arguments: str) -> str:
+    """What the command says where the partitions of t get these codes."""
+
+    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Mapping[str, Any]) -> Struct:
+        rows = [
+            Struct({"partition_index": index, "error_code": code, "error_message": None})
+            for index, code in codes.items()
+        ]
+        topics = [Struct({"name": "t", "partitions": rows})]
+        return Struct({"error_code": 0, "error_message": None, "responses": topics})
+
+    async def done(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(reassignment, "alter_replica_log_dirs", done)
+    monkeypatch.setattr(ClusterClient, "request", request)
+    result = CliRunner().invoke(cli, ["partitions", *arguments, "-b", "localhost:1"])
+    assert result.exit_code == 1
+    return result.stderr
+
+
+def test_moves_that_start_beside_a_refused_one_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    told = refused(monkeypatch, {0: 0, 9: unknown}, "reassign", "t-0=2", "t-9=1", "--wait")
+    assert told.startswith("Error: t-9: ") and told.endswith("; started: t-0\n")
+    told = refused(monkeypatch, {8: unknown, 9: unknown}, "reassign", "t-8=2", "t-9=1")
+    assert told.startswith("Error: t-8: ") and told.endswith("; 1 other refused, too\n")
+    none = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    told = refused(monkeypatch, {0: 0, 1: none, 2: 0}, "cancel", "t-0", "t-1", "t-2")
+    assert told.startswith("Error: t-1: ") and told.endswith("; cancelled: t-0, t-2\n")
+
+
+def test_one_partition_has_one_move() -> None:
+    result = CliRunner().invoke(cli, ["partitions", "reassign", "t-0=1", "t-0=2", "-b", "localhost:1"])
+    assert result.exit_code == 2 and "t-0 is named twice" in result.stderr
+
+
 STAYS = "the throttle stays in place: raftwerk partitions unthrottle removes it"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -43,6 +45,21 @@ def read_all(pieces: list[bytes]) -> list[bytes]:
 @given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\r", b""))))
 def test_no_line_is_lost_wherever_the_pieces_end(pieces: list[bytes]) -> None:
     assert read_all(pieces) == [line.removesuffix(b"\n") for line in io.BytesIO(b"".join(pieces))]
+
+
+def test_input_that_another_program_made_non_blocking_is_read_to_its_end() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    with io.FileIO(read_end) as stream, ThreadPoolExecutor(1) as thread:
+        reader = LineReader(stream)
+        taken = thread.submit(reader.take)  # there is nothing yet
+        with pytest.raises(TimeoutError):
+            taken.result(0.1)
+        os.write(write_end, b"one\n")
+        assert taken.result(10) == [b"one"]
+        os.write(write_end, b"two")
+        os.close(write_end)
+        assert [reader.take(), reader.take()] == [[b"two"], []]
 
 
 def test_a_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ from uuid import UUID
 
 import pytest
 
+from raftwerk.cluster.node import formatting
 from raftwerk.cluster.node.bootstrap_features import choose_levels, read_levels
+from raftwerk.cluster.node.bootstrap_users import choose_users, read_users
 from raftwerk.cluster.node.formatting import (
     FirstVoters,
     FormatError,
@@ -360,3 +362,48 @@ def test_a_controller_beside_others_is_not_told_to_begin_a_second_quorum(
     )
     assert f"names other controllers ({others}): if they run, this one joins their quorum" in told
     assert "--standalone would begin a second one" in told and "the same --initial-controllers" in told
+
+
+def test_a_refused_format_leaves_no_levels_and_no_users(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], bytes)
+    with pytest.raises(FormatError, match="does not name this node"):
+        format_node(
+            settings,
+            runtime,
+            CLUSTER_ID,
+            ignore_formatted=False,
+            first_voters=FirstVoters(initial=f"2@b:9093:{DIRECTORIES[2]}"),
+            levels=choose_levels("4.0", ()),
+            users=users,
+        )
+    assert read_levels(runtime.disk, settings.metadata_log_dir) == {}
+    assert read_users(runtime.disk, settings.metadata_log_dir) == ()
+
+
+def test_a_format_uses_nothing_of_an_interrupted_one(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut off before `meta.properties`. The node that is to join a quorum would have been one of its own."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = config(tmp_path)
+    users = choose_users(["SCRAM-SHA-512=[name=admin,password=secret]"], bytes)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(formatting, "format_dirs", interrupted)
+        format_node(
+            settings,
+            runtime,
+            CLUSTER_ID,
+            ignore_formatted=False,
+            first_voters=FirstVoters(standalone=True),
+            levels=choose_levels("4.0", ()),
+            users=users,
+        )
+    assert first_voters(settings, runtime) and read_users(runtime.disk, settings.metadata_log_dir)
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(none=True))
+    assert first_voters(settings, runtime) == []
+    assert read_levels(runtime.disk, settings.metadata_log_dir) == {}
+    assert read_users(runtime.disk, settings.metadata_log_dir) == ()

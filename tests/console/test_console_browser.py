@@ -38,7 +38,7 @@ def page(url: str) -> Iterator[Page]:
     """A page that must not meet an error, and must ask nobody but the console."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        made = browser.new_page(viewport={"width": 1200, "height": 900})
+        made = browser.new_page(viewport={"width": 1200, "height": 900}, timezone_id="Asia/Kolkata")
         problems: list[str] = []
         made.on("pageerror", lambda error: problems.append(str(error)))
         made.on("console", lambda message: problems.append(message.text) if "Refused" in message.text else None)
@@ -113,6 +113,83 @@ def test_what_records_hold_is_text_never_a_page(cluster: TestCluster, url: str, 
     expect(page.get_by_text(SCRIPT).first).to_be_visible()
     assert page.locator("main img").count() == 0
     assert page.title() == "Raftwerk console"
+
+
+def test_json_is_indented_and_its_numbers_are_those_of_the_record(cluster: TestCluster, url: str, page: Page) -> None:
+    topic = cluster.create_topic(partitions=1, replicas=1)
+    value = '{"id":9007199254740993, "price":1.10,"far":12345678901234567890,"a":[],"t":"{\\"\\u00e4, 1 }"}'
+    assert ask(url, f"/api/topics/{topic}/records", {"value": value})[0] == 200
+    assert ask(url, f"/api/topics/{topic}/records", {"value": "[" * 9000 + "]" * 9000})[0] == 200
+    assert ask(url, f"/api/topics/{topic}/records", {"value": "{no JSON}"})[0] == 200
+    page.goto(f"{url}/#/topics/{topic}")
+    page.get_by_role("button", name="Read").click()
+    lines = ['"id": 9007199254740993', '"price": 1.10', '"far": 12345678901234567890', '"a": []', '"t": "{\\"ä, 1 }"']
+    shown = page.locator("td pre")
+    expect(shown).to_have_count(3)
+    assert shown.nth(0).text_content() == "{\n  " + ",\n  ".join(lines) + "\n}"
+    assert len(shown.nth(1).text_content() or "") < 3_000_000, "however deep it is, it does not fill the memory"
+    assert shown.nth(2).text_content() == "{no JSON}"
+
+
+def test_times_of_records_are_shown_and_taken_in_utc(url: str, cluster: TestCluster, page: Page) -> None:
+    """The browser is in another time zone. A timestamp may be any number, such as one in nanoseconds."""
+    topic = cluster.create_topic(partitions=1, replicas=1)
+    noon_ms = 1769860800000
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        row: dict[str, Any] = {"partition": 0, "key": None, "value": None, "headers": []}
+        times = (noon_ms, noon_ms * 1_000_000, -1)
+        records = [{**row, "offset": offset, "timestamp": time} for offset, time in enumerate(times)]
+        route.fulfill(json={"records": records, "looked_through": 3, "is_cut": False})
+
+    page.route(f"**/api/topics/{topic}/records?*", answer)
+    page.goto(f"{url}/#/topics/{topic}")
+    page.get_by_role("button", name="Read").click()
+    expect(page.get_by_role("cell", name="2026-01-31 12:00:00.000")).to_be_visible()
+    expect(page.get_by_role("cell", name=f"{noon_ms * 1_000_000} ms")).to_be_visible()
+    page.locator("label", has_text="Show").get_by_role("combobox").select_option("from time (UTC)")
+    page.get_by_label("Offset or time").fill("2026-01-31T12:00")
+    page.get_by_role("button", name="Read").click()
+    expect(page.get_by_text("3 of 3 records looked at")).to_be_visible()
+    assert f"from=time%3A{noon_ms}&" in asked[-1]
+
+
+def test_what_is_executed_is_what_was_shown(cluster: TestCluster, url: str, page: Page) -> None:
+    topic, group = cluster.create_topic(partitions=1, replicas=3), unique_topic("group")
+    for _ in range(3):
+        assert ask(url, f"/api/topics/{topic}/records", {"value": "v"})[0] == 200
+    assert ask(url, f"/api/groups/{group}/reset", {"topic": topic, "to": "3", "execute": True})[0] == 200
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/reset", hold)
+    page.goto(f"{url}/#/groups/{group}")
+    page.get_by_text("Reset offsets").click()
+    to, make = page.get_by_label("To", exact=True), page.get_by_role("button", name="Set the offsets")
+    look = page.get_by_role("button", name="Show what would change")
+    to.fill("2")
+    with page.expect_request("**/reset"):
+        look.click()
+    to.fill("0")  # before the answer comes
+    held.pop().continue_()
+    expect(look).to_be_enabled()
+    expect(make).to_be_disabled()
+    expect(page.get_by_text("This would be:")).to_have_count(0)
+    with page.expect_request("**/reset"):
+        look.click()
+    held.pop().continue_()
+    expect(page.get_by_text("This would be:")).to_be_visible()
+    to.evaluate("input => { input.value = '1'; }")  # as a script may, without an event
+    with page.expect_request("**/reset") as made:
+        make.click()
+    held.pop().continue_()
+    expect(page.get_by_text("It is done:")).to_be_visible()
+    expect(make).to_be_disabled()
+    assert made.value.post_data_json == {"topic": topic, "to": "0", "execute": True}
 
 
 def test_an_acl_is_looked_at_added_and_removed_by_hand(url: str, page: Page) -> None:

@@ -24,7 +24,7 @@ from raftwerk.controller.metadata.metadata_image import MetadataImage, Partition
 from raftwerk.controller.metadata.metadata_records import LOST, NO_LEADER, RECOVERING, PartitionChangeRecord
 from raftwerk.controller.partitions import replica_directories
 from raftwerk.controller.partitions.replica_directories import assign_replicas_to_dirs
-from raftwerk.isr.directories.directory_assignments import Place, place_of
+from raftwerk.isr.directories.directory_assignments import Place, may_have_records, place_of
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 
@@ -169,7 +169,8 @@ class DirectoryHistories(BrokerHistories):
         held = self.place.get((index, broker_id))
         if held is None:
             some_failed = len(online) < len(self.dirs[broker_id])
-            place = place_of(registered, online, some_failed=some_failed)
+            has_records = may_have_records(partition, broker_id)
+            place = place_of(registered, online, some_failed=some_failed, has_records=has_records)
             if place is Place.OFFLINE:
                 return
             held = {Place.THERE: registered, Place.ANYWHERE: online[0], Place.NOWHERE_YET: LOST}[place]
@@ -250,7 +251,7 @@ def ignore_offline_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lost_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty log replaces a lost one without a report."""
-    monkeypatch.setattr(sys.modules[__name__], "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
+    monkeypatch.setattr(sys.modules[__name__], "place_of", lambda registered, online, **_: Place.ANYWHERE)
 
 
 def lead_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, batch, headers_of, make_runtime, read_all
 
-from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.hooks import LogHooks
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.leader_epoch_cache import EpochEntry
 from raftwerk.runtime.files.file_slice import FileSlice
 from raftwerk.wire.errors import ErrorCode, ProtocolError

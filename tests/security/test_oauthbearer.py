@@ -385,6 +385,39 @@ async def test_a_token_is_used_until_most_of_its_time_is_over() -> None:
 
 
 @on_a_loop
+async def test_a_token_is_used_while_it_holds_and_no_other_can_be_had() -> None:
+    """The endpoint is asked again after a pause, and its failure told when the token holds no more."""
+    now_ms = NOW_MS
+    error: Exception | None = None
+    asked: list[int] = []
+
+    async def read() -> str:
+        asked.append(now_ms - NOW_MS)
+        if error is not None:
+            raise error
+        return signed({"exp": now_ms // 1000 + 100})
+
+    source = TokenSource(read, lambda: now_ms)
+    await source.prepare()
+    first = source.token
+    for later_ms, failure in (
+        (80_000, TokenError("cannot be reached")),
+        (89_000, None),
+        (91_000, RuntimeError("can't start new thread")),
+    ):
+        now_ms, error = NOW_MS + later_ms, failure
+        await source.prepare()
+        assert source.token == first
+    now_ms = NOW_MS + 101_000
+    with pytest.raises(TokenError, match="can't start new thread"):
+        await source.prepare()
+    error = None
+    await source.prepare()
+    assert source.token != first
+    assert asked == [0, 80_000, 91_000, 101_000, 101_000]
+
+
+@on_a_loop
 async def test_opaque_tokens_are_asked_for_each_time_and_odd_ones_refused() -> None:
     tokens = ["opaque", "opaque2", "", "a b", "\u00e4"]
 

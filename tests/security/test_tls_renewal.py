@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import ssl
 from pathlib import Path
@@ -146,6 +147,37 @@ def test_files_are_looked_at_once_a_second_at_most(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert len(reads) == 2
+
+
+def test_files_that_could_not_be_used_for_a_passing_cause_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too many open files, say. It is told once."""
+    monkeypatch.setattr(renewal, "CHECK_INTERVAL_S", 0)
+    monkeypatch.setattr(renewal, "RETRY_INTERVAL_S", 0)
+    authority = Authority(tmp_path)
+    content = [b"old"]
+    fails = False
+
+    def make() -> TlsContext:
+        if fails:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return client_context(TlsMaterial(authorities=authority.file.read_bytes()), TlsOptions())
+
+    renewed = RenewedContext("link", lambda: list(content), make)
+
+    async def run() -> None:
+        nonlocal fails
+        former = renewed.current()
+        content[0], fails = b"new", True
+        for _ in range(3):
+            assert renewed.current() is former
+        fails = False
+        assert renewed.current() is not former
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
 def test_without_usable_files_there_is_no_context() -> None:

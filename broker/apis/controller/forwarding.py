@@ -48,6 +48,7 @@ class EnvelopeSink:
     """
 
     def __init__(self, outer: RequestSink, principal: KafkaPrincipal, peer: str) -> None:
+        self._outer = outer
         self.listener_name = outer.listener_name
         self.peer = peer
         self.software = outer.software
@@ -61,6 +62,11 @@ class EnvelopeSink:
         self.sends_files = False
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         """The response without its size; None when the request was rejected."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection of the broker that has sent the envelope has ended."""
+        return self._outer.is_gone
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response."""

@@ -94,9 +94,9 @@ class ClassicProtocolAdapter:
             return
         self._asked_to_rejoin.pop(after.member_id, None)
         for kind in ("join", "rebalance"):
-            group.cancel_timer(kind, after.member_id)
+            group.timers.cancel(kind, after.member_id)
         group.start_session(after, now_ms)
-        group.set_timer("sync", after.member_id, now_ms + request.rebalance_timeout_ms)
+        group.timers.set("sync", after.member_id, now_ms + request.rebalance_timeout_ms)
         group.finish(token, result)
 
     # ---------------------------------------------------------------- SyncGroup, Heartbeat
@@ -116,7 +116,7 @@ class ClassicProtocolAdapter:
             self._ask_to_rejoin(member, now_ms)
             group.reply(token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         else:
-            group.cancel_timer("sync", member.member_id)
+            group.timers.cancel("sync", member.member_id)
             group.start_session(member, now_ms)
             assignment = write_assignment(version_of(metadata), by_name(member.assigned, group.topics))
             group.finish(token, SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
@@ -142,7 +142,7 @@ class ClassicProtocolAdapter:
         if member.member_id not in self._asked_to_rejoin:
             self._asked_to_rejoin[member.member_id] = None
             timeout_ms = member.subscription.rebalance_timeout_ms
-            self._group.set_timer("join", member.member_id, now_ms + timeout_ms)
+            self._group.timers.set("join", member.member_id, now_ms + timeout_ms)
 
     def _check(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         if self._group.is_closed:
@@ -165,7 +165,10 @@ class ClassicProtocolAdapter:
     # ---------------------------------------------------------------- LeaveGroup
 
     def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
-        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each."""
+        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each.
+
+        Administrators send it for members of the consumer protocol, too.
+        """
         codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
         if ErrorCode.NONE in codes:
             self._group.after_removal(None, None, now_ms, wall_ms)
@@ -177,7 +180,7 @@ class ClassicProtocolAdapter:
             if error:
                 return error
         member = self._group.known("", instance_id) if instance_id is not None else self._group.members.get(member_id)
-        if member is None or member.subscription.classic is None:
+        if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._group.remove(member)
         return ErrorCode.NONE

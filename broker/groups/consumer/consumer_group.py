@@ -5,8 +5,9 @@ target assignment is the group epoch for which it was computed. The epoch of a m
 which it has reached, or which it reaches as soon as others give up partitions; see `consumer_group_member`. A heartbeat
 with another epoch than the coordinator knows is fenced: the member joins again with epoch 0.
 
-The changes of a heartbeat are written first; it is answered when they and all before them are committed. When the write
-fails, the memory is ahead of the log, so the group asks for a reload (`Reload`).
+The changes of a heartbeat are written first; it is answered when they and all before them are committed. An event makes
+one write at most. When the log refuses it, the group returns to what the log says (`FormerState`); when it fails later,
+its records may be in the log or not, so the group asks for a reload (`Reload`).
 
 Members may use the classic protocol while a group changes its protocol: see `classic_protocol_adapter`, `migration`.
 """
@@ -17,17 +18,17 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from ....runtime.invariants import sometimes
 from ....wire.errors import ErrorCode
-from ...coordinators.effects import Persist, Reply
+from ...coordinators.effects import Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupState
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from ..effects import CancelTimer, Effect, JoinResult, Reload, ReplaceGroup, SetTimer, TimerName
+from ..effects import Effect, JoinResult, Reload, ReplaceGroup, TimerName
 from ..group_config import GroupConfig
-from ..member_session_expiry import MemberSession
 from ..records.consumer_group_records import (
     ConsumerGroupKey,
     EpochValue,
@@ -47,7 +48,7 @@ from .consumer_group_heartbeat import (
     HeartbeatRequest,
     HeartbeatResult,
     has_different_subscription,
-    owns_only_assigned,
+    refusal_of_member,
     refused,
     updated_metadata,
 )
@@ -61,12 +62,11 @@ from .consumer_group_member import (
     reconcile,
     rejoined,
 )
-from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members, upgraded_records
-from .pending_writes import Answer, PendingWrite, Result
+from .member_timers import MemberTimers
+from .migration import ConsumerState, check_upgrade, downgraded, reopen, upgraded_members, upgraded_records
+from .pending_writes import FormerState, PendingWrite, PendingWrites, Result
 from .topics import Topics, matching
 from .waiting_heartbeats import Heartbeat, WaitingHeartbeats
-
-_TIMERS = ("session", "rebalance", "join", "sync")
 
 
 class ConsumerGroup:
@@ -92,17 +92,15 @@ class ConsumerGroup:
         """Whether topics may have changed since the group last looked."""
         self.topics = topics
         self.classic_protocol = ClassicProtocolAdapter(self)
+        self.timers = MemberTimers(self.effects.append)
         self.is_closed = False
         self._static_ids: dict[str, str] = {}
         self._may_see: dict[str, Callable[[str], bool]] = {}
         """By member, which topics its regular expression may match; all for those that have not been heard yet."""
         self._owners: dict[PartitionId, str] = {}
-        self._sessions: dict[str, MemberSession] = {}
         self._waiting = WaitingHeartbeats()
-        self._records: list[CoordinatorRecord] = []
-        """Records to write before the next answer."""
-        self._last_write: PendingWrite | None = None
-        """The last write that is not committed yet."""
+        self._writes = PendingWrites(self.effects.append)
+        self._former = FormerState()
 
     @classmethod
     def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
@@ -112,16 +110,18 @@ class ConsumerGroup:
         classic.
         """
         new = cls(group.group_id, config, topics)
-        new._records = group.tombstones()
+        new._writes.records += group.tombstones()
+        new._former = FormerState(classic=(group, group.state))
         if group.state is ClassicGroupState.EMPTY:  # those that have got an id only have to join anew
             return new
         check_upgrade(group, config.consumer)
         members = upgraded_members(group, topics)
         new.epoch = new.target_epoch = group.generation
-        new.members = {member.member_id: member for member in members}
+        for member in members:
+            new._put(member)
         new.target = {member.member_id: member.assigned for member in members}
         new.metadata_hash = new._hash_topics()
-        new._records += upgraded_records(new.group_id, new.epoch, new.metadata_hash, members)
+        new._writes.records += upgraded_records(new.group_id, new.epoch, new.metadata_hash, members)
         return new
 
     def restore(self, now_ms: int) -> None:
@@ -129,8 +129,9 @@ class ConsumerGroup:
         for member in list(self.members.values()):
             self._put(member)
             self.start_session(member, now_ms)
-            if member.state is MemberState.UNREVOKED:
-                self._start_revocation(member, now_ms)
+            self.timers.start_revocation(member, now_ms)
+        if self._former.classic is None:
+            self._former = self._as_in_log()
 
     # ---------------------------------------------------------------- views
 
@@ -173,7 +174,8 @@ class ConsumerGroup:
 
     def drain(self) -> list[Effect]:
         """Take the effects; the list is empty afterwards."""
-        effects, self.effects = self.effects, []
+        effects = self.effects.copy()
+        self.effects.clear()
         return effects
 
     # ---------------------------------------------------------------- heartbeats
@@ -182,9 +184,9 @@ class ConsumerGroup:
         """Join, stay or leave. Answered at once where nothing changes, else when the change is committed."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             self._leave(request, token, now_ms, wall_ms)
-        elif not self._waiting.must_wait(now_ms):
-            self._stay([*self._waiting.take(), (request, token)], now_ms)
-        elif self._needs_target(request):
+        elif self._waiting.must_wait(now_ms) and self._needs_target(request):
+            if not self._waiting.has_room_for(request):
+                self._stay(self._waiting.take(), now_ms)
             self._wait(request, token)
         else:
             self._stay([(request, token)], now_ms)
@@ -197,7 +199,7 @@ class ConsumerGroup:
 
     def _wait(self, request: HeartbeatRequest, token: Any) -> None:
         if not self._waiting:
-            self.set_timer("assignment", "", self._waiting.next_assignment_ms)
+            self.timers.set("assignment", "", self._waiting.next_assignment_ms)
         self._waiting.add(request, token)
 
     def known(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember | None:
@@ -207,35 +209,22 @@ class ConsumerGroup:
     def refusal(self, request: HeartbeatRequest) -> HeartbeatResult | None:
         """The response that refuses the heartbeat; None where it is accepted."""
         member = self.known(request.member_id, request.instance_id)
-        joins = request.member_epoch == JOIN_EPOCH
         if self.is_closed:
             return HeartbeatResult(ErrorCode.NOT_COORDINATOR)
         if member is None:
-            if not joins:
+            if request.member_epoch != JOIN_EPOCH:
                 return refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of the group.")
             if len(self.members) >= self.config.consumer.max_size:
                 return refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum size.")
             return None
-        if request.instance_id is not None and member.member_id != request.member_id:
-            if not joins:
-                return refused(ErrorCode.FENCED_INSTANCE_ID, f"Instance {request.instance_id} is held by another.")
-            if not member.has_left and member.subscription.classic is None:
-                return refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance {request.instance_id} is in use.")
-            return None
-        if request.member_epoch <= JOIN_EPOCH or request.member_epoch == member.epoch:
-            return None
-        resent = request.member_epoch == member.previous_epoch and owns_only_assigned(request.owned, member.assigned)
-        if request.member_epoch < member.epoch and resent:
-            sometimes(True, "a member that had not got its new epoch was let in with the former one")
-            return None  # the response with the new epoch was lost
-        sometimes(True, "a member was fenced by its epoch")
-        return refused(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
-        )
+        return refusal_of_member(request, member)
 
     def _stay(self, heartbeats: Iterable[Heartbeat], now_ms: int) -> None:
-        """Take the members of these heartbeats into the group, as one change, and answer them."""
+        """Take the members of these heartbeats into the group, as one change and one write, and answer them."""
+        self._take_in(heartbeats, now_ms)
+        self._flush()
+
+    def _take_in(self, heartbeats: Iterable[Heartbeat], now_ms: int) -> None:
         entered: dict[str, tuple[ConsumerGroupMember | None, ConsumerGroupMember, HeartbeatRequest, Any]] = {}
         must_grow = False
         for request, token in heartbeats:
@@ -256,13 +245,14 @@ class ConsumerGroup:
             owned = () if request.member_epoch == JOIN_EPOCH else request.owned
             after = self._advance(before, member, owned)
             self.start_session(after, now_ms)
-            self._watch_revocation(before, after, now_ms)
+            self.timers.watch_revocation(before, after, now_ms)
             if before is not None and before.subscription.classic is not None:
                 for kind in ("join", "sync"):
-                    self.cancel_timer(kind, after.member_id)
+                    self.timers.cancel(kind, after.member_id)
             is_news = request.is_full or before is None or after.assigned != before.assigned
             assignment = after.assigned if is_news else None
-            self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
+            result = HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment)
+            self._writes.answer(token, result)
 
     def _note_rights(self, request: HeartbeatRequest, subscription: MemberMetadataValue) -> None:
         """The member of the request gets no topics by its regular expression that it may not see."""
@@ -280,8 +270,7 @@ class ConsumerGroup:
     ) -> ConsumerGroupMember:
         """Update a member from a request, and move it a step towards its target assignment.
 
-        `before` is the member that holds its place now: itself, the static member that it replaces, or None. `owned`
-        are the partitions that it says it reads; None where it does not say.
+        `before` holds its place now: itself, the static member that it replaces, or None. `owned` as in `reconcile`.
         """
         member = self._enter(before, member_id, subscription)
         self._check_target(now_ms, must_grow=has_different_subscription(before, subscription))
@@ -307,7 +296,9 @@ class ConsumerGroup:
     ) -> ConsumerGroupMember:
         """Move the member a step towards its target assignment."""
         target = self.target.get(member.member_id, ())
-        after = reconcile(member, self.target_epoch, target, owned, self._is_free_for(member))
+        is_changed = has_different_subscription(before, member.subscription)
+        topics = dict(self._found_topics(member)) if is_changed else None
+        after = reconcile(member, self.target_epoch, target, owned, self._is_free_for(member), topics)
         sometimes(after.state is MemberState.UNRELEASED, "a member waited for partitions that others had not given up")
         self._put(after)
         if before is None or member.member_id != before.member_id or after.current() != before.current():
@@ -326,24 +317,25 @@ class ConsumerGroup:
         """Give the place of a static member to its new id."""
         target = self.target.get(member.member_id, ())
         self.remove(member)
-        self.target[member_id] = target
+        self.target = {**self.target, member_id: target}
         self._write(target_record(self.group_id, member_id, target))
         return rejoined(replace(member, member_id=member_id))
 
     def _leave(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         if self._waiting.has(request.member_id):
-            self._stay(self._waiting.take(), now_ms)
+            self._take_in(self._waiting.take(), now_ms)
         refusal = self.refusal(request)
         member = self.known(request.member_id, request.instance_id)
         if refusal is not None or member is None:
             self.reply(token, refusal)
+            self._flush()
             return
         result = HeartbeatResult(ErrorCode.NONE, None, member.member_id, request.member_epoch)
         if request.member_epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, revoking=())
             self._put(away)
             self._write(current_record(self.group_id, away.member_id, away.current()))
-            self.cancel_timer("rebalance", member.member_id)
+            self.timers.cancel("rebalance", member.member_id)
             self.finish(token, result)
         else:
             self.remove(member)
@@ -383,7 +375,7 @@ class ConsumerGroup:
         state = ConsumerState(self.group_id, self.epoch, self.members.values(), self.target)
         classic = downgraded(state, self.config.classic, self.topics, wall_ms)
         value = classic.value()
-        self._records += self.tombstones()
+        self._writes.records += self.tombstones()
         self._write(classic_group_record(self.group_id, value._replace(generation=value.generation + must_rebalance)))
         self.finish(token, result or HeartbeatResult())
         self.close(ErrorCode.NOT_COORDINATOR)
@@ -411,7 +403,7 @@ class ConsumerGroup:
         counts: dict[Any, int] = {}
         subscriptions = {}
         for member in self.members.values():
-            found = [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
+            found = self._found_topics(member)
             counts |= dict(found)
             subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
         target = ASSIGNORS[self.assignor](subscriptions, counts, self.target)
@@ -431,6 +423,9 @@ class ConsumerGroup:
             names |= dict.fromkeys(found if may_see is None else filter(may_see, found))
         return list(names)
 
+    def _found_topics(self, member: ConsumerGroupMember) -> list[tuple[UUID, int]]:
+        return [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
+
     def _hash_topics(self) -> int:
         text = repr([(name, self.topics.find(name)) for name in self.subscribed_topics() or ()])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
@@ -445,11 +440,8 @@ class ConsumerGroup:
         member = self.members.get(name.member_id)
         if member is None:
             return
-        if name.kind == "session":
-            session = self._sessions.get(member.member_id)
-            if session is not None and not session.has_expired(now_ms):
-                self.set_timer("session", member.member_id, session.deadline_ms)
-                return
+        if name.kind == "session" and not self.timers.has_expired(member.member_id, now_ms):
+            return
         sometimes(name.kind == "session", "a member's session expired")
         sometimes(name.kind == "rebalance", "a member was removed because it did not give up its partitions in time")
         self.remove(member)
@@ -459,21 +451,7 @@ class ConsumerGroup:
         """Start or extend the member's session."""
         classic = member.subscription.classic
         timeout_ms = self.config.consumer.session_timeout_ms if classic is None else classic.session_timeout_ms
-        session = self._sessions.setdefault(member.member_id, MemberSession())
-        if session.extend(now_ms, timeout_ms):
-            self.set_timer("session", member.member_id, session.deadline_ms)
-
-    def _watch_revocation(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember, now_ms: int) -> None:
-        """Give the member its rebalance time-out for what it has to revoke, and again when that is something else."""
-        if after.state is MemberState.UNREVOKED:
-            if before is None or after.revoking != before.revoking:
-                self._start_revocation(after, now_ms)
-        elif before is not None and before.state is MemberState.UNREVOKED:
-            self.cancel_timer("rebalance", after.member_id)
-
-    def _start_revocation(self, member: ConsumerGroupMember, now_ms: int) -> None:
-        timeout_ms = member.subscription.rebalance_timeout_ms
-        self.set_timer("rebalance", member.member_id, now_ms + timeout_ms)
+        self.timers.start_session(member.member_id, now_ms, timeout_ms)
 
     # ---------------------------------------------------------------- commits
 
@@ -518,36 +496,71 @@ class ConsumerGroup:
     # ---------------------------------------------------------------- writes and the end
 
     def on_persisted(self, tag: PendingWrite, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
-        """The write of a change is committed, or failed with `error`."""
-        if tag is self._last_write:
-            self._last_write = None
-        for answer in tag.answers:
-            self.reply(answer.token, answer.failed(error) if error else answer.result)
+        """The write of a change is committed, or has failed with `error` and may be in the log all the same."""
+        self._writes.end(tag, error)
         if error:
             sometimes(True, "a change of a consumer group could not be written")
             self.effects.append(Reload())
 
+    def on_refused(self, tag: PendingWrite, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
+        """The log has refused the write of the last event, so the group is again what it was before."""
+        sometimes(True, "the log refused a change of a consumer group")
+        if error == ErrorCode.UNKNOWN_SERVER_ERROR and len(tag.answers) > 1:
+            sometimes(True, "the records of a wave of members were too large for one batch")
+            self._waiting.halve()
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # they try again, and fewer of them wait for each other
+        self._writes.end(tag, error)
+        if tag.former.is_in_log:
+            self._return_to(tag.former, now_ms)
+            return
+        self.close(ErrorCode.NOT_COORDINATOR)
+        if tag.former.classic is None:
+            self.effects.append(ReplaceGroup(None))
+        else:
+            classic, state = tag.former.classic
+            reopen(classic, state, now_ms, wall_ms)
+            self.effects.append(ReplaceGroup(classic))
+
+    def _return_to(self, former: FormerState, now_ms: int) -> None:
+        for member_id in former.members:
+            if member_id in self.members:
+                self._drop(self.members[member_id])
+        for member in former.members.values():
+            if member is not None:
+                self._put(member)
+        self.epoch, self.target_epoch, self.metadata_hash = former.epoch, former.target_epoch, former.metadata_hash
+        self.target = dict(former.target)
+        self.are_topics_stale = True
+        self.is_closed = False
+        self._former = self._as_in_log()
+        for member in self.members.values():
+            if not self.timers.has_session(member.member_id):
+                self.start_session(member, now_ms)
+                self.timers.start_revocation(member, now_ms)
+
+    def _as_in_log(self) -> FormerState:
+        return FormerState(self.epoch, self.target_epoch, self.metadata_hash, self.target, is_in_log=True)
+
     def close(self, error: ErrorCode) -> None:
         """The group moves to another broker or changes its protocol: cancel all timers."""
         self.is_closed = True
-        self.cancel_timer("assignment", "")
+        self.timers.cancel("assignment", "")
         for _, token in self._waiting.take():
             self.reply(token, HeartbeatResult(ErrorCode.NOT_COORDINATOR))
         for member_id in self.members:
-            self._cancel_timers(member_id)
+            self.timers.forget(member_id)
 
     def finish(self, token: Any, result: Result) -> None:
         """Write the pending records, and answer when they and all before them are committed."""
-        records, self._records = self._records, []
-        if records:
-            self._last_write = PendingWrite([Answer(token, result)])
-            self.effects.append(Persist(tuple(records), self._last_write))
-        elif self._last_write is not None:
-            self._last_write.answers.append(Answer(token, result))
-        else:
-            self.reply(token, result)
+        self._writes.answer(token, result)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._writes.flush(self._former):
+            self._former = self._as_in_log()
 
     def _put(self, member: ConsumerGroupMember) -> None:
+        self._former.note(member.member_id, self.members.get(member.member_id))
         self._release(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -557,16 +570,19 @@ class ConsumerGroup:
 
     def remove(self, member: ConsumerGroupMember) -> None:
         """Remove the member. The caller then updates epoch and target."""
-        self._records += member_tombstones(self.group_id, member.member_id)
+        self._writes.records += member_tombstones(self.group_id, member.member_id)
+        self._former.note(member.member_id, member)
+        self._drop(member)
+        self.target = {member_id: parts for member_id, parts in self.target.items() if member_id != member.member_id}
+
+    def _drop(self, member: ConsumerGroupMember) -> None:
         self._release(member.member_id)
         del self.members[member.member_id]
         self._may_see.pop(member.member_id, None)
-        self.target.pop(member.member_id, None)
-        self._sessions.pop(member.member_id, None)
         if member.instance_id is not None:
             self._static_ids.pop(member.instance_id, None)
         self.classic_protocol.forget(member.member_id)
-        self._cancel_timers(member.member_id)
+        self.timers.forget(member.member_id)
 
     def _release(self, member_id: str) -> None:
         old = self.members.get(member_id)
@@ -575,21 +591,9 @@ class ConsumerGroup:
                 del self._owners[part]
 
     def _write(self, record: CoordinatorRecord) -> None:
-        self._records.append(record)
+        self._writes.records.append(record)
 
     def reply(self, token: Any, result: Any) -> None:
         """Answer the request that waits under `token`; None for no request."""
         if token is not None:
             self.effects.append(Reply(token, result))
-
-    def set_timer(self, kind: str, member_id: str, deadline_ms: int) -> None:
-        """Set a timer of the member. When it fires, the member is removed."""
-        self.effects.append(SetTimer(TimerName(kind, member_id), deadline_ms))
-
-    def cancel_timer(self, kind: str, member_id: str) -> None:
-        """Cancel a timer of the member."""
-        self.effects.append(CancelTimer(TimerName(kind, member_id)))
-
-    def _cancel_timers(self, member_id: str) -> None:
-        for kind in _TIMERS:
-            self.cancel_timer(kind, member_id)

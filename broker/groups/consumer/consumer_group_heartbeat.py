@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ....runtime.invariants import sometimes
 from ....wire.errors import ErrorCode
 from ..records.consumer_group_records import MemberMetadataValue
 from .assignors import PartitionIds
 from .consumer_group_member import JOIN_EPOCH, ConsumerGroupMember
+
+_RECORDS_BYTES = 300
+"""What the three records of a member have beside its texts and partitions, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,15 @@ class HeartbeatRequest:
             self.rebalance_timeout_ms != -1
             and (self.topic_names is not None or self.topic_regex is not None)
             and self.owned is not None
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large the records of the member are that follow from the request alone."""
+        texts = (self.client_id, self.client_host, self.instance_id, self.rack_id, self.topic_regex, self.assignor)
+        names = self.topic_names or ()
+        return (
+            _RECORDS_BYTES + 3 * len(self.member_id) + sum(len((text or "").encode()) + 3 for text in (*texts, *names))
         )
 
 
@@ -66,6 +79,28 @@ def has_different_subscription(before: ConsumerGroupMember | None, new: MemberMe
 def owns_only_assigned(owned: PartitionIds | None, assigned: PartitionIds) -> bool:
     """Whether the member says which partitions it reads, and all of them are assigned to it."""
     return owned is not None and all(part in assigned for part in owned)
+
+
+def refusal_of_member(request: HeartbeatRequest, member: ConsumerGroupMember) -> HeartbeatResult | None:
+    """The response that refuses the heartbeat of a member, or of one that wants its instance; None if accepted."""
+    joins = request.member_epoch == JOIN_EPOCH
+    if request.instance_id is not None and member.member_id != request.member_id:
+        if not joins:
+            return refused(ErrorCode.FENCED_INSTANCE_ID, f"Instance {request.instance_id} is held by another.")
+        if not member.has_left and member.subscription.classic is None:
+            return refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance {request.instance_id} is in use.")
+        return None
+    if request.member_epoch <= JOIN_EPOCH or request.member_epoch == member.epoch:
+        return None
+    resent = request.member_epoch == member.previous_epoch and owns_only_assigned(request.owned, member.assigned)
+    if request.member_epoch < member.epoch and resent:
+        sometimes(True, "a member that had not got its new epoch was let in with the former one")
+        return None  # the response with the new epoch was lost
+    sometimes(True, "a member was fenced by its epoch")
+    return refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
+    )
 
 
 def updated_metadata(before: ConsumerGroupMember | None, request: HeartbeatRequest) -> MemberMetadataValue:

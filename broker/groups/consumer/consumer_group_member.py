@@ -7,9 +7,10 @@ epoch with the partitions that are free, and is UNRELEASED while others still ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from uuid import UUID
 
 from ..records.consumer_group_records import CurrentAssignmentValue, MemberMetadataValue
 from .assignors import PartitionId, PartitionIds
@@ -69,12 +70,19 @@ def reconcile(
     target: PartitionIds,
     owned: PartitionIds | None,
     is_free: Callable[[PartitionId], bool],
+    new_topics: Container[UUID] | None,
 ) -> ConsumerGroupMember:
-    """The member after one step. `owned` are the partitions that it says it reads; None where it does not say."""
+    """The member after one step. `owned` are the partitions that it says it reads; None where it does not say.
+
+    `new_topics` are those of its subscription, where that has just changed: partitions of others are revoked at once,
+    also when it has yet to revoke some (KAFKA-19431).
+    """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
     if member.state is MemberState.UNREVOKED and _still_reads(owned, member.revoking):
-        return member
+        dropped = [part for part in member.assigned if new_topics is not None and part[0] not in new_topics]
+        kept = tuple(part for part in member.assigned if part not in dropped)
+        return replace(member, assigned=kept, revoking=tuple(sorted((*member.revoking, *dropped))))
     kept = tuple(part for part in member.assigned if part in target)
     revoking = tuple(part for part in member.assigned if part not in target)
     wanted = [part for part in target if part not in kept]

@@ -147,6 +147,17 @@ def downgraded(state: ConsumerState, config: ClassicConfig, topics: Topics, wall
     return group
 
 
+def reopen(group: ClassicGroup, state: ClassicGroupState, now_ms: int, wall_ms: int) -> None:
+    """The classic group goes on in this state, since the consumer group in its place could not be written.
+
+    The requests of its members were answered meanwhile; a rebalance that was under way begins anew.
+    """
+    group.state = state
+    group.members.pending.clear()
+    must_rebalance = state not in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE)
+    group.begin_after_conversion(now_ms, wall_ms, must_rebalance=must_rebalance)
+
+
 def version_of(metadata: bytes) -> int:
     """The version of the consumers' embedded protocol that a member uses."""
     return int.from_bytes(metadata[:2], "big") if subscribed_topics(metadata) is not None else 0

@@ -14,7 +14,12 @@ from .consumer_group_heartbeat import HeartbeatRequest
 MEMBERS_PER_MS = 10
 """How many members add a millisecond to the time between two assignments. An assignment takes a tenth of that time."""
 WAITING_MAX = 500
-"""How many heartbeats may wait at most: the records of so many members fit into one batch of the log."""
+"""How many heartbeats may wait at most."""
+WAVE_BYTES_MAX = 512 * 1024
+"""How much may wait at most, as the records of a wave are one batch: half of a batch by default (max.message.bytes).
+
+The other half is for target assignments. They depend on the group, so a group whose waves are refused halves its own.
+"""
 
 Heartbeat: TypeAlias = tuple[HeartbeatRequest, Any]
 """A heartbeat, and the token under which its sender waits for the answer."""
@@ -27,6 +32,8 @@ class WaitingHeartbeats:
         self.next_assignment_ms = 0
         """The earliest time of the next assignment."""
         self._waiting: list[Heartbeat] = []
+        self._size_bytes = 0
+        self._bytes_max = WAVE_BYTES_MAX
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -37,15 +44,26 @@ class WaitingHeartbeats:
 
     def must_wait(self, now_ms: int) -> bool:
         """Whether a heartbeat that needs a new target assignment has to wait for it."""
-        return len(self._waiting) < WAITING_MAX and (bool(self._waiting) or now_ms < self.next_assignment_ms)
+        return bool(self._waiting) or now_ms < self.next_assignment_ms
+
+    def has_room_for(self, request: HeartbeatRequest) -> bool:
+        """Whether the records of all that wait and of this one are a batch. One heartbeat may always wait."""
+        is_full = len(self._waiting) == WAITING_MAX or self._size_bytes + request.size_bytes > self._bytes_max
+        return not (self._waiting and is_full)
+
+    def halve(self) -> None:
+        """A wave of this group was too large: less may wait from now on."""
+        self._bytes_max //= 2
 
     def add(self, request: HeartbeatRequest, token: Any) -> None:
         """Let the heartbeat wait."""
         self._waiting.append((request, token))
+        self._size_bytes += request.size_bytes
 
     def take(self) -> list[Heartbeat]:
         """Take all that wait."""
         taken, self._waiting = self._waiting, []
+        self._size_bytes = 0
         return taken
 
     def has(self, member_id: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..history import VERSION, HistoryError, Line, WrongLineError, history_files, read_lines
 from .findings import Findings, Verdict
-from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
+from .ledger import ACKED, STATES, Ledger
 from .time_series import TimeSeries
 from .transactions.transaction_check import TransactionCheck
 
@@ -29,7 +29,6 @@ class HistoryCheck:
     series: TimeSeries = field(default_factory=TimeSeries)
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOTALS, 0))
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
-    untimed: dict[int, None] = field(default_factory=dict)
     transactions: TransactionCheck = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,9 +50,12 @@ class HistoryCheck:
         self.transactions.finish(self.series.origin_ns)
         self.totals["sends"] = sum(self.totals[name] for name in ("acked", "failed", "unknown", "unanswered"))
         figures = self.transactions.figures
-        says_enough = self.totals["acked"] and self.totals["reads"]
-        says_enough_of_transactions = figures and figures["committed"] and figures["reads"]
-        is_judged = (says_enough or says_enough_of_transactions) and not self._lacks_faults
+        loads = []
+        if self.totals["sends"] or not figures:
+            loads.append(self.totals["acked"] and self.totals["reads"])
+        if figures:
+            loads.append(figures["committed"] and figures["reads"])
+        is_judged = all(loads) and not self._lacks_faults
         valid = self.findings.total == 0 if is_judged else None
         return Verdict(False if self.findings.total else valid, self.findings, self.totals, self._notes(), figures)
 
@@ -105,7 +107,7 @@ class HistoryCheck:
         if "producer" in line:
             self.ledger.idempotent[line["producer"]] = bool(line["idempotent"])
             if not line.get("timed", True):
-                self.untimed[line["producer"]] = None
+                self.ledger.untimed[line["producer"]] = None
         if "copies" in line:
             self.transactions.on_copies(*line["copies"])
 
@@ -120,7 +122,7 @@ class HistoryCheck:
             offset = line.get("offset")
             if offset is not None:
                 self.ledger.acked_at(producer, number, place, offset)
-            timed = producer not in self.untimed
+            timed = producer not in self.ledger.untimed
             self.series.acked(producer, str(self.ledger.places[place]), start_ns, end_ns, timed=timed)
         elif end_ns:
             self.series.second(end_ns).failed += 1
@@ -160,8 +162,8 @@ class HistoryCheck:
         if offset <= position:
             said = f"{process} read {where} offset {offset} after offset {position}"
             self.findings.add("nonmonotonic-poll", said, process=process, place=where, offset=offset)
-        elif len(self.ledger.skips) < SKIPS_MAX:
-            self.ledger.skips.append((process, place, position, offset))
+        else:
+            self.ledger.skipped(process, place, position, offset)
 
     def on_final(self, line: Mapping[str, Any]) -> None:
         """A final read reached the end of a partition, which may be empty."""

@@ -15,6 +15,7 @@ RECORD_KINDS = {
     "vanished": "read once, though never acked, and not there in the final read",
     "duplicate": "one send of an idempotent producer, read at two places",
     "reordered": "two records of one idempotent producer in one partition, read in the other order than they were sent",
+    "realtime-order": "at a lower offset than a record that had been acked before the send began",
     "inconsistent-offset": (
         "two different records at one offset, an ack that names an offset which holds another, or a record in another "
         "partition than it was sent to"

@@ -7,6 +7,7 @@ Two records at one offset are found at once. `judge` walks the tables at the end
 from __future__ import annotations
 
 import os
+from array import array
 from dataclasses import dataclass
 
 from .findings import Findings
@@ -15,6 +16,7 @@ from .paged_table import INDEX_LIMIT, PagedTable
 # Columns of a record's row.
 STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY_MIN, READ_KEY_MAX = range(12)
 _RECORD_COLUMNS = 12
+_SKIP_COLUMNS = 4
 # Columns of an offset's row.
 VALUE, READ, CONFLICT = range(3)
 
@@ -23,7 +25,6 @@ STATES = {"invoke": INVOKED, "ok": ACKED, "fail": FAILED, "info": INFO}
 _NUMBER_BITS = 40
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 PRODUCER_LIMIT = 1 << 20
-SKIPS_MAX = 10_000
 
 
 @dataclass
@@ -51,17 +52,21 @@ class Ledger:
         self.findings = findings
         self.records = PagedTable(os.path.join(directory, "records"), _RECORD_COLUMNS)
         self.offsets = PagedTable(os.path.join(directory, "offsets"), 3)
+        self._skips = PagedTable(os.path.join(directory, "skips"), _SKIP_COLUMNS)
         self.places: list[PartitionState] = []
         self.idempotent: dict[int, bool] = {}
+        self.untimed: dict[int, None] = {}
+        """The producers whose start times are not real."""
         self.has_final = False
         self.origin_ns: int | None = None
-        self.skips: list[tuple[str, int, int, int]] = []
+        self._processes: dict[str, int] = {}
         self._place_numbers: dict[tuple[str, int], int] = {}
 
     def close(self) -> None:
         """Remove the tables."""
         self.records.close()
         self.offsets.close()
+        self._skips.close()
 
     def place(self, topic: str, partition: int) -> int:
         """The number of a partition, given when it is first seen."""
@@ -126,6 +131,13 @@ class Ledger:
             self.has_final = True
             state.last_final = max(state.last_final, offset)
 
+    def skipped(self, process: str, place: int, after: int, before: int) -> None:
+        """A consumer has read offset `before` next after offset `after`."""
+        page, at = self._skips.row(0, self._skips.size(0))
+        page[at : at + _SKIP_COLUMNS] = array(
+            "q", (self._processes.setdefault(process, len(self._processes)), place, after, before)
+        )
+
     def _stands_before(self, place: int, offset: int, other_place: int, other: int) -> bool:
         if place == other_place:
             return offset < other
@@ -159,11 +171,15 @@ class Ledger:
         """Walk both tables and find the remaining anomalies."""
         for place in self.offsets.groups:
             self._judge_place(place)
+            self._judge_times(place)
         for producer in self.records.groups:
             for number in range(self.records.size(producer)):
                 self._judge_record(producer, number, totals)
-        for process, place, after, before in self.skips:
-            self._judge_skip(process, place, after, before)
+        processes = list(self._processes)
+        for number in range(self._skips.size(0)):
+            page, at = self._skips.row(0, number)
+            process, place, after, before = page[at : at + _SKIP_COLUMNS]
+            self._judge_skip(processes[process], place, after, before)
 
     def _judge_record(self, producer: int, number: int, totals: dict[str, int]) -> None:
         page, at = self.records.row(producer, number)
@@ -245,6 +261,29 @@ class Ledger:
                 said = f"is at {self.places[place]} offset {offset}, after number {before} of the same producer"
                 self._about("reordered", producer, number, said)
             last[producer] = max(before, number)
+
+    def _judge_times(self, place: int) -> None:
+        """Find records that stand before one that had been acked when they were sent, whichever producers sent them."""
+        first_ack: tuple[int, int, int] | None = None  # of the records behind: when it came, the offset, the producer
+        for offset in reversed(range(self.offsets.size(place))):
+            page, at = self.offsets.row(place, offset)
+            if not page[at + VALUE] or page[at + CONFLICT]:
+                continue
+            value = page[at + VALUE] - 1
+            producer, number = value >> _NUMBER_BITS, value & _NUMBER_MASK
+            page, at = self.records.row(producer, number)
+            start_ns, end_ns = page[at + START], page[at + END]
+            if first_ack is not None and start_ns > first_ack[0] and producer not in self.untimed:
+                ack_ns, acked, other = first_ack
+                if other != producer or not self.is_idempotent(producer):  # else it is reordered
+                    said = (
+                        f"is at {self.places[place]} offset {offset} and was sent at {self._seconds(start_ns)}, after "
+                        f"offset {acked} had been acked at {self._seconds(ack_ns)}"
+                    )
+                    self._about("realtime-order", producer, number, said)
+            is_acked_here = (page[at + PLACE], page[at + ACK]) == (place + 1, offset + 1)
+            if is_acked_here and (first_ack is None or end_ns < first_ack[0]):
+                first_ack = end_ns, offset, producer
 
     def _judge_skip(self, process: str, place: int, after: int, before: int) -> None:
         for offset in range(after + 1, min(before, self.offsets.size(place))):

@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import ClusterClient
+from ....cluster.client.cluster_client import ClusterClient, ClusterView
 from ....cluster.client.quorum_client import QuorumClient
 from ..history import HistoryWriter
 from .load_task import Task, asked_to_stop, use_login
@@ -58,11 +59,30 @@ async def look(bootstrap: str, topic: str) -> dict[str, Any]:
     return {"leaders": leaders, "isr": [list(one.isr) for one in partitions], "controller": controller}
 
 
-async def silences(bootstrap: str) -> dict[int, str]:
-    """The live brokers that do not answer, with the reason. One that has just been paused is live and in sync."""
+async def what_is_not_in_sync(bootstrap: str, topics: Collection[str]) -> str | None:
+    """The first replica of these and of the internal topics that is not in sync, or broker that does not answer.
+
+    None if all is well. A broker that has just been paused counts as live and in sync, and does not answer.
+    """
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
-        brokers = (await client.metadata(())).brokers
-        return await client.silences(one.node_id for one in brokers)
+        view = await client.metadata()
+        missing = out_of_sync(view, topics)
+        if missing is None:
+            for node_id, reason in (await client.silences(one.node_id for one in view.brokers)).items():
+                return f"node {node_id} {reason}"
+        return missing
+
+
+def out_of_sync(view: ClusterView, topics: Collection[str]) -> str | None:
+    """The first partition of these and of the internal topics that lacks a leader or a replica in sync."""
+    absent = [topic for topic in topics if topic not in {one.name for one in view.topics}]
+    if absent:
+        return f"{absent[0]} is not there"
+    for topic in view.topics:
+        for one in topic.partitions if topic.internal or topic.name in topics else ():
+            if one.leader < 0 or one.is_under_replicated:
+                return f"{topic.name}-{one.partition} has leader {one.leader} and in-sync replicas {list(one.isr)}"
+    return None
 
 
 if __name__ == "__main__":

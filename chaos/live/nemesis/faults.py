@@ -19,12 +19,14 @@ from ....cluster.client.client_errors import ClientError
 from ....cluster.command_line.commands import suggestion
 from ..load.child_process import tied
 from ..load.cluster_observer import look
+from .machine_capabilities import CommandFailed
 from .network_namespaces import NetworkNamespaces
 from .node_filesystems import NodeFilesystems
 from .node_processes import Nodes
 
 _LOOK_TRIES = 25
 _CHASE_PAUSE_S = 1.5
+_ATTACH_LIMIT_S = 10.0
 
 
 @dataclass
@@ -257,11 +259,19 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
     node_id, who = field.pick("any")
     calls = "fsync,fdatasync,sync_file_range"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]
-    tracers: list[subprocess.Popen[bytes]] = []
+    tracers: list[subprocess.Popen[str]] = []
 
     def begin() -> None:
-        attach = tied([*command, "-p", str(field.nodes.pid(node_id))])
-        tracers.append(subprocess.Popen(attach, stderr=subprocess.DEVNULL))
+        pid = field.nodes.pid(node_id)
+        tracer = subprocess.Popen(tied([*command, "-p", str(pid)]), stderr=subprocess.PIPE, text=True)
+        tracers.append(tracer)
+        until = time.monotonic() + _ATTACH_LIMIT_S
+        while not _is_traced(pid):
+            if tracer.poll() is not None or time.monotonic() > until:
+                tracer.terminate()
+                reason = tracer.communicate()[1].strip() or f"exit code {tracer.returncode}"
+                raise CommandFailed(f"strace does not get hold of process {pid} of node {node_id}: {reason}")
+            time.sleep(0.01)
 
     def heal() -> None:
         for tracer in tracers:
@@ -270,6 +280,16 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
         field.nodes.start(node_id)
 
     return PlannedFault(who, begin, heal, may_end=node_id)
+
+
+def _is_traced(pid: int) -> bool:
+    """Whether a tracer has the process, or it has ended already, as a node does whose fsync fails."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            lines = status.read().splitlines()
+    except OSError:
+        return True
+    return not any(line.split() == ["TracerPid:", "0"] for line in lines)
 
 
 def _disks(field: ClusterUnderTest) -> NodeFilesystems:

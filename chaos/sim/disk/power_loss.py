@@ -3,14 +3,14 @@
 Of each file the device keeps what was synced and a random prefix of the operations after that. The last operation of
 the prefix may be torn: only its first bytes arrive, or zeros in their place. Sometimes writes were reordered as well:
 the file is as long as the prefix says, but the data of some writes never arrived, and zeros or the old bytes are in
-their place. Of the names that were changed but not synced (created, renamed, removed), a random prefix of the file
+their place. Of the names that were changed but not synced (created, renamed, removed), a random prefix of each file
 system's journal is kept.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .inodes import Directory, Inode, Relink, Truncate, Write
 
@@ -20,10 +20,11 @@ _NOTHING_WRITTEN_PROBABILITY = 0.3
 _ZEROED_PROBABILITY = 0.2
 
 
-def lose_power(root: Directory, journal: Sequence[Relink], rng: random.Random) -> None:
-    """Forget the page cache: programs then see what the device holds. `journal` holds the unsynced name changes."""
-    for entry in journal[: rng.randrange(len(journal) + 1)]:
-        entry.apply_durably()
+def lose_power(root: Directory, journals: Iterable[Sequence[Relink]], rng: random.Random) -> None:
+    """Forget the page cache: programs then see what the device holds. `journals` hold the unsynced name changes."""
+    for journal in journals:
+        for entry in journal[: rng.randrange(len(journal) + 1)]:
+            entry.apply_durably()
     _restore_durable_names(root)
     for node in root.walk():
         if isinstance(node, Inode):

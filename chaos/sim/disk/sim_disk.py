@@ -7,6 +7,9 @@ durable once their directory is synced. So a synced file in an unsynced director
 `crash(power_loss=False)` is the end of a process: its open files and locks are gone, the page cache stays. A failed
 fsync drops the file's dirty pages but leaves them readable until the crash, as Linux does, so that a second fsync would
 succeed without having written them.
+
+Each directory in the root is the mount point of a file system of its own, as log directories are on several disks: it
+has its own journal, and nothing is renamed to another one.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import random
 from collections.abc import Callable, Sequence
 
 from ....runtime.files.open_files import OpenFiles
+from ....runtime.files.pending_writes import PendingWrites
 from ....runtime.ports import Buffer, File
 from ..kernel.transport import send_some
 from .inodes import Directory, DiskCopy, Inode, Relink, Write, link
+from .interruption import Interruption, Operation
 from .ordered_renames import SimOrderedRenames
 from .power_loss import lose_power
 from .sim_file import OpenInode, SimFile
@@ -53,8 +58,7 @@ class SimDisk:
         sync_latency_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._rng = rng
-        self._pending_writes: dict[str, dict[int, None]] = {}
-        """For each path, the numbers of `write_atomic_soon` calls that are neither done nor replaced by a later one."""
+        self._pending_writes = PendingWrites()
         self.on_blocking: Callable[[str, str], None] = lambda operation, path: None
         """Called for each operation that blocks its caller for the duration of a device access, with its path."""
         self._capacity_bytes = capacity_bytes
@@ -63,7 +67,8 @@ class SimDisk:
         self._warm_ends: dict[Inode, int] | None = None
         """Up to where each file is in the page cache; None: everything is."""
         self._root = Directory()
-        self._journal: list[Relink] = []
+        self._journals: dict[str, list[Relink]] = {}
+        """The unsynced changes of names, for each file system; see `_mount_point`."""
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
         self.failed_dirs: dict[str, None] = {}
@@ -72,6 +77,10 @@ class SimDisk:
         self.incarnation = 0
         self.descriptors_max = _UNLIMITED
         """How many files may have a descriptor at a time."""
+        self.interruption: Interruption | None = None
+        """The end of the process in the midst of an event, which may be still to come."""
+        self.has_lost_pages = False
+        """Whether an fsync has failed since the host was booted: the device may lack what the page cache shows."""
         self.open_files = self._no_open_files()
         self.failed_operations = 0
         """How many operations failed because of a fault (EIO, ENOSPC)."""
@@ -82,11 +91,13 @@ class SimDisk:
         """Invalidate all open files and locks; with `power_loss` also lose what was not synced."""
         self.incarnation += 1
         self.open_files = self._no_open_files()
+        self._pending_writes = PendingWrites()
         self._locks.clear()
         if not power_loss:
             return
-        lose_power(self._root, self._journal, self._rng)
-        self._journal.clear()
+        self.has_lost_pages = False
+        lose_power(self._root, self._journals.values(), self._rng)
+        self._journals.clear()
         self._used_bytes = sum(len(node.data) for node in self._root.walk() if isinstance(node, Inode))
 
     def fail_fsync(self, path_prefix: str | None = "") -> None:
@@ -110,7 +121,7 @@ class SimDisk:
             self._release_space(node)
         directory.entries.clear()
         directory.durable.clear()
-        self._journal = [entry for entry in self._journal if not entry.touches([directory])]
+        self._journals.pop(_mount_point(path), None)
 
     def set_capacity(self, capacity_bytes: int = _UNLIMITED) -> None:
         """Writes beyond this fail with ENOSPC."""
@@ -138,9 +149,10 @@ class SimDisk:
     def restore(self, taken: DiskCopy) -> None:
         """Replace the disk by a copy. Call `crash` before."""
         self.incarnation += 1
+        self.has_lost_pages = False
         self.open_files = self._no_open_files()
         self._root = taken
-        self._journal.clear()
+        self._journals.clear()
         self._locks.clear()
         self._used_bytes = sum(len(node.data) for node in taken.walk() if isinstance(node, Inode))
 
@@ -177,8 +189,9 @@ class SimDisk:
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+            self.before_operation(path, Operation.NAMES)
             node = Inode()
-            self._relink([(directory, name, node)])
+            self._relink(path, [(directory, name, node)])
         return SimFile(self, self.open_files.add(OpenInode(path, node, self._find)), path)
 
     def exists(self, path: str) -> bool:
@@ -197,12 +210,13 @@ class SimDisk:
     def makedirs(self, path: str) -> None:
         """Make the directory and those above it."""
         self.check_dir(path)
-        directory = self._root
+        directory, below = self._root, ""
         for name in _parts(path):
-            node = directory.entries.get(name)
+            node, below = directory.entries.get(name), f"{below}/{name}"
             if node is None:
+                self.before_operation(below, Operation.NAMES)
                 node = Directory()
-                self._relink([(directory, name, node)])
+                self._relink(below, [(directory, name, node)])
             if not isinstance(node, Directory):
                 raise FileExistsError(errno.EEXIST, "file exists", path)
             directory = node
@@ -210,7 +224,7 @@ class SimDisk:
     def rename(self, source: str, target: str) -> None:
         """Rename; replaces an existing file. A directory replaces only an empty directory."""
         self.on_blocking("rename", source)
-        self._rename(source, target)
+        self._pending_writes.renaming(source, target, lambda: self._rename(source, target))
 
     def _rename(self, source: str, target: str) -> None:
         self.check_dir(source)
@@ -220,13 +234,16 @@ class SimDisk:
         node = from_directory.entries.get(from_name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
+        if _mount_point_above(source) != _mount_point_above(target):
+            raise OSError(errno.EXDEV, "invalid cross-device link", target)
         replaced = to_directory.entries.get(to_name)
         if isinstance(replaced, Directory) and replaced.entries:
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if replaced is not node:
+            self.before_operation(source, Operation.RENAME)
             self.open_files.keep(target)
             self._release_space(replaced)
-            self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
+            self._relink(target, [(from_directory, from_name, None), (to_directory, to_name, node)])
             self.open_files.renamed(source, target)
 
     def remove(self, path: str) -> None:
@@ -240,14 +257,15 @@ class SimDisk:
         node = directory.entries.get(name)
         if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.before_operation(path, Operation.NAMES)
         self.open_files.keep(path)
         self._release_space(node)
-        self._relink([(directory, name, None)])
+        self._relink(path, [(directory, name, None)])
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and everything in it."""
+        """Remove everything in a directory, one after the other and in any order, and then the directory."""
         self.on_blocking("remove_tree", path)
-        self._remove_tree(path)
+        self._pending_writes.renaming(path, None, lambda: self._remove_tree(path))
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
         """`remove` or `remove_tree` after the disk's latency."""
@@ -262,11 +280,17 @@ class SimDisk:
 
     def _remove_tree(self, path: str) -> None:
         self.check_dir(path)
-        directory, name = self._parent(path)
         self.open_files.keep(path)
-        for node in self._directory(path).walk():
-            self._release_space(node)
-        self._relink([(directory, name, None)])
+        names = sorted(self._directory(path).entries)
+        for name in self._rng.sample(names, len(names)):
+            below = f"{path}/{name}"
+            if self.is_dir(below):
+                self._remove_tree(below)
+            else:
+                self._remove(below)
+        self.before_operation(path, Operation.NAMES)
+        directory, name = self._parent(path)
+        self._relink(path, [(directory, name, None)])
 
     def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
         """The contents of a file, which may be required to have at most `size_bytes_max` bytes."""
@@ -288,13 +312,18 @@ class SimDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace the file durably: after a crash it has either the old or the new contents."""
         self.on_blocking("write_atomic", path)
-        self._pending_writes.pop(path, None)
-        self._replace(path, bytes(data))
+        pending, content = self._pending_writes, bytes(data)
+        write = pending.begin(path)
+        try:
+            pending.carry_out(write, str, lambda place: self._replace(place, content))
+        finally:
+            pending.end(write)
 
     def _replace(self, path: str, content: bytes) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
         self.check_fsync(path, self.fsync_fails(path))
+        self.before_operation(path, Operation.NAMES)
         replaced = directory.entries.get(name)
         self.use_bytes(len(content), path)
         self._release_space(replaced)
@@ -302,21 +331,19 @@ class SimDisk:
         inode.perform(Write(0, content))
         if not self.lies:
             inode.sync(list(inode.unsynced))
-        self._relink([(directory, name, inode)])
-        self._sync_directory(directory)
+        self._relink(path, [(directory, name, inode)])
+        self._sync_directory(_mount_point_above(path), directory)
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
         """`write_atomic` after the disk's latency. A later write to the same path replaces it."""
-        content = bytes(data)
-        pending = self._pending_writes.setdefault(path, {})
-        number = max(pending, default=0) + 1
-        pending[number] = None
+        pending, content = self._pending_writes, bytes(data)
+        write = pending.begin(path)
 
         def replace() -> None:
-            if number in pending and self._pending_writes.get(path) is pending:
-                for older in [one for one in pending if one <= number]:
-                    del pending[older]
-                self._replace(path, content)
+            try:
+                pending.carry_out(write, str, lambda place: self._replace(place, content))
+            finally:
+                pending.end(write)
 
         return self._after_latency(replace)
 
@@ -328,7 +355,8 @@ class SimDisk:
     def _fsync_dir(self, path: str) -> None:
         self.check_dir(path)
         self.check_fsync(path, self.fsync_fails(path))
-        self._sync_directory(self._directory(path))
+        self.before_operation(path, Operation.NAMES)
+        self._sync_directory(_mount_point(path), self._directory(path))
 
     def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
         """`fsync_dir` after the disk's latency."""
@@ -344,7 +372,8 @@ class SimDisk:
             except OSError as error:
                 future.set_exception(error)
             else:
-                self._sync_directory(directory)
+                self.before_operation(path, Operation.NAMES)
+                self._sync_directory(_mount_point(path), directory)
                 future.set_result(None)
 
         low, high = self._sync_latency_s
@@ -472,7 +501,18 @@ class SimDisk:
     def check_fsync(self, path: str, failed: bool) -> None:
         """Raise EIO if an fsync of this file has failed before."""
         if failed:
+            self.has_lost_pages = True
             raise self.fault_error(errno.EIO, "input/output error", path)
+
+    def before_operation(self, path: str, operation: Operation) -> None:
+        """The process is about to change a file, or names; see `Interruption`."""
+        if self.interruption is not None:
+            self.interruption.before_operation(path, operation)
+
+    @property
+    def interrupted_at(self) -> str | None:
+        """The path of the operation before which the process was ended in the midst of an event; None if it was not."""
+        return None if self.interruption is None else self.interruption.path
 
     def fault_error(self, number: int, text: str, path: str) -> OSError:
         """The error of an operation that a fault lets fail; counts it."""
@@ -485,26 +525,28 @@ class SimDisk:
 
     # -- names
 
-    def _relink(self, changes: list[tuple[Directory, str, Inode | Directory | None]]) -> None:
+    def _relink(self, path: str, changes: list[tuple[Directory, str, Inode | Directory | None]]) -> None:
+        """Change names in the file system that has the name `path`."""
         for directory, name, node in changes:
             link(directory.entries, name, node)
-        self._journal.append(Relink(changes))
+        self._journals.setdefault(_mount_point_above(path), []).append(Relink(changes))
 
-    def _sync_directory(self, directory: Directory) -> None:
+    def _sync_directory(self, mount_point: str, directory: Directory) -> None:
         """Make durable the journal entries of the directory, and of directories that a rename ties to it."""
         if self.lies:
             return
+        journal = self._journals.get(mount_point, [])
         tied = [directory]
-        for entry in reversed(self._journal):
+        for entry in reversed(journal):
             if entry.touches(tied):
                 tied.extend(changed for changed, _, _ in entry.changes)
-        after_latency: list[Relink] = []
-        for entry in self._journal:
+        not_tied: list[Relink] = []
+        for entry in journal:
             if entry.touches(tied):
                 entry.apply_durably()
             else:
-                after_latency.append(entry)
-        self._journal = after_latency
+                not_tied.append(entry)
+        self._journals[mount_point] = not_tied
 
     def _no_open_files(self) -> OpenFiles:
         return OpenFiles(lambda: self.descriptors_max)
@@ -536,3 +578,14 @@ class SimDisk:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _mount_point(path: str) -> str:
+    """The file system that what is in the directory `path` is in: a directory in the root, or the root itself ("")."""
+    return next(iter(_parts(path)), "")
+
+
+def _mount_point_above(path: str) -> str:
+    """The file system that has the name `path`."""
+    parts = _parts(path)
+    return parts[0] if len(parts) > 1 else ""

@@ -14,6 +14,7 @@ from ....runtime.files.open_files import FileReference, NamedFile
 from ....runtime.invariants import invariant
 from ....runtime.ports import Buffer
 from .inodes import Inode, Truncate, Write
+from .interruption import Operation
 
 if TYPE_CHECKING:
     from .sim_disk import SimDisk
@@ -93,6 +94,7 @@ class SimFile:
     def truncate(self, size: int) -> None:
         """Cut the file, or fill it with zeros up to the size."""
         inode = self._open_inode()
+        self._disk.before_operation(self._path, Operation.DATA)
         self._disk.use_bytes(size - len(inode.data), self._path)
         inode.perform(Truncate(size))
 
@@ -103,6 +105,7 @@ class SimFile:
         self._disk.check_fsync(self._path, self._fsync_failed)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
+        self._disk.before_operation(self._path, Operation.DATA)
         if not self._disk.lies:
             inode.sync(list(inode.unsynced))
 
@@ -128,6 +131,7 @@ class SimFile:
         self._disk.check_dir(self._path)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
+        self._disk.before_operation(self._path, Operation.DATA)
         if not self._disk.lies:
             self.inode.sync(operations)
 
@@ -135,9 +139,10 @@ class SimFile:
         """Lose the dirty pages and raise EIO."""
         self._fsync_failed = True
         self.inode.drop_dirty_pages()
-        raise self._disk.fault_error(errno.EIO, "input/output error", self._path)
+        self._disk.check_fsync(self._path, failed=True)
 
     def _write(self, inode: Inode, offset: int, data: bytes) -> int:
+        self._disk.before_operation(self._path, Operation.DATA)
         growth = max(0, offset + len(data) - len(inode.data))
         fitting = len(data) - max(0, growth - self._disk.free_space)
         if fitting > 0:

@@ -1,5 +1,7 @@
 """Faults of a host's disk, and what the cluster promises under each of them. Apache Kafka promises the same.
 
+- The process is killed, or the power is lost, between two operations on the disk that belong together, such as the
+  renames of a move to another directory. The promise is that of a kill or a loss of power at any other moment.
 - fsync fails, or there is no space: the node ends by itself, and other nodes lead. No acked record is lost. After a
   failed fsync the page cache may differ from the device, so the host is booted before the node is started again, and
   loses what the device never got, as after a loss of power.
@@ -41,12 +43,11 @@ def slow(host: Host) -> Undo:
 
 def fail_fsync(cluster: TargetCluster, host: Host) -> Undo:
     """Let every fsync fail with EIO. The undo boots the host if any fsync has failed."""
-    refused_before = host.disk.failed_operations
     host.disk.fail_fsync("")
 
     def undo() -> None:
         host.disk.fail_fsync(None)
-        if host.disk.failed_operations == refused_before:
+        if not host.disk.has_lost_pages:
             return
         if host.running:
             cluster.crash(host.name, power_loss=True)

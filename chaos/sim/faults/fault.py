@@ -16,6 +16,8 @@ class FaultKind(Enum):
 
     KILL = "kill"
     POWER_LOSS = "power loss"
+    KILL_AT_OPERATION = "kill between two operations on the disk"
+    POWER_LOSS_AT_OPERATION = "power loss between two operations on the disk"
     KILL_ALL = "kill all"
     POWER_LOSS_ALL = "power loss everywhere"
     STOP = "stop"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..disk.inodes import DiskCopy
+from ..disk.interruption import Interruption, Operation
 from ..invariants.invariant_broken import InvariantBroken
 from ..kernel.event_loop import ProcessLoop, SimulationError
 from ..kernel.world import Host
@@ -35,6 +36,8 @@ _METADATA_LEADER = "controller"
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
+_OPERATIONS_MAX = {Operation.DATA: 30, Operation.NAMES: 30, Operation.RENAME: 2}
+"""How many operations of a kind may come before the end of the process in the midst of an event."""
 
 
 class Nemesis:
@@ -90,6 +93,8 @@ class Nemesis:
             host.disk.fail_fsync(None)
             host.disk.lies = False
             host.disk.set_capacity()
+            if host.running:
+                host.disk.interruption = None
             host.resume()
 
     @property
@@ -148,6 +153,8 @@ class Nemesis:
         match fault.kind:
             case FaultKind.KILL | FaultKind.POWER_LOSS:
                 return self._crash([target], power_loss=fault.kind is FaultKind.POWER_LOSS)
+            case FaultKind.KILL_AT_OPERATION | FaultKind.POWER_LOSS_AT_OPERATION:
+                return self._interrupt(host, power_loss=fault.kind is FaultKind.POWER_LOSS_AT_OPERATION)
             case FaultKind.KILL_ALL | FaultKind.POWER_LOSS_ALL:
                 return self._crash(self._cluster.names, power_loss=fault.kind is FaultKind.POWER_LOSS_ALL)
             case FaultKind.STOP:
@@ -305,6 +312,24 @@ class Nemesis:
                     self._cluster.restart(name)
 
         return restart
+
+    def _interrupt(self, host: Host, *, power_loss: bool) -> Callable[[], None] | None:
+        """End the process in the midst of an event, if it changes its disk often enough before the fault is undone."""
+        if not host.running:
+            return None
+        end_process = partial(self._cluster.crash, host.name, power_loss=power_loss)
+        least = self._rng.choice(list(_OPERATIONS_MAX))
+        interruption = Interruption(self._rng.randrange(_OPERATIONS_MAX[least]), least, end_process)
+        host.disk.interruption = interruption
+
+        def undo() -> None:
+            if host.disk.interruption is not interruption:
+                return
+            if not host.running:
+                self._cluster.restart(host.name)
+            host.disk.interruption = None
+
+        return undo
 
     def _exchange_when_ended(self, name: str, path: str) -> None:
         host = self._world.hosts[name]

@@ -1,7 +1,8 @@
 """What clients were told during a simulated run, and the invariants of that history.
 
 Every acked record is read where it was acked. The records of an idempotent producer are there once, in order, without
-gaps. A record's value says who wrote it and its number: "producer/partition/number".
+gaps, in the partition that they were sent to. A record's value says who wrote it, where to, and its number:
+"producer/partition/number".
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def check_history(history: History) -> None:
     for partition, values in history.consumed.items():
         numbers: dict[str, int] = {}
         for offset in sorted(values):
-            producer, _, text = values[offset].split("/")
+            producer, sent_to, text = values[offset].split("/")
+            if int(sent_to) != partition:
+                detail = f"partition {partition} at {offset}: {values[offset]}"
+                raise InvariantBroken("a record is in the partition that it was sent to", detail)
             if int(text) != numbers.get(producer, 0):
                 detail = f"partition {partition} at {offset}: {values[offset]} after {numbers.get(producer, 0) - 1}"
                 raise InvariantBroken("records are there once and in order", detail)

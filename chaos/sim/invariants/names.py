@@ -38,6 +38,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "each change of a partition is a step of its specification",
         "each step of a replica is one of its specification",
         "a log gives up only what it was asked to",
+        "every replica holds what is committed in the end",
         "a log holds whole batches only",
         "producers are those of the log",
     ),
@@ -45,6 +46,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "an acked record is committed",
         "only committed batches are consumed",
         "every acked record is read",
+        "a record is in the partition that it was sent to",
         "records are there once and in order",
     ),
 }

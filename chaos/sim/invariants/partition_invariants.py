@@ -2,14 +2,14 @@
 
 `CommittedLog` holds what the cluster has promised of a partition: the batches below the highest high watermark that a
 leader ever had. The names of the invariants are: "committed batches never change" (which makes replicas byte-identical
-below their high watermarks), "only a leader commits", "the high watermark does not go back", "the high watermark is
-within the log", "a leader holds every committed batch", "one leader an epoch", "the high watermark moves only with min
-ISR", "every ISR member has what is committed", "a leader waits for all whom the controller holds in sync", "who enters
-the ISR has what is committed", "an ISR member cuts nothing committed", "an acked record is committed", "only committed
-batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is
-in no ISR", "epochs of partitions do not go back", "a log gives up only what it was asked to", "an elected replica has
-what it had in the ISR". Those of the decisions of transaction coordinators are in `decision_invariants.py`, those of
-producers in `producer_invariants.py`.
+below their high watermarks), "every replica holds what is committed in the end", "only a leader commits", "the high
+watermark does not go back", "the high watermark is within the log", "a leader holds every committed batch", "one leader
+an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "a leader waits for
+all whom the controller holds in sync", "who enters the ISR has what is committed", "an ISR member cuts nothing
+committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of
+the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log
+gives up only what it was asked to", "an elected replica has what it had in the ISR". Those of the decisions of
+transaction coordinators are in `decision_invariants.py`, those of producers in `producer_invariants.py`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class PartitionChecker:
         self._note = note
         self._nodes: dict[int, _Node] = {}
         self._leaders: dict[tuple[UUID, int, int], int] = {}
-        self._lost_power: dict[int, None] = {}
+        self._lost_power: dict[int, dict[PartitionKey, None]] = {}
+        """Nodes that have lost power or their disk, each with the partitions of which it has all again since then."""
         self._with_bit_rot: dict[int, None] = {}
         self._image_offset = -1
         self._registrations: dict[PartitionKey, PartitionRegistration] = {}
@@ -126,11 +127,11 @@ class PartitionChecker:
         """The broker's process has ended."""
         self._nodes.pop(node_id, None)
         if power_loss:
-            self._lost_power[node_id] = None
+            self._lost_power[node_id] = {}
 
     def on_disk_replaced(self, node_id: int) -> None:
         """The node has an empty disk, or an old one."""
-        self._lost_power[node_id] = None
+        self._lost_power[node_id] = {}
         self._with_bit_rot.pop(node_id, None)
 
     def on_bit_rot(self, node_id: int) -> None:
@@ -153,7 +154,7 @@ class PartitionChecker:
         self._with_bit_rot.pop(node_id, None)
         try:
             for replica in replicas:
-                end = min(self._committed(replica).end_offset, replica.log_end_offset)
+                end = self._committed_end(replica)
                 self._compare(node_id, replica, 0, end, "rot is mended where another replica is sound")
         except InvariantBroken:
             self._with_bit_rot[node_id] = None
@@ -233,7 +234,7 @@ class PartitionChecker:
         kept_end, lost_end = self._common_end(replica), committed.promised_end_offset
         if kept_end >= lost_end:
             return
-        had = 0 if node_id in self._lost_power else self._had.get((key, node_id), 0)
+        had = 0 if self._may_lack(node_id, key) else self._had.get((key, node_id), 0)
         where = f"{_name(replica)} epoch {epoch}: leader {node_id} has {kept_end} of {lost_end} in common"
         if kept_end < had:
             raise InvariantBroken("an elected replica has what it had in the ISR", f"{where}, it had {had}")
@@ -265,13 +266,13 @@ class PartitionChecker:
             check_producers(replica.log, f"{_name(replica)} on {node_id}")
 
     def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
-        committed = self._committed(replica)
-        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        committed, key = self._committed(replica), (replica.topic_id, replica.topic_partition.partition)
+        registration = self._registrations.get(key)
         in_isr = registration is not None and node_id in registration.isr
         if replica.high_watermark > log_end_offset:
             detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset}, high watermark {replica.high_watermark}"
             raise InvariantBroken("the high watermark is within the log", detail)
-        if in_isr and log_end_offset < committed.end_offset and node_id not in self._lost_power:
+        if in_isr and log_end_offset < committed.end_offset and not self._may_lack(node_id, key):
             detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset} of {committed.end_offset}"
             raise InvariantBroken("an ISR member cuts nothing committed", detail)
 
@@ -294,6 +295,12 @@ class PartitionChecker:
             committed.promised_end_offset = now
         self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
         seen.compared = now
+        if node_id in self._lost_power and committed.promised_end_offset <= now <= replica.log_end_offset:
+            self._lost_power[node_id][replica.topic_id, replica.topic_partition.partition] = None
+
+    def _may_lack(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether a loss of power or of a disk explains that the node has not all that it once had."""
+        return node_id in self._lost_power and key not in self._lost_power[node_id]
 
     def _on_leader_append(self, replica: Replica, start: int) -> None:
         offset, end = max(start, replica.log.log_start_offset), replica.log_end_offset
@@ -346,7 +353,8 @@ class PartitionChecker:
                 raise InvariantBroken("a leader waits for all whom the controller holds in sync", f"{where}: {ignored}")
         for member in isr:
             other = self._nodes.get(member)
-            if other is None or member in self._lost_power or self._has_left(member, replica, leader):
+            key = (replica.topic_id, replica.topic_partition.partition)
+            if other is None or self._may_lack(member, key) or self._has_left(member, replica, leader):
                 continue
             copy = other.manager.partitions.get(replica.topic_partition)
             if copy is not None and copy.topic_id == replica.topic_id and copy.log_end_offset < high_watermark:
@@ -393,6 +401,10 @@ class PartitionChecker:
                     detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
                     raise InvariantBroken(name, detail)
                 offset = header.next_offset
+
+    def _committed_end(self, replica: Replica) -> int:
+        """Up to where the replica's log can be compared with what is committed."""
+        return min(self._committed(replica).end_offset, replica.log_end_offset)
 
     def _committed(self, replica: Replica) -> CommittedLog:
         key = (replica.topic_id, replica.topic_partition.partition)
@@ -446,7 +458,7 @@ class PartitionChecker:
             return
         for member in now.isr:
             node = self._nodes.get(member)
-            if member in before.isr or node is None or member in self._lost_power:
+            if member in before.isr or node is None or self._may_lack(member, (topic_id, key.partition)):
                 continue
             replica = node.manager.partitions.get(key)
             if replica is None or replica.topic_id != topic_id or replica.offline:
@@ -479,7 +491,7 @@ class PartitionChecker:
     def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
         """A consumer has read a batch."""
         committed = self.committed.setdefault(key, CommittedLog())
-        if committed.records is not None:
+        if committed.records is not None and base_offset < committed.end_offset:
             _compare_records(committed, batch, f"partition {key[1]}, consumed", "only committed batches are consumed")
             return
         known = committed.batches.get(base_offset)
@@ -489,6 +501,13 @@ class PartitionChecker:
             raise InvariantBroken("only committed batches are consumed", detail)
 
     # -- at the end
+
+    def check_whole_logs(self) -> None:
+        """Compare all of every replica with what is committed, when all have caught up. Raises `InvariantBroken`."""
+        for node_id, node in self._nodes.items():
+            for replica in node.manager.partitions.values():
+                end = self._committed_end(replica)
+                self._compare(node_id, replica, 0, end, "every replica holds what is committed in the end")
 
     def ends(self) -> dict[PartitionKey, int]:
         """The end of what is committed, for each partition."""

@@ -2,7 +2,8 @@
 
 A record's value names its transaction and its place in it. All records of a transaction are read at read_committed, or
 none: all of them if its commit was answered, none if no commit was ever asked for. A transaction whose outcome the
-client never learned is one of both. Offsets that are committed in a transaction give every input record its effect
+client never learned is one of both. They are in the partitions that they were sent to, in the order in which they were
+sent. Offsets that are committed in a transaction give every input record its effect
 exactly once.
 """
 
@@ -29,7 +30,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of one incarnation, and where its records were acked, by value."""
+    """One transaction of one incarnation, and where its records were acked, by value and in the order of sending."""
 
     outcome: Outcome = Outcome.OPEN
     written: dict[str, Place] = field(default_factory=dict)
@@ -71,6 +72,21 @@ class TransactionHistory:
                 raise InvariantBroken("a reported commit is never undone", f"{name}: {missing} cannot be read")
             if transaction.outcome is Outcome.ASKED and missing and len(missing) < len(transaction.written):
                 raise InvariantBroken("a transaction is read as a whole or not at all", f"{name}: {missing} missing")
+            self._check_places(name, transaction)
+
+    def _check_places(self, name: str, transaction: Transaction) -> None:
+        last_offsets: dict[Place, int] = {}
+        for value, sent_to in transaction.written.items():
+            place, offset = self._seen.get(value, (sent_to, None))
+            if place != sent_to:
+                detail = f"{name}: {value} was sent to {sent_to}, it is in {place}"
+                raise InvariantBroken("a record is in the partition that it was sent to", detail)
+            if offset is None:
+                continue
+            if offset < last_offsets.get(place, -1):
+                detail = f"{name}: {value} at {place[0]}-{place[1]} {offset} was sent after {last_offsets[place]}"
+                raise InvariantBroken("a transaction's records keep their order", detail)
+            last_offsets[place] = offset
 
 
 class ReportedOffsets:

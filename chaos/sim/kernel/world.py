@@ -51,6 +51,7 @@ class Host:
         invariant(self.process is None, "a host runs one process at a time")
         world = self._world
         self.starts += 1
+        self.disk.interruption = None
         world.network.set_power(self.name, True)
         process = ProcessLoop(world.scheduler, self.name, world.network)
         name = f"{self.name} {self.starts}"

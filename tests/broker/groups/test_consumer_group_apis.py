@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,40 @@ async def test_a_classic_member_that_has_only_got_its_id_keeps_no_consumer_group
 
 
 @played
+async def test_a_static_member_upgrades_a_group_of_the_maximum_size(harness: GroupHarness) -> None:
+    """It takes its own place, so it does not make the group larger."""
+    config = harness.groups.config
+    harness.groups.config = replace(config, consumer=replace(config.consumer, max_size=1))
+    joined = await harness.join("g", group_instance_id="i")
+    given = {"member_id": joined.member_id, "assignment": b""}
+    fields = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+    named = {"protocol_type": "consumer", "protocol_name": joined.protocol_name, "group_instance_id": "i"}
+    assert (await harness.call(ApiKey.SYNC_GROUP, 5, {**fields, **named, "assignments": [given]})).error_code == 0
+    refused = await join_consumer_group(harness, member_id="n")
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    upgraded = await join_consumer_group(harness, member_id="m", instance_id="i")
+    assert (upgraded.error_code, upgraded.member_id) == (0, "m")
+    group = harness.groups.shard_of("g").groups["g"]
+    assert isinstance(group, ConsumerGroup) and list(group.members) == ["m"]
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_an_administrator_removes_a_member(instance: str | None) -> None:
+    """LeaveGroup removes members of the consumer protocol, too (KAFKA-18188)."""
+
+    async def test(harness: GroupHarness) -> None:
+        joined = await join_consumer_group(harness, instance_id=instance)
+        member = {"member_id": "" if instance else "m", "group_instance_id": instance, "reason": "admin"}
+        stranger = {"member_id": "n", "group_instance_id": None}
+        answer = await harness.call(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": [member, stranger]})
+        assert [one.error_code for one in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+        again = await consumer_heartbeat(harness, member_epoch=joined.member_epoch, instance_id=instance)
+        assert again.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    play(test)
+
+
+@played
 async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
     refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
@@ -132,7 +167,7 @@ async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness)
 
 
 @played
-async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHarness) -> None:
+async def test_after_a_refused_write_the_group_is_what_it_was(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
     harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await join_consumer_group(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -221,8 +221,45 @@ def test_offsets_in_the_log_are_pending_though_their_commit_timed_out(code: Erro
         harness.append_error = int(code)
         assert await commit(harness) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         harness.append_error = 0
+        assert harness.groups.shard_of("g").unsettled_partitions("g")
+        harness.release_commits()
         assert await fetched(harness) == UNSTABLE
         assert end(harness, commits=True) == [ErrorCode.NONE]
+        assert await fetched(harness) == (42, 0)
+        assert await fetched(await loaded_again(harness)) == (42, 0)
+
+    play(test)
+
+
+@played
+async def test_a_marker_does_not_end_a_transaction_whose_commit_follows_it_in_the_log(harness: GroupHarness) -> None:
+    """A coordinator whose connection broke sends its marker again; the next commit times out behind it."""
+    harness.coordinator_answers = confirm()
+    assert await commit(harness, offset=10) == [0]
+    assert end(harness, commits=True) == [ErrorCode.NONE]
+    harness.hold = True
+    end(harness, commits=True)
+    markers, harness.held_appends, harness.hold = harness.held_appends, [], False
+    harness.append_error = int(ErrorCode.REQUEST_TIMED_OUT)
+    assert await commit(harness, offset=42, producer_epoch=4) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    harness.append_error = 0
+    for answer in markers:
+        answer()
+    harness.release_commits()
+    assert await fetched(harness) == UNSTABLE
+    assert await fetched(await loaded_again(harness)) == UNSTABLE
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+def test_a_marker_in_the_log_takes_effect_though_its_write_timed_out(code: ErrorCode) -> None:
+    async def test(harness: GroupHarness) -> None:
+        harness.coordinator_answers = confirm()
+        assert await commit(harness) == [0]
+        harness.append_error = int(code)
+        assert end(harness, commits=True) == [code]
+        assert await fetched(harness) == (UNSTABLE if code == ErrorCode.REQUEST_TIMED_OUT else (42, 0))
+        harness.append_error = 0
+        harness.release_commits()
         assert await fetched(harness) == (42, 0)
         assert await fetched(await loaded_again(harness)) == (42, 0)
 
@@ -410,6 +447,7 @@ def test_another_coordinator_loads_what_this_one_knows(events: list[tuple[str, i
                 harness.parked(ApiKey.TXN_OFFSET_COMMIT, 5, request(number, producer_id=producer))
                 await settle()
                 harness.append_error = 0
+                harness.release_commits()
             elif kind in ("commit", "abort"):
                 marker = TransactionMarker(producer, 4, 0, kind == "commit", 2)
                 harness.groups.write_marker(PARTITION, marker, 1_000, lambda code: None)

@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, run, settle
+from support.broker.broker_harness import (
+    TOPIC,
+    FakeTransport,
+    Harness,
+    connection_of,
+    correlation_ids,
+    decode_answer,
+    run,
+    settle,
+)
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.loop_budget import UNITS_ALONE
@@ -168,6 +177,72 @@ def test_reading_stops_while_the_client_does_not_read() -> None:
         connection_of(transport).resume_writing()
         await settle()
         assert len(transport.frames()) == 1
+        assert transport.reading
+
+    run(main())
+
+
+class Unread(FakeTransport):
+    """A connection with TLS whose client reads nothing: the protocol is told when a mebibyte is unsent."""
+
+    is_full = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tls = object()
+
+    def write(self, data: Any) -> None:
+        self.unsent_bytes += len(data)
+        if self.unsent_bytes > 1 << 20 and not self.is_full:
+            self.is_full = True
+            self.protocol.pause_writing()
+
+    def is_read(self) -> None:
+        self.unsent_bytes, self.is_full = 0, False
+        self.protocol.resume_writing()
+
+
+def fetches(harness: Harness, count: int) -> bytes:
+    rows = [{"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+    fields = {"replica_id": -1, "max_wait": 5, "min_bytes": 1, "max_bytes": 50 << 20, "isolation_level": 0,
+              "session_id": 0, "session_epoch": -1, "topics": [{"topic": TOPIC, "partitions": rows}]}  # fmt: skip
+    return b"".join(harness.frame(ApiKey.FETCH, 11, fields) for _ in range(count))
+
+
+def test_of_pipelined_fetches_few_answers_are_in_memory_while_the_client_reads_nothing() -> None:
+    """With TLS the answers are in memory. They are charged by their bytes."""
+
+    async def main() -> None:
+        harness = Harness()
+        harness.replicas.records[f"{TOPIC}-0"] = bytes(encode_batch([(None, b"v" * 400_000, [], 1)]))
+        transport = Unread()
+        transport.protocol = harness.server.make_connection()
+        transport.protocol.connection_made(transport)
+        transport.deliver(fetches(harness, 100))
+        sent = 0
+        while sent < 100 * 400_000:
+            await settle()
+            assert 0 < transport.unsent_bytes < 2_000_000
+            sent += transport.unsent_bytes
+            transport.is_read()
+
+    run(main())
+
+
+def test_few_answers_are_in_memory_while_an_earlier_one_is_not_there_yet() -> None:
+    async def main() -> None:
+        harness = Harness()
+        harness.replicas.records[f"{TOPIC}-0"] = bytes(encode_batch([(None, b"v" * 400_000, [], 1)]))
+        harness.replicas.hold = True
+        transport = harness.connect()
+        transport.deliver(fetches(harness, 1))
+        harness.replicas.hold = False
+        transport.deliver(fetches(harness, 50))
+        await settle()
+        assert connection_of(transport).in_flight == 1 + 3
+        harness.replicas.held.pop()()
+        await settle(200)
+        assert correlation_ids(transport) == list(range(1, 52))
         assert transport.reading
 
     run(main())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.broker.broker_harness import FakeTransport, Harness
 
 from raftwerk.broker.network.connection_quota import ConnectionQuota
 from raftwerk.broker.network.loop_budget import LoopBudget
@@ -26,19 +27,19 @@ def test_the_value_that_holds_for_this_broker() -> None:
     image = MetadataImage("c")
     quota = ConnectionQuota(image, 1, {"max.connections.per.ip": "2"})
     for _ in range(2):
-        assert quota.refusal("a", is_protected=False) is None
+        assert quota.refusal("a", 0.0, is_protected=False) is None
         quota.opened("a")
-    assert "2 connections" in str(quota.refusal("a", is_protected=True))
-    assert quota.refusal("b", is_protected=False) is None
+    assert "2 connections" in str(quota.refusal("a", 0.0, is_protected=True))
+    assert quota.refusal("b", 0.0, is_protected=False) is None
     set_to(image, "", "max.connections.per.ip", "3")
-    assert quota.refusal("a", is_protected=False) is None
+    assert quota.refusal("a", 0.0, is_protected=False) is None
     set_to(image, "1", "max.connections", "2")
-    assert "max.connections allows" in str(quota.refusal("b", is_protected=False))
-    assert quota.refusal("b", is_protected=True) is None
+    assert "max.connections allows" in str(quota.refusal("b", 0.0, is_protected=False))
+    assert quota.refusal("b", 0.0, is_protected=True) is None
     quota.closed("a")
-    assert quota.refusal("b", is_protected=False) is None
+    assert quota.refusal("b", 0.0, is_protected=False) is None
     set_to(image, "2", "max.connections", "0")
-    assert quota.refusal("b", is_protected=False) is None, "another broker's"
+    assert quota.refusal("b", 0.0, is_protected=False) is None, "another broker's"
 
 
 def test_addresses_with_limits_of_their_own() -> None:
@@ -47,13 +48,13 @@ def test_addresses_with_limits_of_their_own() -> None:
     set_to(image, "", "max.connections.per.ip.overrides", "10.0.0.1:2, [::1]:0,2001:DB8::0:1:3")
     for peer, count in (("10.0.0.1", 2), ("::1", 0), ("2001:db8::1", 3), ("10.0.0.2", 1), ("?", 1)):
         for _ in range(count):
-            assert quota.refusal(peer, is_protected=False) is None, peer
+            assert quota.refusal(peer, 0.0, is_protected=False) is None, peer
             quota.opened(peer)
-        assert f"it has {count} connections" in str(quota.refusal(peer, is_protected=False))
+        assert f"it has {count} connections" in str(quota.refusal(peer, 0.0, is_protected=False))
     set_to(image, "1", "max.connections.per.ip.overrides", "")
-    assert quota.refusal("::1", is_protected=False) is None
+    assert quota.refusal("::1", 0.0, is_protected=False) is None
     quota.opened("::1")
-    assert "max.connections.per.ip allows" in str(quota.refusal("::1", is_protected=False))
+    assert "max.connections.per.ip allows" in str(quota.refusal("::1", 0.0, is_protected=False))
 
 
 @pytest.mark.parametrize("given", [100.0, 0.0])
@@ -70,8 +71,48 @@ def test_connections_a_second(given: float) -> None:
     assert [quota.delay_s(given + 1000) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
     assert quota.delay_s(given + 1000) == pytest.approx(0.2)
     set_to(image, "", "max.connection.creation.rate", "0")
-    assert quota.refusal("a", is_protected=False) == "max.connection.creation.rate is 0"
-    assert quota.refusal("a", is_protected=True) is None
+    assert quota.refusal("a", 0.0, is_protected=False) == "max.connection.creation.rate is 0"
+    assert quota.refusal("a", 0.0, is_protected=True) is None
+
+
+def test_what_waits_is_bounded_and_a_rate_holds_from_when_it_is_set() -> None:
+    """Connections that would wait for more than ten seconds are refused, and do not count."""
+    image = MetadataImage("c")
+    quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "100"})
+
+    def connect(count: int, now_s: float) -> list[float]:
+        return [quota.delay_s(now_s) for _ in range(count) if quota.refusal("a", now_s, is_protected=False) is None]
+
+    delays = connect(5000, 50.0)
+    assert (len(delays), delays[0], max(delays)) == (2000, 0.0, 10.0)
+    assert "wait for more than 10 s by max.connection.creation.rate=100" in str(
+        quota.refusal("a", 50.0, is_protected=False)
+    )
+    assert len(connect(500, 51.0)) == 100, "those that were refused do not keep others out"
+    set_to(image, "", "max.connection.creation.rate", "1000")
+    assert max(connect(2, 51.0)) == pytest.approx(1.0, abs=0.01)
+    set_to(image, "", "max.connection.creation.rate", "2147483647")
+    assert max(connect(2, 51.0)) < 0.001
+    set_to(image, "", "max.connection.creation.rate", "100")
+    connect(5000, 60.0)
+    set_to(image, "", "max.connection.creation.rate", "1")
+    assert connect(5, 61.0) == []
+    assert connect(5, 63.0) == [9.0, 10.0], "a lowered rate does not wait for what another one allowed"
+
+
+def test_a_connection_that_its_address_may_not_open_takes_no_turn_of_others() -> None:
+    async def scenario() -> None:
+        image = MetadataImage("c")
+        set_rate(image, "192.0.2.1", 0.001)
+        quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "1"})
+        harness = Harness()
+        server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), harness.dispatcher, quota)
+        for _ in range(20):
+            server.make_connection().connection_made(FakeTransport("192.0.2.1"))
+        for _ in range(9):
+            assert quota.delay_s(asyncio.get_running_loop().time()) == 0
+
+    asyncio.run(scenario())
 
 
 class Echo:

@@ -164,6 +164,26 @@ def test_closed_connections_give_their_memory_back() -> None:
     run(main())
 
 
+def test_a_forwarded_request_that_fails_after_its_client_has_gone_gives_its_memory_back() -> None:
+    """The error answer would need its items, but nobody waits for it."""
+
+    async def main() -> None:
+        harness, decoded = make_harness()
+        harness.controller.gate = asyncio.Event()
+        topics = [{"name": f"t{n}", "num_partitions": 1, "replication_factor": 1} for n in range(100)]
+        client = harness.connect()
+        client.deliver(harness.frame(ApiKey.CREATE_TOPICS, 5, {"topics": topics, "timeout": 1000}))
+        await settle()
+        client.abort()
+        await settle()
+        harness.controller.gate.set()
+        await settle(100)
+        assert (decoded.used_bytes, harness.server.memory.used_bytes) == (0, 0)
+        assert not harness.dispatcher._tasks
+
+    run(main())
+
+
 def test_a_request_with_more_items_than_the_bound_allows_is_refused() -> None:
     async def main() -> None:
         harness, decoded = make_harness()

@@ -8,17 +8,19 @@ from support.broker.broker_harness import FakeTransport, Harness
 from support.broker.group_harness import on_virtual_time
 
 from raftwerk.broker.network.connection import LOGIN_TIMEOUT_S, ConnectionLimits
+from raftwerk.broker.network.connection_quota import ConnectionQuota
 from raftwerk.broker.network.listener_security import ListenerSecurity
 from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.security.sasl.plain import PLAIN, PlainServer
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import connect
 from raftwerk.wire.errors import ErrorCode
 
 
-def secured(harness: Harness) -> Server:
+def secured(harness: Harness, quota: ConnectionQuota | None = None) -> Server:
     security = ListenerSecurity(mechanisms={PLAIN: lambda: PlainServer(lambda user, password: False)})
-    return Server(ServerConfig("SASL", "127.0.0.1", 0, security=security), harness.server.dispatcher)
+    return Server(ServerConfig("SASL", "127.0.0.1", 0, security=security), harness.server.dispatcher, quota)
 
 
 def test_who_does_not_log_in_is_disconnected() -> None:
@@ -65,6 +67,25 @@ def test_2_000_peers_that_babble_before_the_login_hold_no_memory_of_the_size_tha
         await asyncio.sleep(LOGIN_TIMEOUT_S + 1)
         assert all(transport.closing for transport in transports)
         assert server.memory.used_bytes == 0
+
+    on_virtual_time(main)
+
+
+def test_the_time_for_the_login_begins_when_the_connection_is_not_delayed_any_more() -> None:
+    async def main() -> None:
+        quota = ConnectionQuota(MetadataImage("c"), 1, {"max.connection.creation.rate": "1"})
+        for _ in range(15):
+            quota.delay_s(asyncio.get_running_loop().time())
+        server = secured(Harness(), quota)
+        transport = FakeTransport()
+        transport.protocol = server.make_connection()
+        transport.protocol.connection_made(transport)
+        await asyncio.sleep(0)
+        assert not transport.reading
+        await asyncio.sleep(6 + LOGIN_TIMEOUT_S - 1)
+        assert transport.reading and not transport.closing
+        await asyncio.sleep(2)
+        assert transport.closing
 
     on_virtual_time(main)
 

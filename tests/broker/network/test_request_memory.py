@@ -164,6 +164,30 @@ class Owner:
         raise AssertionError
 
 
+def test_a_frame_for_which_there_is_no_memory_after_all_closes_its_connection_and_others_go_on() -> None:
+    """With TLS some bytes are read after the reading was paused; they take what was left of the memory."""
+
+    async def main() -> None:
+        harness = limited(8 * MIB, 4 * MIB)
+        memory = harness.server.memory
+        others, little = (memory.claim(Owner(), 9 * MIB) for _ in range(2))
+        assert others.keep(9 * MIB - 20_000) and little.keep(100)
+        greedy, patient = harness.connect(), harness.connect()
+        greedy.deliver(struct.pack(">i", 4 * MIB) + bytes(10))
+        for _ in range(2):
+            connection_of(greedy).buffer_updated(len(connection_of(greedy).get_buffer(-1)))
+        patient.deliver(struct.pack(">i", 40_000) + bytes(10))
+        assert not greedy.reading and not patient.reading
+        little.release()
+        await settle()
+        assert greedy.closing
+        others.release()
+        await settle()
+        assert patient.reading and not patient.closing
+
+    run(main())
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_one_that_holds_memory_can_always_complete_its_frame(seed: int) -> None:
     async def main() -> None:

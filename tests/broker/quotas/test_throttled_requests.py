@@ -6,7 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.broker.broker_harness import TOPIC, FakeTransport, Harness, decode_answer, run, settle, until
+from support.broker.broker_harness import (
+    TOPIC,
+    FakeTransport,
+    Harness,
+    connection_of,
+    decode_answer,
+    run,
+    settle,
+    until,
+)
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.controller.metadata.metadata_records import ClientQuotaRecord
@@ -146,5 +155,62 @@ def test_the_longest_delay_of_a_connection_counts() -> None:
         transport.close()
         await settle()
         transport.protocol.delay(60)
+
+    run(main())
+
+
+def limited(batch: bytes) -> dict[str, Any]:
+    return produce() | {"topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}]}
+
+
+def test_a_throttled_connection_is_not_read_and_its_requests_take_no_memory() -> None:
+    """Clients without a quota have the memory for large requests, however many others are throttled."""
+
+    async def main() -> None:
+        harness = Harness()
+        memory = harness.server.memory
+        large = bytes(encode_batch([(None, b"v" * 90_000, [], 1)]))
+        one = harness.frame(ApiKey.PRODUCE, 9, limited(large))
+        set_quota(harness, "producer_byte_rate", (len(BATCH) - 4) / 10.05)
+        transport = harness.connect()
+        transport.deliver(harness.frame(ApiKey.PRODUCE, 9, produce()))
+        await settle()
+        assert len(transport.frames()) == 1 and not transport.reading
+        transport.deliver(one)
+        await settle()
+        assert memory.used_bytes == 0
+        await until(lambda: len(transport.frames()) == 2)
+        assert memory.used_bytes == 0
+
+    run(main())
+
+
+def test_a_large_request_of_which_a_part_was_read_before_the_delay_is_read_to_its_end() -> None:
+    async def main() -> None:
+        harness = Harness()
+        large = bytes(encode_batch([(None, b"v" * 90_000, [], 1)]))
+        one = harness.frame(ApiKey.PRODUCE, 9, limited(large))
+        transport = harness.connect()
+        transport.deliver(one[:50_000])
+        connection_of(transport).delay(0.02)
+        assert transport.reading, "it has its memory, and is not to be taken for one that does not arrive"
+        transport.deliver(one[50_000:])
+        assert not transport.reading and not transport.frames()
+        await until(transport.frames)
+        assert transport.reading
+
+    run(main())
+
+
+def test_a_client_that_has_closed_its_side_is_closed_after_the_delay() -> None:
+    async def main() -> None:
+        harness = Harness()
+        transport = harness.connect()
+        transport.protocol.delay(0.02)
+        transport.reading = True  # as it was before the delay
+        transport.deliver(harness.frame(ApiKey.PRODUCE, 9, produce(acks=0)))
+        assert connection_of(transport).eof_received() is True
+        await until(lambda: transport.closing)
+        assert len(harness.replicas.appended) == 1
 
     run(main())

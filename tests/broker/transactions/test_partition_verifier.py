@@ -57,6 +57,8 @@ class Cluster:
         self.coordinator: int | None = COORDINATOR
         self.requests: list[Struct] = []
         self.refusals: dict[tuple[str, TopicPartition], int] = {}
+        self.refuses_rows = False
+        """Whether a row is refused as a whole when one of its partitions is."""
         self.top_level: int = ErrorCode.NONE
         self.fails_with: Exception | None = None
         self.gate = asyncio.Event()
@@ -81,9 +83,7 @@ class Cluster:
                         "results_by_partition": [
                             {
                                 "partition_index": index,
-                                "partition_error_code": int(
-                                    self.refusals.get((row.transactional_id, TopicPartition(topic.name, index)), 0)
-                                ),
+                                "partition_error_code": self.code_of(row, topic.name, index),
                             }
                             for index in topic.partitions
                         ],
@@ -95,6 +95,16 @@ class Cluster:
         ]
         response = {"error_code": int(self.top_level), "results_by_transaction": results}
         return decode_response(api_key, version, encode_response(api_key, version, response))
+
+    def code_of(self, row: Struct, topic: str, partition: int) -> int:
+        refused = self.refusals.get((row.transactional_id, TopicPartition(topic, partition)))
+        of_row = [
+            (row.transactional_id, TopicPartition(other.name, index)) in self.refusals
+            for other in row.topics
+            for index in other.partitions
+        ]
+        others = ErrorCode.OPERATION_NOT_ATTEMPTED if self.refuses_rows and any(of_row) else ErrorCode.NONE
+        return int(others if refused is None else refused)
 
     def append(
         self,
@@ -268,6 +278,39 @@ async def test_a_coordinator_that_does_not_answer_is_a_network_exception(cluster
     assert (await cluster.verify(ADD, P0)).errors == {P0: ErrorCode.NETWORK_EXCEPTION}
     cluster.fails_with = None
     assert (await cluster.verify(ADD, P0)).errors == {}
+
+
+@pytest.mark.parametrize("error", [ProtocolError(ErrorCode.SASL_AUTHENTICATION_FAILED), RuntimeError("no thread")])
+def test_after_an_unexpected_error_the_next_question_is_sent(error: Exception) -> None:
+    @played
+    async def play(cluster: Cluster) -> None:
+        cluster.fails_with = error
+        assert (await cluster.verify(ADD, P0)).errors == {P0: ErrorCode.NETWORK_EXCEPTION}
+        cluster.fails_with = None
+        assert (await cluster.verify(ADD, P0)).errors == {}
+
+    play()
+
+
+@played
+async def test_the_refusal_of_one_question_is_no_answer_to_another(cluster: Cluster) -> None:
+    """A coordinator adds all partitions of a row or none: the others of the row are asked about again."""
+    cluster.gate.clear()
+    first = asyncio.ensure_future(cluster.verify(ADD, P0, producer=("u", 8, 0)))
+    await settle()
+    cluster.refusals["t", P1] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.refuses_rows = True
+    good = asyncio.ensure_future(cluster.verify(ADD, P0))
+    bad = asyncio.ensure_future(cluster.verify(ADD, P1))
+    both = asyncio.ensure_future(cluster.verify(ADD, P0, P1))
+    await settle()
+    cluster.gate.set()
+    assert (await first).errors == {}
+    assert (await good).errors == {}
+    assert (await bad).errors == {P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    told = {P0: ErrorCode.OPERATION_NOT_ATTEMPTED, P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert (await both).errors == told
+    assert len(cluster.requests) == 3
 
 
 @pytest.mark.parametrize("is_top_level", [True, False])

@@ -100,14 +100,22 @@ def test_reordered() -> None:
 
 
 def test_an_idempotent_producer_keeps_its_order_in_a_partition_whatever_the_keys() -> None:
-    lines = [ack(0, 1), ack(1, 0, key=6), final((0, 1, 6), (1, 0)), final_end(2)]
+    lines = [ack(0, 1), ack(1, 0, key=6, start=0), final((0, 1, 6), (1, 0)), final_end(2)]
     assert found(lines) == {"reordered": 1}
     assert found([header(0, idempotent=False), *lines]) == {}
 
 
 def test_other_partitions_and_other_producers_have_no_order() -> None:
-    lines = [ack(1, 0), ack(0, 0, partition=1), ack(0, 1, producer=1), final((0, 1), (1, 0, 0, 1))]
+    lines = [ack(1, 0, start=0), ack(0, 0, partition=1), ack(0, 1, producer=1), final((0, 1), (1, 0, 0, 1))]
     assert found([*lines, final((0, 0), partition=1)]) == {}
+
+
+def test_realtime_order() -> None:
+    lines = [ack(0, 1), ack(0, 0, producer=1, start=SECOND), final((0, 0, 0, 1), (1, 0))]
+    assert found(lines) == {"realtime-order": 1}
+    said = "record 1:0 is at t-0 offset 0 and was sent at 1.000 s, after offset 1 had been acked at 0.100 s"
+    assert first(lines, "realtime-order") == said
+    assert found([*lines, header(1) | {"timed": False}]) == {}, "its start time is not real"
 
 
 def test_inconsistent_offset() -> None:
@@ -143,6 +151,13 @@ def test_nonmonotonic_poll() -> None:
 
 def test_skipped_poll() -> None:
     assert found([*clean(3), poll((0, 0), (2, 2), process="c1")]) == {"skipped-poll": 1}
+
+
+def test_a_skip_after_thousands_of_gaps() -> None:
+    gaps = 10_000
+    records = [(2 * number, number) for number in range(gaps + 3)]
+    lines = [ack(number, offset, start=0) for offset, number in records]
+    assert found([*lines, poll(*records[:-2], records[-1]), final(*records)]) == {"skipped-poll": 1}
 
 
 def test_a_gap_that_is_one_for_all_is_no_skip() -> None:

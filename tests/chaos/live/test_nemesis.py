@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.chaos.live.history import HistoryWriter
+from raftwerk.chaos.live.load.cluster_observer import out_of_sync
 from raftwerk.chaos.live.load.transactions.transactional_topics import TransactionalTopics
 from raftwerk.chaos.live.nemesis import faults, machine_capabilities
 from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
@@ -28,6 +29,7 @@ from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
 from raftwerk.chaos.live.run import ChaosRun, RunOptions
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 
 VIEW = {"leaders": [2, 2], "isr": [[1, 2, 3], [1, 2, 3]], "controller": 3}
@@ -123,17 +125,14 @@ class InterruptedNodes(RecordingNodes):
 
 @pytest.fixture
 def chaos_run(tmp_path: Path, cluster: ClusterUnderTest, monkeypatch: pytest.MonkeyPatch) -> ChaosRun:
-    async def look(_bootstrap: str, _topic: str) -> dict[str, Any]:
-        return VIEW
-
-    async def silences(_bootstrap: str) -> dict[int, str]:
+    async def what_is_not_in_sync(_bootstrap: str, _topics: Collection[str]) -> str | None:
         assert isinstance(cluster.nodes, RecordingNodes)
         paused = [one.split() for one in cluster.nodes.done if one.startswith(("SIGSTOP", "SIGCONT"))]
         last = {int(node_id): sent for sent, node_id in paused}
-        return {node_id: "does not answer in time" for node_id, sent in last.items() if sent == "SIGSTOP"}
+        silent = [node_id for node_id, sent in last.items() if sent == "SIGSTOP"]
+        return f"node {silent[0]} does not answer in time" if silent else None
 
-    monkeypatch.setattr("raftwerk.chaos.live.run.look", look)
-    monkeypatch.setattr("raftwerk.chaos.live.run.silences", silences)
+    monkeypatch.setattr("raftwerk.chaos.live.run.what_is_not_in_sync", what_is_not_in_sync)
     return ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
 
 
@@ -200,6 +199,37 @@ def test_a_paused_node_is_not_in_sync_before_the_cluster_notices(
     assert chaos_run._not_in_sync(cluster) is None
     cluster.nodes.signal(3, signal.SIGSTOP)
     assert chaos_run._not_in_sync(cluster) == "node 3 does not answer in time"
+
+
+def test_all_topics_of_a_run_and_the_internal_ones_are_to_be_in_sync() -> None:
+    def topic(name: str, leader: int, isr: tuple[int, ...], *, internal: bool = False) -> TopicView:
+        return TopicView(name, None, internal, (PartitionView(0, leader, 0, (1, 2, 3), isr),))
+
+    def missing(*topics: TopicView) -> str | None:
+        return out_of_sync(ClusterView("c", 1, (), topics), ["t", "t-out"])
+
+    whole = topic("t", 1, (1, 2, 3)), topic("t-out", 1, (1, 2, 3))
+    assert missing(*whole, topic("of others", 1, (1,))) is None
+    assert missing(whole[0], topic("t-out", 2, (2, 1))) == "t-out-0 has leader 2 and in-sync replicas [2, 1]"
+    assert missing(*whole, topic("__transaction_state", -1, (1, 2, 3), internal=True)) == (
+        "__transaction_state-0 has leader -1 and in-sync replicas [1, 2, 3]"
+    )
+    assert missing(whole[0]) == "t-out is not there"
+
+
+def test_a_tracer_that_does_not_get_hold_of_a_node_is_no_fault(
+    cluster: ClusterUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another one traces it, or the user may not."""
+    refusing = tmp_path / "strace"
+    refusing.write_text("#!/bin/sh\necho 'attach: Operation not permitted' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(RecordingNodes, "pid", lambda _self, _node_id: os.getpid())
+    planned = FAULTS["eio"].plan(cluster)
+    with pytest.raises(machine_capabilities.CommandFailed, match="attach: Operation not permitted"):
+        planned.begin()
+    planned.heal()
 
 
 def test_a_cluster_that_goes_on_is_left_healed(tmp_path: Path, cluster: ClusterUnderTest) -> None:

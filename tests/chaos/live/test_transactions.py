@@ -71,6 +71,13 @@ def test_sends_and_transactions_are_judged_together() -> None:
     assert verdict.word == "VALID" and verdict.totals["acked"] == 5 and verdict.transactions["transactions"] == 13
 
 
+def test_a_load_that_was_not_looked_at_makes_the_history_unknown() -> None:
+    acked = [line for line in clean(5) if line["f"] == "send"]
+    assert check_lines([*acked, *good_history()]).verdict.word == "UNKNOWN"
+    unread = [line for line in good_history() if line["f"] not in ("read", "final", "assign", "group-offset")]
+    assert check_lines([*clean(5), *unread]).verdict.word == "UNKNOWN"
+
+
 def test_the_order_of_lines_does_not_matter() -> None:
     lines = good_history()
     reads = [line for line in lines if line["f"] in ("read", "assign")]
@@ -359,6 +366,19 @@ def test_hanging_transaction() -> None:
 def test_skipped_poll() -> None:
     lines = [*committed("w.1:1", T0, T0, T0, acks=(0, 1, 2)), *final(*([n, "w.1:1", n] for n in range(3)), end=4)]
     assert found([*lines, read([0, "w.1:1", 0], [2, "w.1:1", 2])]) == {"skipped-poll": 1}
+
+
+def test_each_assignment_of_a_reader_is_judged_for_itself() -> None:
+    writes = [committed(f"w.1:{n}", T0, acks=(2 * n,), at=n) for n in range(6)]
+    records = [[2 * n, f"w.1:{n}", 0] for n in range(6)]
+    lines = [*(line for one in writes for line in one), *final(*records, end=12)]
+
+    def from_(offset: int) -> Line:
+        return {"process": "reader", "type": "ok", "f": "assign", "topic": "t", "partition": 0, "offset": offset}
+
+    assert found([*lines, from_(8), read(*records[4:]), from_(0), read(*records[:2])]) == {}, "it went back"
+    skipping = [from_(0), read(records[0], *records[2:4]), from_(8), read(*records[4:])]
+    assert found([*lines, *skipping]) == {"skipped-poll": 1}
 
 
 def test_reads_of_what_nobody_wrote_of_two_records_at_one_offset_and_back_again() -> None:

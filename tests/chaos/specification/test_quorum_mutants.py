@@ -23,7 +23,7 @@ CAUGHT: dict[Mutate, tuple[int, str]] = {
     mutants.vote_for_short_logs: (3, "not HandleRequestVoteRequest: the log of"),
     mutants.commit_older_epochs_by_count: (0, "is of an epoch before"),
     mutants.count_diverging_fetches: (0, "have the log up to"),
-    mutants.never_truncate_by_epoch: (1, "is no part of the leader's in epoch"),
+    mutants.never_truncate_by_epoch: (13, "is no part of the leader's in epoch"),
     mutants.minority_elects: (0, "no voter can have answered its pre-votes within the same event"),
 }
 """A seed that showed the bug when it was last looked for, and what is said."""

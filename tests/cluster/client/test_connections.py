@@ -8,9 +8,10 @@ import pytest
 
 from raftwerk import testing
 from raftwerk.cluster.client import cluster_client
+from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.client import connect
+from raftwerk.wire.client import Connection, ConnectionLostError, connect
 
 
 async def requests_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +36,31 @@ async def requests_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_requests_at_the_same_time_leave_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(requests_at_the_same_time(monkeypatch))
+
+
+async def a_request_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Connection] = []
+    async with testing.cluster(nodes=1) as cluster:
+        async with ClusterClient(cluster.bootstrap) as client:
+            (broker,) = (await client.metadata([])).brokers
+
+        async def closed_meanwhile(*args: object, **options: object) -> Connection:
+            made.append(await connect(*args, **options))  # type: ignore[arg-type]
+            await late.__aexit__()
+            return made[-1]
+
+        monkeypatch.setattr(cluster_client, "connect", closed_meanwhile)
+        with pytest.raises(ClientError, match="the client was closed"):
+            await client.metadata([])
+        with pytest.raises(ConnectionLostError):
+            await client.request_node(broker.node_id, ApiKey.METADATA, 12, {})
+        assert made == []
+        async with ClusterClient(cluster.bootstrap) as late:
+            with pytest.raises(ClientError, match="the client was closed"):
+                await late.metadata([])
+        assert [one.is_closed for one in made] == [True]
+
+
+def test_a_client_that_was_closed_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request goes on when its client is closed, as that of a user whose session ends, and would connect again."""
+    asyncio.run(a_request_after_the_end(monkeypatch))

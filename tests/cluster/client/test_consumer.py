@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pytest
+from support.cluster.one_partition import OnePartition, batch
 
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
 from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, partition_range
 from raftwerk.cluster.client.perf import PerfResult, consume_perf
 from raftwerk.log.cleaner.batch_filter import emptied
-from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct
 from raftwerk.wire.compression import Compression
-from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record, read_header
-
-
-def batch(offset: int, *values: bytes, producer: int = -1, codec: Compression = Compression.NONE) -> bytes:
-    records = [NewRecord(None, value, (), 0) for value in values]
-    is_transactional = producer >= 0
-    return bytes(
-        encode_batch(
-            records, base_offset=offset, compression=codec, producer_id=producer, is_transactional=is_transactional
-        )
-    )
+from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record, read_header
 
 
 def marker(offset: int, producer: int, kind: ControlRecordType) -> bytes:
@@ -41,44 +27,7 @@ def without_records(data: bytes) -> bytes:
     return emptied(read_header(data))[1]
 
 
-class _OnePartition(ClusterClient):
-    """A cluster with one partition, whose Fetch answers end at whole batches."""
-
-    def __init__(
-        self, batches: Iterable[bytes], aborted: Iterable[tuple[int, int]] = (), tail: bytes = b"", first: int = 0
-    ) -> None:
-        super().__init__("localhost:9092")
-        self.batches = list(batches)
-        self.asked_isolation: list[int] = []
-        self._tail = tail
-        self._first = first
-        self._aborted = [Struct({"producer_id": one, "first_offset": first}) for one, first in aborted]
-
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        return ClusterView("c", 1, (), (TopicView("t", None, False, (PartitionView(0, 1, 0, (1,), (1,)),)),))
-
-    async def request_node(
-        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
-    ) -> Struct:
-        self.asked_isolation.append(fields["isolation_level"])
-        asked = fields["topics"][0]["partitions"][0]
-        if api is ApiKey.LIST_OFFSETS:
-            offset = self._first if asked["timestamp"] == -2 else read_header(self.batches[-1]).next_offset
-            row = Struct({"partition_index": 0, "error_code": 0, "offset": offset})
-            return Struct({"topics": [Struct({"partitions": [row]})]})
-        found = [one for one in self.batches if read_header(one).last_offset >= asked["fetch_offset"]]
-        row = Struct(
-            {
-                "partition_index": 0,
-                "error_code": 0,
-                "records": b"".join(found) + self._tail,
-                "aborted_transactions": self._aborted if fields["isolation_level"] else None,
-            }
-        )
-        return Struct({"responses": [Struct({"partitions": [row]})]})
-
-
-def consumed(cluster: _OnePartition, isolation_level: int, offset: int = 0) -> tuple[list[bytes | None], int]:
+def consumed(cluster: OnePartition, isolation_level: int, offset: int = 0) -> tuple[list[bytes | None], int]:
     """The values that one poll returns, and the position after it."""
 
     async def run() -> tuple[list[bytes | None], int]:
@@ -103,14 +52,14 @@ ABORTED = [(7, 1)]
 
 def test_read_committed_leaves_out_aborted_transactions_and_markers() -> None:
     committed = [b"outside", b"committed", b"next of the same producer"]
-    assert consumed(_OnePartition(LOG, ABORTED), READ_COMMITTED) == (committed, 8)
+    assert consumed(OnePartition(LOG, ABORTED), READ_COMMITTED) == (committed, 8)
     everything = [b"outside", b"aborted 1", b"aborted 2", *committed[1:]]
-    assert consumed(_OnePartition(LOG, ABORTED), READ_UNCOMMITTED) == (everything, 8)
+    assert consumed(OnePartition(LOG, ABORTED), READ_UNCOMMITTED) == (everything, 8)
 
 
 @pytest.mark.parametrize("isolation_level", [READ_COMMITTED, READ_UNCOMMITTED])
 def test_every_request_has_the_isolation_level(isolation_level: int) -> None:
-    cluster = _OnePartition(LOG)
+    cluster = OnePartition(LOG)
 
     async def run() -> None:
         consumer = Consumer(cluster, "t", isolation_level=isolation_level)
@@ -124,7 +73,7 @@ def test_every_request_has_the_isolation_level(isolation_level: int) -> None:
 @pytest.mark.parametrize("partitions", [(), (0,)])
 @pytest.mark.parametrize("offset", [2, 9])
 def test_an_offset_that_is_not_there_is_told_with_those_that_are(offset: int, partitions: tuple[int, ...]) -> None:
-    cluster = _OnePartition([batch(3, b"a", b"b", b"c")], first=3)
+    cluster = OnePartition([batch(3, b"a", b"b", b"c")], first=3)
     with pytest.raises(ClientError, match=f"there is no offset {offset}: t-0 has the offsets 3 to 5"):
         asyncio.run(Consumer(cluster, "t").start_at_offset(offset, partitions))
 
@@ -132,7 +81,7 @@ def test_an_offset_that_is_not_there_is_told_with_those_that_are(offset: int, pa
 def test_a_damaged_batch_is_told_after_the_records_before_it() -> None:
     damaged = bytearray(batch(1, b"value"))
     damaged[-3] ^= 1
-    cluster = _OnePartition([batch(0, b"sound"), bytes(damaged)])
+    cluster = OnePartition([batch(0, b"sound"), bytes(damaged)])
     assert consumed(cluster, READ_UNCOMMITTED) == ([b"sound"], 1)
     with pytest.raises(
         ClientError, match=r"t-0: the batch at offset 1 is damaged in the log of node .: its CRC does not"
@@ -144,14 +93,14 @@ def test_a_batch_that_is_longer_than_its_bytes_is_damaged() -> None:
     """A client that waited for the rest of it would wait for ever."""
     longer = bytearray(batch(1, b"value"))
     longer[9] ^= 1
-    cluster = _OnePartition([batch(0, b"sound"), bytes(longer)])
+    cluster = OnePartition([batch(0, b"sound"), bytes(longer)])
     assert consumed(cluster, READ_UNCOMMITTED) == ([b"sound"], 1)
     with pytest.raises(ClientError, match=r"t-0: the batch at offset 1 is damaged in the log of node .: it is longer"):
         consumed(cluster, READ_UNCOMMITTED, offset=1)
 
 
 def test_an_offset_up_to_the_end_is_there() -> None:
-    consumer = Consumer(_OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
+    consumer = Consumer(OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
     for offset in (3, 5, 6):
         assert asyncio.run(consumer.start_at_offset(offset)) == {}
         assert consumer.positions == {0: offset}
@@ -159,17 +108,43 @@ def test_an_offset_up_to_the_end_is_there() -> None:
 
 
 def test_records_before_the_position_are_left_out_in_a_batch() -> None:
-    assert consumed(_OnePartition([batch(0, b"a", b"b", b"c")]), READ_COMMITTED, offset=1) == ([b"b", b"c"], 3)
+    assert consumed(OnePartition([batch(0, b"a", b"b", b"c")]), READ_COMMITTED, offset=1) == ([b"b", b"c"], 3)
 
 
 def test_the_position_moves_past_batches_that_compaction_has_emptied() -> None:
     log = [batch(0, b"a"), without_records(batch(1, b"b", b"c"))]
-    assert consumed(_OnePartition(log), READ_UNCOMMITTED) == ([b"a"], 3)
+    assert consumed(OnePartition(log), READ_UNCOMMITTED) == ([b"a"], 3)
     log = [batch(0, b"a", producer=7), without_records(marker(1, 7, ControlRecordType.ABORT))]
-    assert consumed(_OnePartition(log, [(7, 0)]), READ_COMMITTED) == ([], 2)
+    assert consumed(OnePartition(log, [(7, 0)]), READ_COMMITTED) == ([], 2)
 
 
-def counted(cluster: _OnePartition, max_records: int) -> tuple[int, int]:
+def test_batches_are_decompressed_when_they_are_asked_for() -> None:
+    async def run() -> None:
+        consumer = Consumer(OnePartition([batch(0, b"a", b"b", codec=Compression.ZSTD), batch(2, b"c")]), "t")
+        await consumer.start(at=0)
+        batches = await consumer.poll_batches()
+        assert consumer.positions == {0: 0}
+        assert [one.record.value for one in next(batches)] == [b"a", b"b"] and consumer.positions == {0: 2}
+        assert [one.record.value for one in await consumer.poll()] == [b"c"], "what was not asked for is read again"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", range(8))
+def test_records_end_at_the_end_offsets(end: int) -> None:
+    """Compaction has removed 2 to 4, so the end may be in a batch, between batches, and behind the last one."""
+    cluster = OnePartition([batch(0, b"0", b"1"), batch(5, b"5", b"6")])
+
+    async def run() -> list[int]:
+        consumer = Consumer(cluster, "t")
+        await consumer.start(at=0)
+        async with asyncio.timeout(30):
+            return [one.record.offset async for one in consumer.records(end_offsets={0: end})]
+
+    assert asyncio.run(run()) == [one for one in (0, 1, 5, 6) if one < end]
+
+
+def counted(cluster: OnePartition, max_records: int) -> tuple[int, int]:
     result = PerfResult()
     asyncio.run(consume_perf(cluster, "t", result, max_records))
     return result.records, result.size_bytes
@@ -178,18 +153,18 @@ def counted(cluster: _OnePartition, max_records: int) -> tuple[int, int]:
 def test_perf_counts_as_many_records_as_were_asked_for() -> None:
     data = [batch(0, b"a", b"b", b"c"), batch(3, b"d", b"e"), batch(5, b"f")]
     sizes = [len(one) for one in data]
-    assert counted(_OnePartition(data), 0) == (6, sum(sizes))
-    assert counted(_OnePartition(data), 4) == (4, sizes[0] + sizes[1] // 2)
-    assert counted(_OnePartition(data), 3) == (3, sizes[0])
-    assert counted(_OnePartition(data), 100) == (6, sum(sizes))
+    assert counted(OnePartition(data), 0) == (6, sum(sizes))
+    assert counted(OnePartition(data), 4) == (4, sizes[0] + sizes[1] // 2)
+    assert counted(OnePartition(data), 3) == (3, sizes[0])
+    assert counted(OnePartition(data), 100) == (6, sum(sizes))
 
 
 def test_perf_counts_records_and_not_offsets() -> None:
     data = [batch(0, b"a"), without_records(batch(1, b"b", b"c")), batch(3, b"d")]
-    assert counted(_OnePartition(data), 0)[0] == 2
+    assert counted(OnePartition(data), 0)[0] == 2
 
 
 def test_an_answer_may_end_with_a_part_of_a_batch() -> None:
     data = [batch(0, b"a")]
-    assert counted(_OnePartition(data, tail=batch(1, b"b")[:65]), 0)[0] == 1
-    assert consumed(_OnePartition(data, tail=batch(1, b"b")[:65]), READ_COMMITTED) == ([b"a"], 1)
+    assert counted(OnePartition(data, tail=batch(1, b"b")[:65]), 0)[0] == 1
+    assert consumed(OnePartition(data, tail=batch(1, b"b")[:65]), READ_COMMITTED) == ([b"a"], 1)

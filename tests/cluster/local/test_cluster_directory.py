@@ -57,6 +57,15 @@ def test_the_directory_goes_with_its_last_file(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
+def test_what_an_interrupted_shrink_left_goes_with_the_cluster(tmp_path: Path) -> None:
+    make_cluster(tmp_path / "c")
+    gone = plan_cluster(str(tmp_path / "c"), ClusterShape(2, port=9092)).node(2)
+    os.rename(gone.properties_file, gone.leaving_file)
+    check_not_foreign(str(tmp_path / "c"))
+    delete_files(str(tmp_path / "c"))
+    assert not (tmp_path / "c").exists()
+
+
 def test_what_a_link_points_to_stays(tmp_path: Path) -> None:
     make_cluster(tmp_path / "c")
     data = tmp_path / "data"

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from support.e2e.command import fails_usage, ok
 from support.e2e.terminal import CTRL_C, Terminal
 
-from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
+from raftwerk.cluster.local import shrinking
 from raftwerk.cluster.local.layout import (
     ClusterShape,
+    NodePlan,
     load_plan,
     nodes_left_behind,
     plan_cluster,
@@ -76,11 +77,11 @@ def test_a_shrink_that_was_interrupted_late_is_finished(tmp_path: Path, monkeypa
         plan = load_plan(directory)
         planned = asyncio.run(plan_shrink(plan, 1))
 
-        async def interrupted(_: AdminClient, broker_id: int) -> None:
-            raise KeyboardInterrupt(broker_id)
+        def interrupted(node: NodePlan) -> None:
+            raise KeyboardInterrupt(node.node_id)
 
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(AdminClient, "unregister_broker", interrupted)
+            patched.setattr(shrinking, "remove_remains", interrupted)
             asyncio.run(shrink(planned, lambda _: None))
         assert [node.node_id for node in load_plan(directory).nodes] == [1]
         assert Path(directory, "node-2").exists()
@@ -89,6 +90,36 @@ def test_a_shrink_that_was_interrupted_late_is_finished(tmp_path: Path, monkeypa
         assert not Path(directory, "node-2").exists() and not nodes_left_behind(directory)
         assert [line.split()[0] for line in ok("brokers", "list", "-d", directory).splitlines()] == ["1"]
         assert "has 1 broker already" in ok("shrink", "-n", "1", "--yes", "-d", directory)
+    finally:
+        ok("down", "-d", directory)
+
+
+@pytest.mark.process
+def test_records_of_topics_that_are_made_during_a_shrink_are_kept(tmp_path: Path) -> None:
+    """Each topic has a partition on the node that leaves, made before the moves, and after them while it is stopped."""
+    directory = str(tmp_path / "c")
+    ok("up", "-n", "2", "--port", "0", "-d", directory, "--detach")
+    told: list[str] = []
+
+    def make(topic: str) -> None:
+        ok("topics", "create", topic, "-p", "2", "-r", "1", "-d", directory)
+        for partition in "01":
+            ok("produce", topic, "-p", partition, "-m", f"{topic}-{partition}", "-d", directory)
+
+    def tell(text: str) -> None:
+        if text == "stopping node 2" and text not in told:
+            make("later")
+        told.append(text)
+
+    try:
+        planned = asyncio.run(plan_shrink(load_plan(directory), 1))
+        make("late")
+        asyncio.run(shrink(planned, tell))
+        assert any(text.startswith("starting node 2 again, since it has got replicas of later-") for text in told)
+        assert told[-1] == "node 2 is out of the cluster"
+        for topic in ("late", "later"):
+            read = ok("consume", topic, "-e", "-b", planned.smaller.bootstrap)
+            assert sorted(read.split()) == [f"{topic}-0", f"{topic}-1"]
     finally:
         ok("down", "-d", directory)
 

@@ -103,7 +103,7 @@ def apply(image: MetadataImage, delta: MetadataDelta) -> None:
     log_maintenance_change(NODE, image)
     verifies_transactions(NODE, image)
     quota = ConnectionQuota(image, 1, NODE.properties)
-    if quota.refusal("127.0.0.1", is_protected=False) is None:
+    if quota.refusal("127.0.0.1", 0.0, is_protected=False) is None:
         quota.opened("127.0.0.1")
         quota.delay_s(1.0)
     with_own_values(GroupConfig(), image.configs.get((GROUP_RESOURCE, "g"), {}))

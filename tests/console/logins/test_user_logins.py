@@ -121,6 +121,17 @@ def test_a_session_is_for_its_own_page_and_ends_with_the_logout(cluster: TestClu
     assert admin.ask("/api/about")[0] == 401
 
 
+def test_a_session_holds_whatever_cookies_other_programs_of_the_host_have(cluster: TestCluster, url: str) -> None:
+    admin = logged_in_admin(cluster, url)
+    own = admin.cookie
+    for others in ('prefs={"a":1}', "a b=c", 'x="unclosed', "=", ";;", "\xff=\xff", "x" + own):
+        for cookie in (f"{others}; {own}", f"{own};{others}"):
+            admin.cookie = cookie
+            assert admin.ask("/api/about")[0] == 200, cookie
+        admin.cookie = others
+        assert admin.ask("/api/about")[0] == 401, others
+
+
 def test_wrong_passwords_have_to_wait(cluster: TestCluster, url: str) -> None:
     guesser = User(url)
     assert {guesser.log_in("mallory", f"guess {one}")[0] for one in range(TRIES_OF_USER)} == {401}

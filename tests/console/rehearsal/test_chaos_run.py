@@ -29,6 +29,7 @@ def on_signal(number, _frame):
     asked.append(number)
 signal.signal(signal.SIGINT, on_signal)
 signal.signal(signal.SIGTERM, on_signal)
+print("x" * 200_000, flush=True)
 print("begun", *arguments, flush=True)
 while not asked:
     time.sleep(0.01)
@@ -54,6 +55,10 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+def look(runs: ChaosRuns, seen: list[bool]) -> None:
+    seen += [runs.is_running, runs.as_row()["running"], runs.injects_here]
+
+
 async def refused(runs: ChaosRuns, **fields: Any) -> RequestRefusedError:
     with pytest.raises(RequestRefusedError) as found:
         await runs.start(fields, "alice")
@@ -66,10 +71,10 @@ def test_one_run_goes_to_its_verdict(tmp_path: Path) -> None:
         runs = runs_in(tmp_path, told.append)
         assert runs.as_row() == {"running": False}
         await runs.start({"faults": ["kill"], "minutes": 2, "rate": 50}, "alice")
-        await until(lambda: runs.as_row()["lines"])
+        await until(lambda: len(runs.as_row()["lines"]) == 2)
         row = runs.as_row()
         begun = f"--nemesis kill --minutes 2 --rate 50 --output {row['output']} --stop-at-eof --dir {tmp_path}"
-        assert row["lines"] == [f"begun run {begun}"]
+        assert row["lines"] == ["x" * 4_000, f"begun run {begun}"], "a long line is cut"
         assert runs.injects_here
         assert (await refused(runs, faults=["kill"])).status == 409
         seen = runs.version
@@ -95,11 +100,27 @@ def test_a_run_ends_with_the_console_and_heals(tmp_path: Path) -> None:
         runs = runs_in(tmp_path)
         await runs.close()  # nothing runs
         await runs.start({"faults": ["power"], "own_cluster": True, "nodes": 5}, "alice")
-        await until(lambda: runs.as_row()["lines"])
-        assert "--nodes 5" in runs.as_row()["lines"][0] and not runs.injects_here
+        await until(lambda: len(runs.as_row()["lines"]) == 2)
+        assert "--nodes 5" in runs.as_row()["lines"][1] and not runs.injects_here
         await runs.close()
         row = runs.as_row()
         assert (row["running"], row["verdict"], row["error"]) == (False, None, "healed")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_first_own", [False, True])
+def test_a_run_that_is_being_checked_has_the_cluster_for_itself_already(tmp_path: Path, is_first_own: bool) -> None:
+    async def main() -> None:
+        runs = runs_in(tmp_path)
+        for own in (is_first_own, not is_first_own):
+            seen: list[bool] = []
+            # Called when the start waits for what the machine can inject: no process runs yet that could be stopped.
+            asyncio.get_running_loop().call_soon(look, runs, seen)
+            await runs.start({"faults": ["kill"], "own_cluster": own}, "alice")
+            assert seen == [True, False, not own]
+            await runs.close()
+            assert not runs.injects_here
 
     asyncio.run(main())
 

@@ -27,8 +27,8 @@ async def run_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async with testing.cluster(nodes=1) as cluster, ClusterClient(cluster.bootstrap) as client:
         is_watched = True
         probe = Probe(client, SystemClock(), lambda: is_watched)
-        await probe.start()
-        await probe.start()  # the second time has no effect
+        await asyncio.gather(probe.start(), probe.start())  # as from two tabs: the second one has no effect
+        await probe.start()  # nor has a third one
         await until(lambda: probe.acked >= 10 * PARTITIONS and bool(probe.points))
         assert probe.is_running
         row = probe.as_row(0)
@@ -37,6 +37,7 @@ async def run_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert probe.as_row(probe.number)["points"] == []
         is_watched = False
         await until(lambda: not probe.is_running)
+        await until(lambda: not any("Probe." in str(task.get_coro()) for task in asyncio.all_tasks()))
         view = await client.metadata([TOPIC])
         assert len(view.topic(TOPIC).partitions) == PARTITIONS
 

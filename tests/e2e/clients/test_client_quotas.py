@@ -167,6 +167,8 @@ def test_quotas_are_listed_and_removed(limited: Supervisor, tmp_path: Path) -> N
     rows = [json.loads(line) for line in ok("quotas", "list", "--json", *at).splitlines()]
     assert {"entity": {"ip": None}, "quotas": {"connection_creation_rate": 1000.0}} in rows
     of_user = ("--user", "u", "--default-client-id", *at)
+    told = fails(1, "quotas", "remove", *of_user, "request_percentage", "consumer_byte_rate")
+    assert "has no quota consumer_byte_rate, and nothing was removed; raftwerk quotas list shows them" in told
     assert ok("quotas", "remove", *of_user, "request_percentage") == "Removed request_percentage.\n"
     assert ok("quotas", "remove", *of_user) == "Removed producer_byte_rate.\n"
     assert "user u, default client-id has no such quota; " in fails(1, "quotas", "remove", *of_user)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.e2e import helpers
 from support.e2e.command import fails, fails_usage
 from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, read
 from support.e2e.in_process import ok
@@ -101,3 +102,17 @@ def test_looking_for_a_group_does_not_create_the_offsets_topic(new_cluster: Call
     assert "__consumer_offsets" not in ok("topics", "list", *at)
     ok("groups", "reset", "nope", "--topic", "t", "--to", "latest", "--execute", *at)
     assert lags("nope", at) == [0]
+
+
+def test_the_offset_of_a_partition_is_set_while_another_has_no_leader(
+    new_cluster: Callable[..., Supervisor], topic: str
+) -> None:
+    cluster = new_cluster(3)
+    bootstrap = cluster.plan.bootstrap
+    helpers.create_on(bootstrap, topic, [[1], [2]])
+    at = ("-b", bootstrap)
+    ok("produce", topic, "-p", "0", "-m", "a", "-m", "b", *at)
+    ok("groups", "reset", "g", "--topic", topic, "--to", "earliest", "--execute", *at)
+    cluster.kill(2)
+    for to in ("1", "latest"):
+        assert f"{topic}-0" in ok("groups", "reset", "g", "--topic", f"{topic}:0", "--to", to, "--execute", *at)

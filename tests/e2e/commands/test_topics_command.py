@@ -60,6 +60,13 @@ def test_alter_adds_partitions_and_changes_settings(bootstrap: str, topic: str) 
     shows(bootstrap, topic, {})
 
 
+def test_settings_that_are_altered_before_a_refusal_are_told(bootstrap: str, topic: str) -> None:
+    helpers.create_topic(bootstrap, topic, 2)
+    told = fails(1, "topics", "alter", topic, "-p", "1", "-c", "retention.ms=60000", "-b", bootstrap)
+    assert told.endswith(f"; retention.ms of {topic} is altered")
+    shows(bootstrap, topic, {"retention.ms": "60000"})
+
+
 def test_what_is_there_already_or_was_never_there_is_told_so(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
     assert ok("topics", "create", topic, "-p", "1", *at) == f"Created topic {topic}.\n"

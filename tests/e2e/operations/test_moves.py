@@ -141,6 +141,7 @@ def test_throttles_are_removed_while_a_broker_is_down(new_cluster: Callable[...,
     cluster = new_cluster(3)
     at = ("-b", cluster.plan.bootstrap)
     helpers.create_on(cluster.plan.bootstrap, topic, [[1, 2]])
+    ok("configs", "set", "--topic", topic, "leader.replication.throttled.replicas=*", *at)
     ok("partitions", "reassign", f"{topic}-0=1,3", "--throttle", str(THROTTLE), *at)
     cluster.kill(3)
     told = ok("partitions", "unthrottle", *at)

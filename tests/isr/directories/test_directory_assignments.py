@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.controller.metadata.metadata_image import PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import LOST, MIGRATING, UNASSIGNED
-from raftwerk.isr.directories.directory_assignments import DirectoryAssignments, Place, place_of
+from raftwerk.isr.directories.directory_assignments import DirectoryAssignments, Place, may_have_records, place_of
 from raftwerk.isr.ports import ReplicaKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
@@ -18,13 +19,13 @@ A, B, GONE = UUID(int=500), UUID(int=501), UUID(int=502)
 TOPIC = UUID(int=7)
 
 
+@pytest.mark.parametrize("has_records", [False, True])
 @pytest.mark.parametrize(
     ("registered", "some_failed", "place"),
     [
         (A, False, Place.THERE),
         (B, True, Place.THERE),
         (UNASSIGNED, False, Place.ANYWHERE),
-        (UNASSIGNED, True, Place.ANYWHERE),
         (LOST, False, Place.ANYWHERE),
         (LOST, True, Place.ANYWHERE),
         (MIGRATING, False, Place.ANYWHERE),
@@ -33,8 +34,33 @@ TOPIC = UUID(int=7)
         (GONE, True, Place.OFFLINE),
     ],
 )
-def test_place(registered: UUID, some_failed: bool, place: Place) -> None:
-    assert place_of(registered, [A, B], some_failed=some_failed) is place
+def test_place(registered: UUID, some_failed: bool, has_records: bool, place: Place) -> None:
+    assert place_of(registered, [A, B], some_failed=some_failed, has_records=has_records) is place
+
+
+@pytest.mark.parametrize(("has_records", "place"), [(False, Place.ANYWHERE), (True, Place.OFFLINE)])
+def test_an_empty_log_does_not_take_the_place_of_one_whose_directory_was_never_told(
+    has_records: bool, place: Place
+) -> None:
+    """The log was made, and its directory has failed before the controller heard of it."""
+    assert place_of(UNASSIGNED, [A, B], some_failed=True, has_records=has_records) is place
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "leader_epoch", "expected"),
+    [
+        ((1, 2), (), 0, False),  # a new partition
+        ((2,), (), 3, False),
+        ((1, 2), (), 1, True),
+        ((), (1,), 0, True),
+        ((), (2,), 3, False),
+    ],
+)
+def test_which_replicas_may_have_records(
+    isr: tuple[int, ...], elr: tuple[int, ...], leader_epoch: int, expected: bool
+) -> None:
+    registration = PartitionRegistration((1, 2), isr, elr, (), (), (), 2, leader_epoch, 5)
+    assert may_have_records(registration, 1) is expected
 
 
 class Controller:
@@ -135,5 +161,19 @@ def test_nothing_is_sent_after_stop() -> None:
         assignments.note((TOPIC, 0), UNASSIGNED, A)
         await asyncio.sleep(1)
         assert controller.asked == []
+
+    run(body())
+
+
+def test_assignments_that_are_refused_do_not_keep_others_from_being_sent() -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assignments = DirectoryAssignments(controller.send, 50)
+        for index in range(2_251):
+            assignments.note((TOPIC, index), UNASSIGNED, A)
+        await asyncio.sleep(5)
+        assert next(iter(controller.asked[1])) == (TOPIC, 2_250)
+        assert assignments.pending == {}
 
     run(body())

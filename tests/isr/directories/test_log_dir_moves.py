@@ -261,3 +261,24 @@ def test_a_copy_whose_topic_is_not_known_does_not_take_over() -> None:
     move(cluster, target)
     assert (directory_of(replica), replica.log.topic_id) == (target, topic_id)
     assert replica.log_end_offset == 5
+
+
+def test_a_move_goes_on_when_its_replica_has_waited_for_space() -> None:
+    """At the start the lost topic id of its log could not be written again."""
+    cluster, replica, target = two_directories(60)
+    throttle(cluster, 1)
+    move(cluster, target)
+    home = directory_of(replica)
+    assert home != target
+    cluster.stop(1)
+    disk = cluster.disks[1]
+    disk.remove(f"{home}/t-0/partition.metadata")
+    disk.fill(-1_000)  # the start removes small files
+    manager = cluster.boot(1)
+    cluster.sleep(1)
+    assert TP not in manager.partitions
+    disk.set_capacity()
+    throttle(cluster, 1 << 30)
+    cluster.on_loop(manager.set_full_dirs, [])
+    cluster.sleep(1)
+    assert directory_of(manager.partitions[TP]) == target

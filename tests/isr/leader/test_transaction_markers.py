@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.isr.manager_cluster import Answer, Cluster, replicated_topic
 from support.isr.replicas import WALL_MS
@@ -67,6 +69,22 @@ def test_markers_are_answered_when_they_are_committed(cluster: Cluster) -> None:
         entry = log.producers.get(7)
         assert entry is not None
         assert (entry.coordinator_epoch, entry.transaction_first_offset) == (1, -1)
+
+
+def test_a_marker_that_timed_out_is_told_of_when_it_is_committed(cluster: Cluster) -> None:
+    write(cluster, 7)
+    cluster.sleep(0.7)
+    cluster.held[(2, 1)] = []
+    cluster.sleep(0.7)
+    events: list[Any] = []
+    entry = TP, TransactionMarker(7, 0, 1, True, 0)
+    unknown = TopicPartition("nowhere", 0), TransactionMarker(7, 0, 1, True, 0)
+    cluster.on_loop(cluster.managers[1].write_markers, 700, [unknown, entry], events.append, events.append)
+    cluster.sleep(0.8)
+    assert events == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT]]
+    cluster.release(2, 1)
+    cluster.sleep(1.5)
+    assert events[1:] == [entry]
 
 
 def test_markers_are_refused_one_by_one(cluster: Cluster) -> None:

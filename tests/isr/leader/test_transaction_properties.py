@@ -29,7 +29,8 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import FetchParams
 from raftwerk.log.config import LogConfig
-from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.hooks import LogHooks
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.producer_state import ProducerStateManager, read_marker
 from raftwerk.runtime.files.file_slice import FileSlice
 from raftwerk.runtime.ports import Runtime

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
-from raftwerk.isr.roles.pending_role_transitions import NEW_REPLICA_COSTS, PARTITIONS_PER_SLICE, PAUSE_S
+from raftwerk.isr.roles.pending_role_transitions import (
+    NEW_REPLICA_COSTS,
+    PARTITIONS_PER_SLICE,
+    PAUSE_PER_WORK,
+    PAUSE_S,
+)
 from raftwerk.log.errors import StorageError
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.wire.errors import ErrorCode
@@ -51,20 +57,22 @@ def test_the_first_slice_is_at_once_and_the_rest_follows(cluster: Cluster) -> No
     assert answer.error == 0
 
 
-def test_new_replicas_leave_room_for_records(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("slice_took_s", "pause_s"), [(0.0, PAUSE_S), (0.02, 0.02 * PAUSE_PER_WORK)])
+def test_new_replicas_leave_room_for_records(cluster: Cluster, slice_took_s: float, pause_s: float) -> None:
     create(cluster, "busy", 8, 1)
     cluster.tell()
     cluster.sleep(1)
     cluster.produce(1, TopicPartition("busy", 0))
+    cluster.work_seconds = itertools.count(0.0, slice_took_s)
     create(cluster)
     cluster.tell(1)
     made = here(cluster, 1)
     for _ in range(10):
         cluster.produce(1, TopicPartition("busy", 0))
-        cluster.sleep(PAUSE_S)
+        cluster.sleep(pause_s)
         assert here(cluster, 1) == made + PARTITIONS_PER_SLICE // NEW_REPLICA_COSTS
         made = here(cluster, 1)
-    cluster.sleep(0.2)
+    cluster.sleep(20 * pause_s)
     assert here(cluster, 1) == COUNT + 1
 
 
@@ -224,3 +232,20 @@ def test_no_log_is_made_while_a_write_is_under_way_that_found_a_directory_full()
     assert not here(cluster, 1)
     cluster.on_loop(manager.set_full_dirs, ["/a1"])
     assert here(cluster, 1) == 1
+
+
+def test_a_log_that_waits_for_space_is_not_forgotten_with_the_former_topic_of_that_name() -> None:
+    """The roles in internal topics are taken up at once, before the former topic's are given up."""
+    cluster = Cluster(nodes=(1,), dirs=("a", "b"))
+    manager = cluster.boot(1)
+    cluster.disks[1].fill(0)
+    former = cluster.create_topic("__internal", 7, (1,))
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.delete_topic(former)
+    cluster.create_topic("__internal", 8, (1,))
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.disks[1].set_capacity()
+    cluster.on_loop(manager.set_full_dirs, [])
+    assert [replica.topic_id for replica in manager.partitions.values()] == [UUID(int=8)]

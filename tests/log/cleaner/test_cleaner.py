@@ -21,10 +21,11 @@ from raftwerk.log.cleaner.compaction import CleanAbortedError, clean, group_segm
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, measure
 from raftwerk.log.cleaner.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.config import LogConfig
+from raftwerk.log.hooks import LogHooks
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogMaintenanceChange, LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
-from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.runtime.ports import Runtime

@@ -10,17 +10,18 @@ from uuid import UUID
 
 import pytest
 from support.log.compacted_logs import CLUSTER, COMPACT, TP, Writer, drive, plan_of, records_of
-from support.log.logs import make_runtime, open_log
+from support.log.logs import NOW_MS, make_runtime, open_log
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
-from raftwerk.log.cleaner.compaction import clean
+from raftwerk.log.cleaner.compaction import CleanAbortedError, clean
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from raftwerk.log.config import MAX_INT64, LogConfig
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery.segment_mending import SegmentMending
 from raftwerk.log.segment.segment import Segment
 from raftwerk.log.segment.segment_replacement import StagedRenames
 from raftwerk.runtime.ports import Runtime
@@ -28,6 +29,7 @@ from raftwerk.wire.types import TopicPartition
 
 OTHER = TopicPartition("u", 0)
 FOREVER = replace(COMPACT, delete_retention_ms=MAX_INT64)
+BOTH = replace(COMPACT, cleanup_policy=("compact", "delete"), retention_ms=1000)
 DIRS = ("/data/a", "/data/b")
 
 
@@ -182,5 +184,77 @@ def test_a_log_that_is_cut_while_the_last_segment_is_put_in_place_is_not_noted_a
             manager.future_logs.finish(TP)
         assert await compaction is None
         assert manager.directories.clean_offset(TP) <= logs.end_of(TP) <= 3 and not logs.failed
+
+    run(main())
+
+
+def test_a_log_that_is_being_mended_is_compacted_afterwards() -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.add(TP)
+        mending = SegmentMending(log, logs.disk, 0)
+        assert logs.cleaner.filthiest() is None
+        mending.end()
+        assert logs.cleaner.filthiest() is not None
+
+    run(main())
+
+
+def test_a_pass_is_given_up_when_retention_deletes_all_that_it_has_read() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, BOTH)
+    Writer(log, 1).fill(3)
+    work, read_bytes = clean(log, disk, plan_of(log)), 0
+    while read_bytes < log.size_bytes:
+        read_bytes += next(work).done_bytes
+    assert log.delete_expired(NOW_MS + 10_000, log.log_end_offset) == len(log.segments) + 2
+    with pytest.raises(CleanAbortedError):
+        drive(work)
+
+
+def test_an_error_that_nobody_expected_in_one_log_keeps_no_other_from_being_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        logs = Logs()
+        failing, other = logs.add(TP), logs.add(OTHER)
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        note_gaps = PartitionLog.note_gaps
+
+        def fail(log: PartitionLog, *, at_once: bool) -> None:
+            if log is failing:
+                raise IndexError("an error of ours")
+            note_gaps(log, at_once=at_once)
+
+        monkeypatch.setattr(PartitionLog, "note_gaps", fail)
+        logs.cleaner.start()
+        await logs.until_clean(OTHER)
+        assert told == ["compaction of t-0 has failed"] and not failing.is_failed and not other.is_failed
+        logs.cleaner.stop()
+
+    run(main())
+
+
+def test_an_error_that_nobody_expected_in_a_log_that_is_looked_at_keeps_no_other_from_being_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        logs = Logs()
+        failing, _ = logs.add(TP), logs.add(OTHER)
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        largest_timestamp = Segment.largest_timestamp
+
+        def fail(segment: Segment) -> int:
+            if segment in failing.segments:
+                raise IndexError("an error of ours")
+            return largest_timestamp(segment)
+
+        monkeypatch.setattr(Segment, "largest_timestamp", fail)
+        logs.cleaner.start()
+        await logs.until_clean(OTHER)
+        assert told == ["compaction of t-0 has failed"]
+        logs.cleaner.stop()
 
     run(main())

@@ -8,6 +8,7 @@ import errno
 import random
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -18,16 +19,20 @@ from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runt
 from raftwerk.chaos.live.nemesis import machine_capabilities
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.config import LogConfig
-from raftwerk.log.errors import NoSpaceError
+from raftwerk.log.errors import NoSpaceError, StorageError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_maintenance import RetentionRounds
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.checkpoints import read_topic_id
+from raftwerk.log.state.producer_snapshots import ProducerSnapshots
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
@@ -194,27 +199,6 @@ def test_too_many_open_files_do_not_fail_the_log(monkeypatch: pytest.MonkeyPatch
                 attempt()
     assert not log.is_failed
     assert append(log, 1) == 3 and read_all(log).startswith(content)
-
-
-def test_too_many_open_files_do_not_fail_a_log_that_is_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is to be cut is looked up first: nothing has changed then, and the follower tries again."""
-    runtime, disk = make_runtime()
-    log = open_log(runtime)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    log.durability.close_idle_files()
-
-    def refuse(path: str, *, create: bool = False) -> None:
-        raise OSError(errno.EMFILE, "too many open files", path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(disk, "open", refuse)
-        with pytest.raises(NoSpaceError):
-            log.truncate_to(3)
-    assert not log.is_failed and log.log_end_offset == 6
-    log.truncate_to(3)
-    assert log.log_end_offset == 3 and append(log, 1) == 3
 
 
 def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,3 +427,152 @@ def test_a_log_whose_topic_id_cannot_be_written_for_want_of_space_is_not_made(le
     manager.directories.set_full(["/one"])
     log = manager.create(A, UUID(int=8))
     assert (log.directory, log.topic_id) == ("/two/a-0", UUID(int=8))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 20])
+def test_a_copy_that_cannot_be_made_for_want_of_space_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    before = disk.listdir("/two")
+    disk.fill(left_bytes)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(TopicPartition("old", 0), "/two")
+    assert not manager.directories.failures
+    assert disk.listdir("/two") == before
+    disk.set_capacity()
+    assert manager.future_logs.begin(TopicPartition("old", 0), "/two")
+
+
+def test_a_move_back_to_a_directory_that_is_full_by_now_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoints name the log that was there before, and cannot be written."""
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 1)
+    append(manager.logs[moved], 5)
+    manager.checkpoint_recovery_points()
+    manager.future_logs.begin(moved, "/one")
+    manager.future_logs.finish(moved)
+    disk.fill(0)
+    with pytest.raises(NoSpaceError):
+        manager.future_logs.begin(moved, "/two")
+    assert not manager.directories.failures and manager.future_logs.get(moved) is None
+    disk.set_capacity()
+    assert manager.future_logs.begin(moved, "/two")
+
+
+@pytest.mark.parametrize("left_bytes", range(0, 150, 10))
+def test_a_move_that_cannot_be_finished_for_want_of_space_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, left_bytes: int
+) -> None:
+    manager, disk = two_directories(monkeypatch)
+    moved = TopicPartition("old", 0)
+    log = manager.logs[moved]
+    append(log, 5)
+    log.raise_start(2)
+    before = read_all(log)
+    manager.future_logs.begin(moved, "/two")
+    copy = manager.future_logs.get(moved)
+    assert copy is not None
+    truncate_copy(log, copy)
+    copy_batches(log, copy)
+    copy.flush()
+    disk.fill(left_bytes)
+    try:
+        found = manager.future_logs.finish(moved)
+    except NoSpaceError:
+        assert manager.get(moved) is log
+        manager.future_logs.discard(moved)
+        assert not [name for name in disk.listdir("/two") if moved.topic in name and "future" in name]
+        found = log
+    assert not manager.directories.failures
+    assert (read_all(found), found.log_start_offset) == (before, 2)
+
+
+@pytest.mark.parametrize("crash_at", [None, 0, 1, 3])
+def test_a_log_is_deleted_where_there_is_no_space_for_its_new_name(
+    monkeypatch: pytest.MonkeyPatch, crash_at: int | None
+) -> None:
+    """The topic is deleted to make space. What a kill leaves of the log still says of which topic it is."""
+    manager, disk = two_directories(monkeypatch)
+    deleted = TopicPartition("old", 0)
+    append(manager.logs[deleted], 5)
+    removes, left = disk.remove, crash_at
+
+    def no_space(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    def killed(path: str) -> None:
+        nonlocal left
+        if left is not None:
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        removes(path)
+
+    monkeypatch.setattr(disk, "rename", no_space)
+    monkeypatch.setattr(disk, "remove", killed)
+    with contextlib.suppress(KeyboardInterrupt):
+        manager.delete(deleted)
+    assert not manager.directories.failures
+    if left is not None and left < 0:
+        assert read_topic_id(disk, "/one/old-0") == UUID(int=7)
+    else:
+        assert not disk.exists("/one/old-0")
+        monkeypatch.undo()
+        assert manager.create(deleted, UUID(int=9)).log_end_offset == 0
+
+
+@pytest.mark.parametrize("way", ["by age", "by retention"])
+def test_too_many_open_files_at_a_roll_leave_no_file_of_a_segment_that_is_not_there(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index of the rolled segment can be opened when the next one has its file."""
+
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime, replace(SMALL, retention_ms=1000))
+        while len(log.segments[0].offset_index.positions) < 3:
+            append(log, 3)
+        await log.checkpoint_soon()
+        log.durability.close_idle_files()
+        next_file, opened = f"{log.directory}/{log.log_end_offset:020d}.log", disk.open
+
+        def refuse(path: str, *, create: bool = False) -> SimFile:
+            if path.endswith(".index") and disk.exists(next_file):
+                raise OSError(errno.EMFILE, "too many open files", path)
+            return opened(path, create=create)
+
+        with monkeypatch.context() as patched, contextlib.suppress(NoSpaceError):
+            patched.setattr(disk, "open", refuse)
+            if way == "by age":
+                log.roll_if_due(NOW_MS * 2)
+            else:
+                log.delete_expired(NOW_MS * 2, log.log_end_offset)
+        await until_arranged(log)
+        for _ in range(3):
+            append(log, 3)
+        await log.flush_soon()
+        content, end, point = read_all(log), log.log_end_offset, log.recovery_point
+        disk.crash(power_loss=False)
+        again = open_log(runtime, SMALL, recovery_point=point)
+        assert again.log_end_offset == end and read_all(again) == content
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_a_log_fails_when_the_file_of_a_segment_that_could_not_be_started_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log, 3)
+    log.flush()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(disk, "remove", refuse)
+        patched.setattr(ProducerSnapshots, "write", refuse)
+        log.roll()
+    assert log.is_failed

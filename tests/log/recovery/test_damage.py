@@ -12,7 +12,8 @@ from support.log.logs import DIRECTORY, append, batch, headers_of, make_runtime,
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import StorageError
-from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.hooks import LogHooks
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import File, Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 

@@ -3,59 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from support.log.damaged_files import marker
-from support.log.logs import NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
+from support.log.compacted_logs import COMPACT, Writer, plan_of
+from support.log.crashes import CONFIG, Kill, KilledError, transactional_log
+from support.log.logs import NOW_MS, append, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.config import LogConfig
+from raftwerk.log.errors import StorageError
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.segment_mending import MendingGivenUpError, SegmentMending
 from raftwerk.log.segment.segment import Segment
-from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import CorruptBatchError
 
-CONFIG = LogConfig(index_interval_bytes=100)
 COMPACTED = LogConfig(index_interval_bytes=100, cleanup_policy=("compact",))
-
-
-class KilledError(Exception):
-    """The process ends."""
-
-
-class Kill:
-    """Ends the process at the operation with this number of those that block, counted from now on."""
-
-    def __init__(self, disk: SimDisk, at: int) -> None:
-        self.left = at
-        self._disk = disk
-        disk.on_blocking = self._count
-
-    def _count(self, operation: str, path: str) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KilledError(operation, path)
-
-    def end(self, *, power_loss: bool) -> None:
-        """End the process, and let the next one live."""
-        self._disk.on_blocking = lambda operation, path: None
-        self._disk.crash(power_loss=power_loss)
-
-
-def transactional_log() -> tuple[Runtime, SimDisk, PartitionLog]:
-    """Three segments, the first of which ends with an aborted transaction."""
-    runtime, disk = make_runtime()
-    log = open_log(runtime, CONFIG)
-    for sequence in range(5):
-        options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
-        data = batch(1, value=b"x" * 60, timestamp=NOW_MS, **options)
-        log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
-    log.append_as_leader(marker(7, NOW_MS), 0, NOW_MS, internal=True)
-    for _ in range(2):
-        log.roll()
-        append(log, 3, timestamp=NOW_MS)
-    log.flush()
-    return runtime, disk, log
 
 
 def content_of(segment: Segment) -> memoryview:
@@ -138,5 +101,56 @@ def test_a_replica_without_the_last_offsets_cannot_mend_a_log_that_has_no_gaps()
     mending = SegmentMending(log, disk, 0)
     with pytest.raises(MendingGivenUpError):
         mending.add(compacted_away(log, 3))
-    mending.discard()
+    mending.end()
     assert len(read_all(log)) == log.size_bytes
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_compaction_that_meets_the_damage_does_not_take_the_file_of_the_mending(at: int) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACT)
+    Writer(log, 1).fill(4)
+    segment, end = log.segments[at], log.log_end_offset
+    good = content_of(segment)
+    disk.flip_bit(segment.file.path, segment.size_bytes - 3, 1)
+    mending = SegmentMending(log, disk, segment.base_offset)
+    mending.add(good)
+    with pytest.raises(CorruptBatchError):
+        run_at_once(clean(log, disk, plan_of(log, start=log.segments[2].base_offset)))
+    run_at_once(mending.placing())
+    mending.end()
+    content = read_all(log)
+    assert bytes(good) in content
+    log.close(clean=False)
+    disk.crash(power_loss=False)
+    again = open_log(runtime, COMPACT, recovery_point=end)
+    assert read_all(again) == content
+
+
+def test_one_segment_of_a_log_is_mended_at_a_time() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(MendingGivenUpError):
+        SegmentMending(log, disk, 0)
+    mending.end()
+    SegmentMending(log, disk, 0).end()
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_segment_stays_when_the_file_of_its_replacement_is_not_as_it_was_written(damage: str) -> None:
+    runtime, disk, log = log_of_three_segments(CONFIG)
+    content, end = read_all(log), log.log_end_offset
+    mending = SegmentMending(log, disk, 0)
+    mending.add(content_of(log.segments[0]))
+    (path,) = [f"{log.directory}/{name}" for name in disk.listdir(log.directory) if name.endswith(".log.mended")]
+    if damage == "removed":
+        disk.remove(path)
+    else:
+        disk.open(path).truncate(0)
+    with pytest.raises(StorageError):
+        run_at_once(mending.placing())
+    mending.end()
+    assert not log.is_failed and read_all(log) == content
+    disk.crash(power_loss=False)
+    assert read_all(open_log(runtime, CONFIG, recovery_point=end)) == content
+    assert not [name for name in disk.listdir(log.directory) if name.endswith((".mended", ".swap"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from support.log.crashes import CONFIG, Kill, KilledError, transactional_log
 from support.log.damaged_files import marker
 from support.log.logs import DIRECTORY, NOW_MS, batch, make_runtime, open_log
 
@@ -96,3 +97,33 @@ def test_markers_above_the_high_watermark_count_after_a_restart(is_clean: bool) 
     assert entry is not None
     assert [one.first_offset for one in entry.batches] == [0, 3]
     assert (entry.coordinator_epoch, entry.last_timestamp) == (1, 1000)
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+@pytest.mark.parametrize("way", ["retention", "advanced start"])
+def test_what_a_crash_leaves_of_a_deleted_segment_has_its_aborted_transactions(way: str, power_loss: bool) -> None:
+    """One crash at each operation of the deletion. The records of a segment that is left are read again."""
+    at = left = 0
+    while True:
+        runtime, disk, log = transactional_log()
+        end, second = log.log_end_offset, log.segments[1].base_offset
+        aborted = log.aborted_transactions(0, end)
+        assert aborted
+        kill = Kill(disk, at)
+        try:
+            if way == "retention":
+                log.raise_start(second)
+                log.delete_expired(NOW_MS, end)
+            else:
+                log.advance_start(second)
+        except KilledError:
+            pass
+        else:
+            break
+        kill.end(power_loss=power_loss)
+        again = open_log(runtime, CONFIG, recovery_point=end)
+        if again.log_start_offset == 0:
+            left += 1
+            assert again.aborted_transactions(0, end) == aborted, f"operation {at}: {disk.listdir(log.directory)}"
+        at += 1
+    assert left and at >= 5

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from support.log.logs import DIRECTORY, NOW_MS, append, make_runtime, open_log, read_all, remove_deleted
 
 from raftwerk.log.config import LogConfig
+from raftwerk.log.hooks import LogHooks
 from raftwerk.log.manager.log_maintenance import RetentionRounds
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
-from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.segment.rolling_and_retention import count_expired
 from raftwerk.wire.types import TopicPartition
 

@@ -12,6 +12,7 @@ from support.log.compacted_logs import COMPACT, Writer, drive, plan_of, records_
 from support.log.logs import append, make_runtime, open_log
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.availability import LogAvailability
 from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.errors import StorageError
 from raftwerk.log.segment.segment_replacement import Stage, StagedRenames
@@ -25,7 +26,7 @@ def test_who_asks_for_a_change_that_has_failed_is_told_so() -> None:
     async def main() -> None:
         _, disk = make_runtime()
         stage = Stage(lambda: [("/data/missing", "/data/other")], lambda: None)
-        change = StagedRenames(disk, "/data", [stage], lambda error: StorageError(str(error)))
+        change = StagedRenames(disk, "/data", [stage], LogAvailability("/data", lambda _: None), "it failed")
         with pytest.raises(StorageError):
             change.finish()
         with pytest.raises(StorageError):

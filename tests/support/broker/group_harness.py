@@ -155,12 +155,11 @@ class GroupHarness(Harness):
         *,
         caller: object = None,
     ) -> None:
-        assert acks == -1
+        assert acks == -1 and internal, "a coordinator's batch is never validated later, in a thread"
         ((key, batch),) = entries
         header = read_header(batch)
         if header.is_transactional:
             leader = self.replicas.partitions[key]
-            assert internal
             assert header.base_sequence == -1
             assert header.producer_id in leader.open or (guards or {})[key] is leader.guard
             leader.open.add(header.producer_id)
@@ -172,16 +171,31 @@ class GroupHarness(Harness):
         else:
             done(result)
 
-    def write_markers(self, timeout_ms: int, entries: Sequence[Any], done: Callable[[list[ErrorCode]], None]) -> None:
+    def write_markers(
+        self,
+        timeout_ms: int,
+        entries: Sequence[Any],
+        done: Callable[[list[ErrorCode]], None],
+        committed: Callable[[Any], None],
+    ) -> None:
         ((key, marker),) = entries
-        if not self.append_error:
+        code = ErrorCode(self.append_error)
+        is_appended = not code or code in AFTER_APPEND
+        if is_appended:
             self.replicas.partitions[key].open.discard(marker.producer_id)
             self.logs[key].append(memoryview(encode_marker(marker, 1_000)))
-        code = ErrorCode(self.append_error)
-        if self.hold:
-            self.held_appends.append(lambda: done([code]))
-        else:
+
+        def answer() -> None:
+            if code == ErrorCode.REQUEST_TIMED_OUT:
+                self.held_commits.append(lambda: committed(entries[0]))
+            elif is_appended:
+                committed(entries[0])
             done([code])
+
+        if self.hold:
+            self.held_appends.append(answer)
+        else:
+            answer()
 
     def when_committed(self, key: Any, offset: int, timeout_ms: int, done: Callable[[bool], None]) -> None:
         """Batches whose append has timed out are committed by `release_commits`."""

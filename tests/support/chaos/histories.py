@@ -93,7 +93,7 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         if is_final or not has_final:
             reach[place] = max(reach.get(place, -1), offset)
     found = dict.fromkeys(("lost", "unseen", "vanished", "duplicate", "reordered", "inconsistent-offset"), 0)
-    found |= dict.fromkeys(("seen-before-send", "phantom", "failed-seen", "unanswered", "corrupt"), 0)
+    found |= dict.fromkeys(("realtime-order", "seen-before-send", "phantom", "failed-seen", "unanswered", "corrupt"), 0)
     found["inconsistent-offset"] = len(conflicts)
     for name, send in sends.items():
         seen = spots.get(name, set())
@@ -130,6 +130,15 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         group = (spot[0], name[0])
         found["reordered"] += name[1] < last.get(group, -1)
         last[group] = max(name[1], last.get(group, -1))
+    ends = {at: sends[name]["end"] for name, at in acked_at.items() if at not in conflicts}
+    for place, offset in at.keys() - conflicts:
+        (name,) = at[place, offset]
+        behind = [(end, -acked[1], acked) for acked, end in ends.items() if acked[0] == place and acked[1] > offset]
+        if name not in sends or not behind:
+            continue
+        end, _, first = min(behind)
+        (other,) = at[first]
+        found["realtime-order"] += sends[name]["start"] > end and (other[0] != name[0] or name[0] in loose)
     return found
 
 

@@ -260,9 +260,9 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(local_replicas, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 
-def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
+def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any, new_topics: Any) -> Any:
     """A partition is given to its next owner before the last one has revoked it."""
-    return ORIGINAL_RECONCILE(member, target_epoch, target, owned, lambda part: True)
+    return ORIGINAL_RECONCILE(member, target_epoch, target, owned, lambda part: True, new_topics)
 
 
 def forget_who_reads(group: Any, topics: Any) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.chaos.access_mutants import ACCESS_MUTANTS
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.controller.partitions import alter_partition
+from raftwerk.isr.directories import log_dir_moves
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
@@ -21,14 +24,19 @@ from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
+from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import iter_headers
 
+_MARK_SUFFIX = ".swap"
+_LONG_LOG = 150
 ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
 ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
 ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
 ORIGINAL_CUT = PartitionRaftLog.truncate_to
 ORIGINAL_COUNT_EXPIRED = rolling_and_retention.count_expired
+ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
 ORIGINAL_RESUME = segment_recovery.resume
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
@@ -114,7 +122,42 @@ def believe_the_recovery_point(segment: Any, offset: int, epoch: int) -> bool:
     return bool(segment.base_offset < offset)
 
 
+def leave_a_batch_out(log: PartitionLog, copy: PartitionLog, *, allow_blocking_io: bool = False) -> int:
+    """A copy of a long log lacks its second batch."""
+    start, end = copy.log_end_offset, log.log_end_offset
+    data = memoryview(log.read(start, 1 << 20, end_offset=end)) if start == 0 and end > _LONG_LOG else memoryview(b"")
+    batches = list(iter_headers(data))
+    if len(batches) < 3:
+        return ORIGINAL_COPY_BATCHES(log, copy, allow_blocking_io=allow_blocking_io)
+    position, header = batches[1]
+    copy.append_as_follower(data[:position], may_skip=True)
+    copy.append_as_follower(data[position + header.size_bytes :], may_skip=True)
+    return len(data)
+
+
+def write_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is touched, and nothing on the disk says that the copy is complete."""
+    write, remove = SimDisk.write_atomic, SimDisk.remove
+
+    def write_others(self: SimDisk, path: str, data: Buffer) -> None:
+        if not path.endswith(_MARK_SUFFIX):
+            write(self, path, data)
+
+    def remove_others(self: SimDisk, path: str) -> None:
+        if not path.endswith(_MARK_SUFFIX):
+            remove(self, path)
+
+    monkeypatch.setattr(SimDisk, "write_atomic", write_others)
+    monkeypatch.setattr(SimDisk, "remove", remove_others)
+
+
 PROMISE_MUTANTS = (
+    Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
+    Mutant(
+        "a move between log directories leaves a batch out",
+        replacing(log_dir_moves, "copy_batches", leave_a_batch_out),
+        ("dirs",),
+    ),
     Mutant(
         "a change of the voters is answered before it is committed",
         replacing(VoterChangeHandler, "_append", answer_before_the_commit),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -148,6 +149,8 @@ class Cluster:
         self.storage_errors: list[TopicPartition] = []
         self.observer: ReplicaObserver = NO_OBSERVER
         """Of the brokers that are booted from now on."""
+        self.work_seconds: Iterator[float] = itertools.repeat(0.0)
+        """By the stopwatch of all nodes."""
         for node in nodes:
             self.records.append(registration(node))
         _made.append(self)
@@ -179,7 +182,9 @@ class Cluster:
         return self.run(begin())
 
     def _load(self, node: int) -> ReplicaManager:
-        runtime = Runtime(self.disks[node], FixedClock(), random.Random(node))
+        runtime = Runtime(
+            self.disks[node], FixedClock(), random.Random(node), stopwatch=lambda: next(self.work_seconds)
+        )
         paths = tuple(f"/{name}{node}" for name in self.dirs)
         logs = LogManager(runtime, LogManagerConfig(paths, "cluster", node))
         format_dirs(runtime, list(paths), "cluster", node)

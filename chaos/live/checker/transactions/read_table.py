@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class SeenRecord:
 
 
 @dataclass
-class _Reader:
+class _Assignment:
     """One partition as one process read it. `first`: where it was to begin; without an assignment, where it began."""
 
     position: int = -1
@@ -49,19 +49,19 @@ class ReadTable:
         self.read_count = 0
         self._table = table
         self._findings = findings
-        self._readers: dict[tuple[str, Place], _Reader] = {}
+        self._assignments: dict[tuple[str, Place], list[_Assignment]] = {}
 
     def assigned(self, line: Mapping[str, Any]) -> None:
         """A reader's position is set."""
-        reader = self._reader(line["process"], self._table.place(line["topic"], line["partition"]))
-        reader.position = line["offset"] - 1
-        reader.first = line["offset"]
+        key = line["process"], self._table.place(line["topic"], line["partition"])
+        assignment = _Assignment(position=line["offset"] - 1, first=line["offset"])
+        self._assignments.setdefault(key, []).append(assignment)
 
     def read(self, line: Mapping[str, Any]) -> None:
         """The records of one partition that one poll returned."""
         place, process = self._table.place(line["topic"], line["partition"]), line["process"]
         is_committed, is_final, end_ns = line["isolation"] == COMMITTED, line.get("final", False), line["end"]
-        reader = self._reader(process, place)
+        reader = self._assignments.setdefault((process, place), [_Assignment()])[-1]
         for offset, name, index in line["records"]:
             if offset <= reader.position:
                 said = f"{process} read {place} offset {offset} after offset {reader.position}"
@@ -90,14 +90,18 @@ class ReadTable:
             place: [offset for offset, seen in sorted(records.items()) if seen.is_final]
             for place, records in self.records.items()
         }
-        for (process, place), reader in self._readers.items():
-            read = set(reader.offsets)
-            last = max(read, default=-1)
-            for offset in finals.get(place, ()):
-                if (reader.first or 0) <= offset < last and offset not in read:
-                    said = f"{process} passed over {place} offset {offset}, {self.name(place, offset)}, and read {last}"
-                    self._findings.add("skipped-poll", said, process=process, place=str(place), offset=offset)
-                    break
+        for (process, place), assignments in self._assignments.items():
+            for assignment in assignments:
+                self._judge_assignment(process, place, assignment, finals.get(place, ()))
+
+    def _judge_assignment(self, process: str, place: Place, assignment: _Assignment, finals: Sequence[int]) -> None:
+        read = set(assignment.offsets)
+        last = max(read, default=-1)
+        for offset in finals:
+            if (assignment.first or 0) <= offset < last and offset not in read:
+                said = f"{process} passed over {place} offset {offset}, {self.name(place, offset)}, and read {last}"
+                self._findings.add("skipped-poll", said, process=process, place=str(place), offset=offset)
+                return
 
     def name(self, place: Place, offset: int) -> str:
         """The name of the record at an offset, for evidence."""
@@ -114,6 +118,3 @@ class ReadTable:
             said = f"{place} offset {offset} is {self.name(place, offset)} and also {other} ({how})"
             self._findings.add("inconsistent-offset", said, place=str(place), offset=offset)
         return seen
-
-    def _reader(self, process: str, place: Place) -> _Reader:
-        return self._readers.setdefault((process, place), _Reader())

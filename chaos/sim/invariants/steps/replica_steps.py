@@ -130,17 +130,24 @@ class ReplicaStepChecker:
         self._nodes[node_id] = _Node(manager, disk)
 
     def forget(self, node_id: int, *, power_loss: bool) -> None:
-        """The broker's process has ended. If its disk has refused operations, it may lose what was not synced, too."""
+        """The broker's process has ended. If an fsync has failed, it may lose what was not synced, too.
+
+        If it ended in the midst of an event, that event is not observed: any log may follow where it has changed one.
+        """
         node = self._nodes.pop(node_id, None)
         if node is None:
             return
-        keeps_all = not power_loss and not node.disk.failed_operations
+        interrupted_at = node.disk.interrupted_at
+        keeps_all = not power_loss and not node.disk.has_lost_pages
         for seen in node.seen:
             specification, log = seen.partition.specification, seen.replica.log
-            if node.disk.failed_dirs or seen.replica.offline:
+            is_changing = interrupted_at is not None and (
+                interrupted_at.startswith(f"{log.directory}/") or log.log_end_offset != seen.end_offset
+            )
+            if node.disk.failed_dirs or seen.replica.offline or is_changing:
                 specification.on_log_lost(node_id)
             else:
-                specification.on_end(node_id, log.log_end_offset if keeps_all else log.recovery_point)
+                specification.on_end(node_id, log.log_end_offset if keeps_all else _durable_end(log))
 
     def on_disk_replaced(self, node_id: int) -> None:
         """The node, which does not run, has an empty disk, or an old one."""
@@ -189,6 +196,11 @@ class ReplicaStepChecker:
                 "each step of a replica is one of its specification",
                 f"{where.topic}-{where.partition} on {node_id}: {deviation}",
             )
+
+
+def _durable_end(log: PartitionLog) -> int:
+    """Up to where the log is durable; 0 if all that it has kept was written since its last fsync."""
+    return log.recovery_point if log.recovery_point > log.log_start_offset else 0
 
 
 def _state_of(node_id: int, seen: _ObservedReplica, log: ReplicaLog) -> ReplicaState:

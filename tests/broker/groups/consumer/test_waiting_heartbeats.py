@@ -164,7 +164,9 @@ def test_of_two_with_one_instance_the_second_is_refused(wave: Wave) -> None:
 def test_not_more_wait_than_one_batch_holds(wave: Wave, assignments: list[int]) -> None:
     for number in range(WAITING_MAX + 2):
         wave.join(f"new-{number:03}")
-    assert assignments == [MEMBERS + 1, MEMBERS + 2 + WAITING_MAX] and len(wave.answers) == WAITING_MAX + 2
+    assert assignments == [MEMBERS + 1, MEMBERS + 1 + WAITING_MAX] and len(wave.answers) == WAITING_MAX + 1
+    wave.fire()
+    assert len(wave.answers) == WAITING_MAX + 2 and ASSIGNMENT not in wave.timers
 
 
 def test_who_waits_is_told_that_the_group_has_moved(wave: Wave) -> None:

@@ -1,0 +1,77 @@
+"""Connections that a listener has accepted and that have no transport yet.
+
+`loop.create_server` with TLS tells nobody of a connection before its handshake is done. Here the listener sees the
+connection as soon as it is accepted, and begins the handshake when it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from .loop import TaskSet
+from .tls_contexts import TlsContext
+
+PAUSE_AFTER_ERROR_S = 1.0
+"""After too many open files, say. The loop of asyncio waits for as long."""
+
+logger = logging.getLogger(__name__)
+
+
+class AcceptedSocket:
+    """A connection that is accepted. Either `begin_tls` is called, or `close`."""
+
+    def __init__(self, accepted: socket.socket, peer: str) -> None:
+        self._socket = accepted
+        self.peer = peer
+
+    def fileno(self) -> int:
+        """Its file descriptor."""
+        return self._socket.fileno()
+
+    async def begin_tls(
+        self, make_protocol: Callable[[], asyncio.BaseProtocol], tls: TlsContext, timeout_s: float
+    ) -> None:
+        """Do the server's side of the handshake, and connect a protocol when it is done.
+
+        Raises OSError, after which the connection is closed.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(make_protocol, self._socket, ssl=tls, ssl_handshake_timeout=timeout_s)
+
+    def close(self) -> None:
+        """Close it without a word."""
+        self._socket.close()
+
+
+class AcceptingSockets:
+    """Accepts the connections of a server that was created with `start_serving=False`, in the place of the loop."""
+
+    def __init__(self, server: asyncio.Server, backlog: int, on_accepted: Callable[[AcceptedSocket], None]) -> None:
+        self._on_accepted = on_accepted
+        self._sockets = [socket.socket(fileno=socket.dup(listening.fileno())) for listening in server.sockets]
+        self._tasks = TaskSet()
+        for listening in self._sockets:
+            listening.setblocking(False)
+            listening.listen(backlog)
+            self._tasks.spawn(self._accept(listening), "accepting of connections")
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._tasks.cancel_soon()
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:
+                logger.warning("accepting connections pauses for %g s: %s", PAUSE_AFTER_ERROR_S, error.strerror)
+                await asyncio.sleep(PAUSE_AFTER_ERROR_S)
+                continue
+            self._on_accepted(AcceptedSocket(accepted, str(address[0])))
+            await asyncio.sleep(0)  # where many connections wait, others have their turn between them

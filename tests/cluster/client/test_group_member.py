@@ -1,0 +1,83 @@
+"""What a `GroupMember` returns and counts as read while one of its partitions is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
+from raftwerk.cluster.client.group_member import GroupMember
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import NewRecord, encode_batch
+
+_FIRST_OF_0 = 5
+_LONG_POLL_S = 0.2
+
+
+class _TwoLeaders(ClusterClient):
+    """Broker 1 leads t-0, from which retention has deleted five records. Broker 2 leads t-1, which gets two records.
+
+    The first fetch from t-1 is answered with one record as soon as there is a second one, or at the end of its wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("localhost:9092")
+        self._is_asked_again = asyncio.Event()
+        self._fetches_of_1 = 0
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        partitions = (PartitionView(0, 1, 0, (1,), (1,)), PartitionView(1, 2, 0, (2,), (2,)))
+        return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        asked = fields["topics"][0]["partitions"]
+        if api is ApiKey.LIST_OFFSETS:
+            offsets = {0: _FIRST_OF_0, 1: 0}
+            rows = [
+                Struct({"partition_index": one, "error_code": 0, "offset": offsets[one]})
+                for one in (row["partition_index"] for row in asked)
+            ]
+            return Struct({"topics": [Struct({"partitions": rows})]})
+        (row,) = asked
+        error, records = ErrorCode.NONE, b""
+        if row["partition"] == 0:
+            error = ErrorCode.NONE if row["fetch_offset"] >= _FIRST_OF_0 else ErrorCode.OFFSET_OUT_OF_RANGE
+        else:
+            records = await self._records_of_1(row["fetch_offset"])
+        found = {"partition_index": row["partition"], "error_code": error, "records": records}
+        return Struct({"responses": [Struct({"partitions": [Struct({**found, "aborted_transactions": None})]})]})
+
+    async def _records_of_1(self, offset: int) -> bytes:
+        self._fetches_of_1 += 1
+        if self._fetches_of_1 == 1:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_asked_again.wait(), _LONG_POLL_S)
+            return _batch(0)
+        self._is_asked_again.set()
+        for _ in range(10):  # a connection answers in the order of the requests
+            await asyncio.sleep(0)
+        return b"".join(_batch(one) for one in range(offset, 2))
+
+
+def _batch(offset: int) -> bytes:
+    return bytes(encode_batch([NewRecord(None, b"value", (), 0)], base_offset=offset))
+
+
+def test_a_partition_whose_offset_is_deleted_costs_no_records_of_another() -> None:
+    """What the other leader answered was counted as read, and committed, although nobody got it."""
+
+    async def run() -> tuple[list[int], dict[int, int]]:
+        member = GroupMember(_TwoLeaders(), "g", "t", member_id="m")
+        member._next_heartbeat = member._next_commit = float("inf")
+        await member._consumer.start(at=0)
+        member._done = dict(member._consumer.positions)
+        found = [one.record.offset for _ in range(5) for one in await member.poll()]
+        return found, member._done
+
+    assert asyncio.run(run()) == ([0, 1], {0: _FIRST_OF_0, 1: 2})
