@@ -196,7 +196,7 @@ class LocalLog:
         """Remove every batch that reaches `offset`, durably; returns where the log ends then.
 
         That is `offset`, or the base offset of the batch that held it; `before_cut` is called with it before any file
-        changes. `NoSpaceError` when no file can be opened to find that out.
+        changes.
         """
         files = self._files
         keep = self.segments.index_of(offset) + 1

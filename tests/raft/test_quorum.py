@@ -387,19 +387,19 @@ def test_a_pre_vote_that_was_refused_in_a_former_round_of_the_same_epoch_does_no
     rounds: list[list[Outgoing]] = []
     refused = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=5, granted=False)
     now_ms = 0
-
-    def role() -> RoleKind:
-        return quorum.state.role.kind
-
     while len(rounds) < 2:
         now_ms = quorum.next_deadline_ms() or now_ms
         quorum.on_timer(now_ms)
         asked = [sent for sent in quorum.take_effects().requests if isinstance(sent.request, Vote)]
         rounds += [asked] if asked else []
-    assert role() is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
+
+    def kind() -> RoleKind:
+        return quorum.state.role.kind
+
+    assert kind() is RoleKind.PROSPECTIVE and quorum.state.epoch == 5
     for late in rounds[0]:
         quorum.on_reply(late, refused, now_ms)
-    assert role() is RoleKind.PROSPECTIVE
+    assert kind() is RoleKind.PROSPECTIVE
     for sent in rounds[1]:
         quorum.on_reply(sent, refused, now_ms)
-    assert role() is RoleKind.UNATTACHED
+    assert kind() is RoleKind.UNATTACHED

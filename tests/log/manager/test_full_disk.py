@@ -201,27 +201,6 @@ def test_too_many_open_files_do_not_fail_the_log(monkeypatch: pytest.MonkeyPatch
     assert append(log, 1) == 3 and read_all(log).startswith(content)
 
 
-def test_too_many_open_files_do_not_fail_a_log_that_is_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is to be cut is looked up first: nothing has changed then, and the follower tries again."""
-    runtime, disk = make_runtime()
-    log = open_log(runtime)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    log.durability.close_idle_files()
-
-    def refuse(path: str, *, create: bool = False) -> None:
-        raise OSError(errno.EMFILE, "too many open files", path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(disk, "open", refuse)
-        with pytest.raises(NoSpaceError):
-            log.truncate_to(3)
-    assert not log.is_failed and log.log_end_offset == 6
-    log.truncate_to(3)
-    assert log.log_end_offset == 3 and append(log, 1) == 3
-
-
 def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr(resource, "getrlimit", lambda which: (40, 40))
