@@ -144,7 +144,10 @@ class Durability:
         return self.recovery_point
 
     def prepare_flush(self) -> None:
-        """Before an append that `flush.messages` has fsynced at once: refuse it while that would be. `StorageError`."""
+        """Save the small files before an append which `flush.messages` has fsynced at once.
+
+        Raises `StorageError` where they are refused: the append is refused then, before it has changed anything.
+        """
         try:
             with no_space_refused(f"{self._files.directory} cannot be flushed"):
                 self.metadata_files.save()
@@ -171,7 +174,7 @@ class Durability:
                 raise self._flush_failed(error) from error
 
     def _flush_failed(self, error: OSError) -> StorageError:
-        """No fsync was tried where no file could be opened; where there was no space for it, the records are lost."""
+        """Without a free descriptor no fsync was tried, and the log goes on. After any other error it has failed."""
         if is_out_of_files(error):
             return self._refused(error)
         return self._availability.fail("fsync failed", error)

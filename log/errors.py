@@ -50,16 +50,16 @@ def refused_write(message: str, error: OSError) -> StorageError:
 
 @contextmanager
 def no_space_refused(what: str) -> Iterator[None]:
-    """For what changes no file that cannot be as it was: where there is no space for it, it raises `NoSpaceError`.
+    """Around steps that may be tried again later: an `OSError` for want of space or descriptors becomes `NoSpaceError`.
 
-    `what` could not be done then. Another `OSError` stays what it is.
+    `what` is the begin of its sentence. Another `OSError` stays what it is.
     """
     try:
         yield
     except OSError as error:
         if not is_no_space(error):
             raise
-        raise refused_write(f"{what} now: {error}", error) from error
+        raise NoSpaceError(f"{what} now: {error}") from error
 
 
 class LogDirError(Exception):

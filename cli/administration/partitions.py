@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -87,9 +86,9 @@ def reassign(
         wanted += _parse_plan(file.read())
     if not wanted:
         raise click.UsageError("name a move, for example flights-0=2,3, or a --file")
-    twice = [f"{topic}-{partition}" for (topic, partition), count in _counts(wanted).items() if count > 1]
-    if twice:
-        raise click.UsageError(f"{twice[0]} is named twice: give one move for each partition")
+    name, count = Counter(f"{move.topic}-{move.partition}" for move in wanted).most_common(1)[0]
+    if count > 1:
+        raise click.UsageError(f"{name} is named twice: give one move for each partition")
 
     is_moving = is_throttled = False
 
@@ -134,10 +133,6 @@ def reassign(
     if is_throttled:
         others = "Other partitions are still moving; t" if wait else "T"
         click.echo(f"{others}{_throttle_stays()[1:]}.")
-
-
-def _counts(moves: Iterable[Move]) -> Counter[tuple[str, int]]:
-    return Counter((move.topic, move.partition) for move in moves)
 
 
 def _where() -> str:

@@ -8,6 +8,7 @@ import click
 
 from ...cluster.command_line.cluster_address import options_of
 from ...cluster.command_line.cluster_options import local_login_option, use_own_login
+from ...cluster.command_line.plural import some_of
 from ...cluster.command_line.text_table import folded
 from ..options import Command, WrongConfiguration, counted, directory_option, run_client
 from .nodes import find_plan, tell
@@ -31,7 +32,7 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
       raftwerk shrink -n 1 --yes --name orders
       raftwerk shrink -n 3 --command-config admin.properties      where settings of one's own secure the cluster
     """
-    from ...cluster.local.shrinking import CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink, some_of
+    from ...cluster.local.shrinking import NAMED, CannotShrinkError, changed_defaults, lost_tolerance, plan_shrink
     from ...cluster.local.shrinking import shrink as shrink_cluster
     from ...cluster.local.supervisor import LocalNodeError
 
@@ -54,7 +55,9 @@ def shrink(ctx: click.Context, nodes: int, yes: bool, directory: str) -> None:
     moves = counted(len(planned.moves), "partition")
     click.echo(folded(f"Out of the cluster in {plan.directory} go: {who}. {moves} will move."))
     if planned.fewer:
-        click.echo(folded(f"Fewer replicas, since fewer brokers stay, will be left of {some_of(planned.fewer)}."))
+        click.echo(
+            folded(f"Fewer replicas, since fewer brokers stay, will be left of {some_of(planned.fewer, NAMED)}.")
+        )
     lost = lost_tolerance(planned.former, planned.smaller)
     if lost:
         click.echo(folded(lost))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from ...wire.errors import ErrorCode
+from ..command_line.plural import some_of
 from .error_sentences import error_sentence, meaning_of
 
 _RETRIABLE = frozenset(
@@ -172,9 +173,7 @@ def partitions_text(topic: str, why: Mapping[int, str]) -> str:
         together.setdefault(reason, []).append(partition)
     told = []
     for reason, partitions in together.items():
-        names = ", ".join(f"{topic}-{one}" for one in partitions[:_NAMED])
-        more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
-        told.append(f"{names}{more}: {reason}")
+        told.append(f"{some_of([f'{topic}-{one}' for one in partitions], _NAMED)}: {reason}")
     return "; ".join(told)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ..command_line.plural import counted, size_text
+from ..command_line.plural import counted, size_text, some_of
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason
@@ -125,8 +125,7 @@ def _refusal(
     for one in (True, False):
         names = [f"{move.topic}-{move.partition}" for move in others if (move.replicas is None) == one]
         if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            notes.append(f"{'cancelled' if one else 'started'}: {', '.join(names[:_NAMED])}{more}")
+            notes.append(f"{'cancelled' if one else 'started'}: {some_of(names, _NAMED)}")
     return RefusedError(row.error_code, f"{topic}-{partition}", row.error_message, note="; ".join(notes))
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(count: int, noun: str) -> str:
     """The number and the noun, in the singular for one: `1 node`, `3 nodes`, `1,000 records`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some_of(names: Sequence[str], count_max: int) -> str:
+    """The first of the names, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - count_max
+    return ", ".join(names[:count_max]) + (f" and {more} more" if more > 0 else "")
 
 
 def size_text(size_bytes: int) -> str:

@@ -27,7 +27,7 @@ from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..client.reassignment import Move, ProgressMeter, reassign, wait_for_moves
 from ..command_line.cluster_address import options_of
-from ..command_line.plural import counted
+from ..command_line.plural import counted, some_of
 from .layout import (
     AUTO_JOIN_KEY,
     STATIC_VOTERS_KEY,
@@ -48,7 +48,8 @@ from .supervisor import Supervisor, node_pid, paused_nodes, paused_sentence, sto
 _MOVE_TIMEOUT_S = 3600.0
 _TELL_EVERY_S = 5.0
 _LOOK_AGAIN_S = 0.1
-_NAMED = 5
+NAMED = 5
+"""So many partitions are named in one sentence."""
 
 
 class CannotShrinkError(Exception):
@@ -155,7 +156,7 @@ async def shrink(planned: Shrink, tell: Tell) -> None:
         for node in planned.remains:
             named = [] if node.port is None else await _unregister(client, node.node_id)
             if named:
-                what = f"node {node.node_id} is stopped and has replicas of {some_of(named)}"
+                what = f"node {node.node_id} is stopped and has replicas of {some_of(named, NAMED)}"
                 start = f"rename {node.leaving_file} to {node.properties_file}, and start it with raftwerk up"
                 raise CannotShrinkError(f"{what}: {start}")
             _delete_data(node, tell)
@@ -181,7 +182,7 @@ async def _stop_without_replicas(
         named = [] if node.port is None else await _unregister(client, node.node_id)
         if not named:
             return
-        tell(f"starting node {node.node_id} again, since it has got replicas of {some_of(named)} meanwhile")
+        tell(f"starting node {node.node_id} again, since it has got replicas of {some_of(named, NAMED)} meanwhile")
         _start(former, node, tell)
 
 
@@ -246,12 +247,6 @@ async def _unregister(client: ClusterClient, broker_id: int) -> list[str]:
     return [
         f"{topic.name}-{one.partition}" for topic in topics for one in topic.partitions if broker_id in one.replicas
     ]
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _forget_process(node: NodePlan) -> None:

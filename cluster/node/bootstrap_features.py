@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ...controller.metadata.features import FIXED_LEVELS, SUPPORTED_FEATURES
 from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE
+from ...log.state.checkpoints import remove_durably
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...runtime.ports import Disk
 from ..settings.properties import format_properties, parse_properties
@@ -60,9 +61,8 @@ def write_levels(disk: Disk, log_dir: str, levels: Mapping[str, int]) -> None:
     if levels:
         text = format_properties({name: str(level) for name, level in levels.items()})
         disk.write_atomic(path, text.encode())
-    elif disk.exists(path):
-        disk.remove(path)
-        disk.fsync_dir(log_dir)
+    else:
+        remove_durably(disk, path)
 
 
 def read_levels(disk: Disk, log_dir: str) -> dict[str, int]:

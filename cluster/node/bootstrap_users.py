@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_records import UserScramCredentialRecord
+from ...log.state.checkpoints import remove_durably
 from ...runtime.ports import Disk
 from ...security.sasl.scram_credential import (
     ITERATIONS_MAX,
@@ -100,9 +101,8 @@ def write_users(disk: Disk, log_dir: str, users: Sequence[UserScramCredentialRec
     path = f"{log_dir}/{_FILE}"
     if users:
         disk.write_atomic(path, _encode(users))
-    elif disk.exists(path):
-        disk.remove(path)
-        disk.fsync_dir(log_dir)
+    else:
+        remove_durably(disk, path)
 
 
 def _encode(users: Iterable[UserScramCredentialRecord]) -> bytes:

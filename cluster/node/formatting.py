@@ -27,7 +27,7 @@ from ...log.manager.meta_properties import (
     refuse_several_clusters,
     why_unusable,
 )
-from ...log.state.checkpoints import decode_uuid
+from ...log.state.checkpoints import decode_uuid, remove_durably
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
@@ -235,9 +235,8 @@ def _write_first_snapshot(runtime: Runtime, directory: str, voters: VoterSet | N
         records = (KRaftVersion(DYNAMIC_VERSION), voters)
         data = b"".join(encode_snapshot(LOG_BEGIN, runtime.clock.wall_ms(), iter(()), records))
         runtime.disk.write_atomic(path, data)
-    elif runtime.disk.exists(path):
-        runtime.disk.remove(path)
-        runtime.disk.fsync_dir(directory)
+    else:
+        remove_durably(runtime.disk, path)
 
 
 def refuse_second_metadata_log(config: NodeConfig, disk: Disk) -> None:

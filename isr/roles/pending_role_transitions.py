@@ -21,10 +21,10 @@ PARTITIONS_PER_SLICE = 10
 NEW_REPLICA_COSTS = 5
 """As many partitions of a slice; to make the files of a log takes milliseconds while the disk is busy."""
 PAUSE_S = 0.005
-"""At least, after a slice with new replicas, while records are written: many new files delay writes to other files."""
+"""The shortest pause after a slice with new replicas, while records are written: new files delay writes to others."""
 PAUSE_PER_WORK = 3
-"""The pause is so many times as long as the slice took, where that is longer: where making a file takes milliseconds,
-as on ext4 without a journal after many files were removed, two new replicas a pause are most of a processor's time."""
+"""The pause is so many times as long as the slice took, if that is more: on some disks (ext4 without a journal, after
+many files were removed) it takes milliseconds to make a file, and new replicas would keep a processor busy."""
 
 
 class PendingRoleTransitions:

@@ -22,7 +22,7 @@ from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, future_name, retired_name
 from ..errors import StorageError, is_no_space, refused_write
 from ..partition_log import PartitionLog
-from ..state.checkpoints import remove_topic_id
+from ..state.checkpoints import PARTITION_METADATA_FILE, remove_durably
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_directory import LogDirectory
@@ -110,14 +110,14 @@ class FutureLogs:
             _logger.warning("%s is of no use any more, and cannot be removed: %s", log.directory, error)
 
     def _remove(self, tp: TopicPartition, target: LogDirectory, directory: str) -> None:
-        """Give a copy the name of a deleted log first; where there is no space for it, take its topic id away."""
+        """Rename the copy as a deleted log first; without space for the new name, remove its topic id first."""
         path = f"{target.path}/{retired_name(tp, self._runtime.rng, DELETED_SUFFIX)}"
         try:
             self._disk.rename(directory, path)
         except OSError as error:
             if not is_no_space(error):
                 raise
-            remove_topic_id(self._disk, directory)
+            remove_durably(self._disk, f"{directory}/{PARTITION_METADATA_FILE}")
             self._disk.remove_tree(directory)
             return
         self._disk.fsync_dir(target.path)
@@ -142,7 +142,7 @@ class FutureLogs:
         try:
             for tp, path, mark in list(marks_in(self._disk, log_dir.path)):
                 if mark.topic_id != wanted(tp):
-                    remove_mark(self._disk, log_dir.path, path)
+                    remove_mark(self._disk, path)
         except OSError as error:
             log_dir.fail(error)
 
@@ -182,7 +182,10 @@ class FutureLogs:
             log_dir.future_logs.clear()
 
     def _mark_complete(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
-        """From now on the future log counts, and no other one of its topic in the source. `OSError`, `StorageError`."""
+        """Durably say that the future log is complete, and that the original in the source is void.
+
+        Raises `OSError` and `StorageError`; then the original counts as before.
+        """
         original, copy = source.logs[tp], target.future_logs[tp]
         copy.close()
         starts = target.checkpoints.log_start_offsets
@@ -199,7 +202,7 @@ class FutureLogs:
         is_taken_away = self._take_away(tp, source)
         promote(self._disk, target.path, path, tp)
         if is_taken_away:
-            remove_mark(self._disk, target.path, path)
+            remove_mark(self._disk, path)
         else:
             _logger.error("%s has moved to %s while its former disk failed", tp, target.path)
 

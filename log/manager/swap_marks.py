@@ -22,7 +22,7 @@ from ...runtime.ports import Disk
 from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, parse_future_name
 from ..errors import CorruptFileError
-from ..state.checkpoints import decode_uuid, encode_uuid, read_topic_id
+from ..state.checkpoints import decode_uuid, encode_uuid, read_topic_id, remove_durably
 from .log_directory import LogDirectory
 
 SWAP_SUFFIX = ".swap"
@@ -63,10 +63,9 @@ def promote(disk: Disk, root: str, path: str, tp: TopicPartition) -> None:
         disk.fsync_dir(root)
 
 
-def remove_mark(disk: Disk, root: str, path: str) -> None:
+def remove_mark(disk: Disk, path: str) -> None:
     """Durably remove the mark of the future log at `path`. `OSError`."""
-    disk.remove(path + SWAP_SUFFIX)
-    disk.fsync_dir(root)
+    remove_durably(disk, path + SWAP_SUFFIX)
 
 
 def finish_swaps(disk: Disk, directories: Iterable[LogDirectory]) -> None:
@@ -105,7 +104,7 @@ def _finish_swap(
             _logger.error("what %s replaces cannot be removed from %s: %s", path, source.path, error)
     promote(disk, home.path, path, tp)
     if is_done:
-        remove_mark(disk, home.path, path)
+        remove_mark(disk, path)
 
 
 def _take_away(disk: Disk, root: str, copy: str, tp: TopicPartition, mark: SwapMark) -> None:

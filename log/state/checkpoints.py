@@ -91,12 +91,11 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
         ) from error
 
 
-def remove_topic_id(disk: Disk, directory: str) -> None:
-    """Durably remove `partition.metadata`, if it is there: the rest of the directory has no owner then. `OSError`."""
-    path = f"{directory}/{PARTITION_METADATA_FILE}"
+def remove_durably(disk: Disk, path: str) -> None:
+    """Remove a small file, if it is there, so that no loss of power brings it back. `OSError`."""
     if disk.exists(path):
         disk.remove(path)
-        disk.fsync_dir(directory)
+        disk.fsync_dir(path.rpartition("/")[0])
 
 
 def render_topic_id(topic_id: UUID) -> bytes:

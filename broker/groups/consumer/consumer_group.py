@@ -317,7 +317,7 @@ class ConsumerGroup:
         """Give the place of a static member to its new id."""
         target = self.target.get(member.member_id, ())
         self.remove(member)
-        self.target = {**self.target, member_id: target}
+        self.target[member_id] = target
         self._write(target_record(self.group_id, member_id, target))
         return rejoined(replace(member, member_id=member_id))
 
@@ -529,7 +529,7 @@ class ConsumerGroup:
             if member is not None:
                 self._put(member)
         self.epoch, self.target_epoch, self.metadata_hash = former.epoch, former.target_epoch, former.metadata_hash
-        self.target = dict(former.target)
+        self.target = former.target
         self.are_topics_stale = True
         self.is_closed = False
         self._former = self._as_in_log()
@@ -573,7 +573,8 @@ class ConsumerGroup:
         self._writes.records += member_tombstones(self.group_id, member.member_id)
         self._former.note(member.member_id, member)
         self._drop(member)
-        self.target = {member_id: parts for member_id, parts in self.target.items() if member_id != member.member_id}
+        self.target = self._former.changeable(self.target)
+        self.target.pop(member.member_id, None)
 
     def _drop(self, member: ConsumerGroupMember) -> None:
         self._release(member.member_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -43,17 +43,21 @@ class FormerState:
     epoch: int = 0
     target_epoch: int = 0
     metadata_hash: int = 0
-    target: Mapping[str, PartitionIds] = field(default_factory=dict)
+    target: dict[str, PartitionIds] = field(default_factory=dict)
     is_in_log: bool = False
     """Whether there are records of it; a new group has none yet."""
     classic: tuple[ClassicGroup, ClassicGroupState] | None = None
     """The classic group in whose place it was put, and its state then."""
     members: dict[str, ConsumerGroupMember | None] = field(default_factory=dict)
-    """The members that have changed since, as they were; None for those that there were not."""
+    """The members that have changed since, as they were; None for each that has joined since."""
 
     def note(self, member_id: str, member: ConsumerGroupMember | None) -> None:
         """The member is about to change; `member` is what it has been."""
         self.members.setdefault(member_id, member)
+
+    def changeable(self, target: dict[str, PartitionIds]) -> dict[str, PartitionIds]:
+        """The group's target assignment, to be changed in place: a copy if this state still has the same one."""
+        return dict(target) if target is self.target else target
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,13 +52,19 @@ def copy_all(log: PartitionLog, copy: PartitionLog) -> None:
         pass
 
 
-def test_a_log_is_made_in_the_directory_that_was_asked_for() -> None:
-    runtime, disk, manager, log = with_a_log()
-    before = read_all(log)
+def whole_copy(manager: LogManager, log: PartitionLog) -> PartitionLog:
+    """A future log in the other directory, with all that the log has."""
     assert manager.future_logs.begin(T, "/two")
     copy = manager.future_logs.get(T)
     assert copy is not None
     copy_all(log, copy)
+    return copy
+
+
+def test_a_log_is_made_in_the_directory_that_was_asked_for() -> None:
+    runtime, disk, manager, log = with_a_log()
+    before = read_all(log)
+    whole_copy(manager, log)
     (name,) = [name for name in disk.listdir("/two") if name.endswith("-future")]
     assert name.startswith("t-0.")
     moved = manager.future_logs.finish(T)
@@ -263,11 +269,7 @@ def test_a_copy_whose_removal_was_interrupted_does_not_take_the_logs_place(
     """The move is taken back, and the process ends, or the power goes, at one of the operations that this takes."""
     runtime, disk, manager, log = with_a_log()
     before = read_all(log)
-    assert manager.future_logs.begin(T, "/two")
-    copy = manager.future_logs.get(T)
-    assert copy is not None
-    copy_all(log, copy)
-    copy.flush()
+    whole_copy(manager, log).flush()
     log.flush()
 
     def no_space(_source: str, target: str) -> None:
