@@ -126,14 +126,16 @@ def test_configurations_of_topics(proxy: Proxy, cluster: TestCluster) -> None:
     assert (row["value"], row["is_default"], row["source"]) == ("delete", True, "DEFAULT_CONFIG")
     assert row in proxy.v3("GET", path)[1]["data"]
     assert proxy.v3("PUT", f"{path}/cleanup.policy", {"value": "compact"}) == (204, None)
+    # The broker that is asked may hear of a change a moment after the controller has answered.
+    until(lambda: proxy.v3("GET", f"{path}/cleanup.policy")[1]["value"] == "compact")
     row = proxy.v3("GET", f"{path}/cleanup.policy")[1]
-    assert (row["value"], row["is_default"], row["source"]) == ("compact", False, "DYNAMIC_TOPIC_CONFIG")
+    assert (row["is_default"], row["source"]) == (False, "DYNAMIC_TOPIC_CONFIG")
     changes = [{"name": "cleanup.policy", "operation": "DELETE"}, {"name": "retention.ms", "value": "7000"}]
     assert proxy.v3("POST", f"{path}:alter", {"data": changes, "validate_only": True}) == (204, None)
     assert proxy.v3("GET", f"{path}/cleanup.policy")[1]["value"] == "compact"
     assert proxy.v3("POST", f"{path}:alter", {"data": changes}) == (204, None)
-    assert proxy.v3("GET", f"{path}/cleanup.policy")[1]["value"] == "delete"
-    assert proxy.v3("GET", f"{path}/retention.ms")[1]["value"] == "7000"
+    until(lambda: proxy.v3("GET", f"{path}/cleanup.policy")[1]["value"] == "delete")
+    until(lambda: proxy.v3("GET", f"{path}/retention.ms")[1]["value"] == "7000")
     assert proxy.v3("DELETE", f"{path}/retention.ms") == (204, None)
     until(lambda: proxy.v3("GET", f"{path}/retention.ms")[1]["is_default"] is True)
     assert proxy.v3("GET", f"{path}/no.such")[0] == 404

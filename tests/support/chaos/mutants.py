@@ -257,7 +257,7 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(LogDirectory, "take_clean_shutdown_mark", take_mark)
     monkeypatch.setattr(LogLoader, "begin", begin_load)
-    monkeypatch.setattr(local_replicas, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
+    monkeypatch.setattr(local_replicas, "place_of", lambda *state, **more: Place.ANYWHERE)
 
 
 def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any, new_topics: Any) -> Any:
