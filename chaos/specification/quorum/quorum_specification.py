@@ -58,8 +58,9 @@ class QuorumSpecification:
 
     def on_end(self, node_id: int, durable: MetadataLog) -> None:
         """A process has ended; its device has the log `durable`."""
-        self.history.durable[self.states[node_id].key] = durable
-        self._restarts.setdefault(node_id, RestartWithState(durable))
+        state = self.states[node_id]
+        self.history.durable[state.key] = durable
+        self._restarts.setdefault(node_id, RestartWithState(durable, state.epoch, state.leader))
 
     def on_disk_replaced(self, node_id: int) -> None:
         """The node, whose process has ended, has an empty disk or an old one."""

@@ -14,11 +14,16 @@ from .replica_state import MetadataLog, ReplicaState
 class RestartWithState:
     """A process ended, and another one has the same disk, of which it lost at most what was not durable.
 
-    The epoch, the vote, the leader and the log are stored. The high watermark is not, but snapshots are.
+    The epoch, the vote, the leader and the log are stored. The high watermark is not, but snapshots are. A process that
+    ends in the midst of an event may have written to its log in it and not to its quorum-state: it has the leader and
+    the vote of before then, or neither in an epoch that only its log has.
     """
 
     durable: MetadataLog
     """What was on the device at the end of the process."""
+    observed_epoch: int
+    observed_leader: int | None
+    """The epoch and the leader after the last event that it finished."""
 
     def __call__(self, now: ReplicaState, after: ReplicaState) -> Proposals:
         """Propose the state at the start."""
@@ -33,6 +38,11 @@ class RestartWithState:
             now, log=kept, role=RoleKind.UNATTACHED, high_watermark=min(now.high_watermark, after.high_watermark)
         )
         yield Proposal("RestartWithState", started, failed)
+        if (now.epoch, now.leader) == (self.observed_epoch, self.observed_leader):
+            return
+        yield Proposal("RestartWithState", replace(started, leader=None), failed)
+        if kept.epoch == now.epoch > self.observed_epoch:
+            yield Proposal("RestartWithState", replace(started, leader=None, voted_for=None), failed)
 
 
 def restart_without_state(now: ReplicaState, after: ReplicaState) -> Proposals:

@@ -263,6 +263,37 @@ def test_other_steps_are_told(quorum: Quorum, step: Callable[[Quorum], str]) -> 
     assert ILLEGAL[step] in step(quorum)
 
 
+def elect_3(quorum: Quorum) -> None:
+    """Node 3 has the votes of a majority in epoch 2, and has not taken up that it leads."""
+    quorum.become(2, log=quorum.log(1))
+    quorum.follow(3, 1, log=quorum.log(1))
+    quorum.stand(3)
+    assert not quorum.vote(2, 3)
+
+
+def test_a_process_that_ends_in_the_event_that_elected_it_may_have_begun_its_log_only(quorum: Quorum) -> None:
+    elect_3(quorum)
+    begun = quorum.next_entry(3)
+    quorum.specification.on_end(3, begun)
+    assert not quorum.become(3, role=RoleKind.UNATTACHED, log=begun)
+    assert quorum.specification.history.epochs[2].leader == 3
+
+
+def test_a_process_that_was_seen_to_lead_has_stored_it(quorum: Quorum) -> None:
+    elect_3(quorum)
+    assert not quorum.lead(3)
+    quorum.specification.on_end(3, quorum.log(3))
+    assert "leader from 3 to None" in quorum.become(3, role=RoleKind.UNATTACHED, leader=None)
+    assert not quorum.become(3, role=RoleKind.UNATTACHED)
+
+
+def test_a_process_that_ended_in_an_event_has_not_forgotten_an_earlier_vote(quorum: Quorum) -> None:
+    elect_3(quorum)
+    begun = quorum.next_entry(3)
+    quorum.specification.on_end(3, begun)
+    assert "voted for from 3 to None" in quorum.become(3, role=RoleKind.UNATTACHED, log=begun, voted_for=None)
+
+
 def test_the_device_must_have_the_vote(quorum: Quorum) -> None:
     state = quorum.specification.states[2]
     assert quorum.specification.stored_differently(state, StoredElection(1, ReplicaKey(1))) is None
