@@ -113,11 +113,15 @@ class TransactionMarkerSender:
             codes = response_codes(response)
         except (OSError, WireFormatError) as error:
             self._log(f"broker {broker_id}", "cannot write markers", str(error) or type(error).__name__)
-        finally:
-            self._under_way[broker_id] -= 1
-        self._finish(batch, codes)
+        except Exception:  # whatever it is, the markers are to be sent again, or these transactions would never end
+            self._finish(broker_id, batch, None)
+            raise
+        self._finish(broker_id, batch, codes)
 
-    def _finish(self, batch: Batch, codes: dict[tuple[int, TopicPartition], ErrorCode] | None) -> None:
+    def _finish(
+        self, broker_id: int, batch: Batch, codes: dict[tuple[int, TopicPartition], ErrorCode] | None
+    ) -> None:
+        self._under_way[broker_id] -= 1
         for ending, partitions in batch.items():
             if not self._is_current(ending):
                 sometimes(True, "markers were answered after their coordinator had resigned")

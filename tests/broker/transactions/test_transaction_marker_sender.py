@@ -1,0 +1,57 @@
+"""The sender of transaction markers, with a channel that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from raftwerk.broker.transactions import transaction_marker_sender
+from raftwerk.broker.transactions.marker_queues import Ending
+from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
+from raftwerk.isr.leader.transaction_markers import TransactionMarker
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.types import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+ENDING = Ending(3, "tx", TransactionMarker(1, 0, 7, True, 2))
+
+
+class FailingChannels:
+    """Brokers of which the first request fails in a way that nobody expects."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+    async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Any:
+        self.requests += 1
+        if self.requests == 1:
+            raise RuntimeError("a bug")
+        row = SimpleNamespace(partition_index=0, error_code=0)
+        topic = SimpleNamespace(name="t", partitions=[row])
+        return SimpleNamespace(markers=[SimpleNamespace(producer_id=1, topics=[topic])])
+
+
+def metadata_with_leader(broker_id: int) -> Any:
+    topic = SimpleNamespace(partitions={0: SimpleNamespace(leader=broker_id)})
+    return SimpleNamespace(image=SimpleNamespace(topics_by_name={"t": topic}))
+
+
+async def send_until_marked(channels: FailingChannels) -> list[object]:
+    marked: asyncio.Future[Sequence[TopicPartition]] = asyncio.get_running_loop().create_future()
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    sender = TransactionMarkerSender(channels, metadata_with_leader(2), lambda _, done: marked.set_result(done))
+    sender.send(ENDING, [PARTITION])
+    assert await asyncio.wait_for(marked, 10) == [PARTITION]
+    sender.close()
+    return reported
+
+
+def test_markers_are_sent_again_after_a_failure_that_nobody_expects(monkeypatch: Any) -> None:
+    monkeypatch.setattr(transaction_marker_sender, "RETRY_S", 0.0)
+    channels = FailingChannels()
+    reported = asyncio.run(send_until_marked(channels))
+    assert channels.requests == 2
+    assert [str(each) for each in reported] == ["a bug"]
