@@ -118,9 +118,7 @@ class TransactionMarkerSender:
             raise
         self._finish(broker_id, batch, codes)
 
-    def _finish(
-        self, broker_id: int, batch: Batch, codes: dict[tuple[int, TopicPartition], ErrorCode] | None
-    ) -> None:
+    def _finish(self, broker_id: int, batch: Batch, codes: dict[tuple[int, TopicPartition], ErrorCode] | None) -> None:
         self._under_way[broker_id] -= 1
         for ending, partitions in batch.items():
             if not self._is_current(ending):

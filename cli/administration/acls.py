@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...cluster.command_line.text_table import folded
+from ...cluster.command_line.text_table import folded, visible
 from ...security.authorizer.acl_binding import (
     CLUSTER_NAME,
     WILDCARD,
@@ -95,7 +95,8 @@ def _print(work: Coroutine[Any, Any, list[AclBinding]], *, as_json: bool) -> int
         elif row["resource_name"] == CLUSTER_NAME:
             what = "cluster"
         host = "" if row["host"] == WILDCARD else f"  from {row['host']}"
-        click.echo(folded(f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}", 7))
+        line = f"{row['permission']:<5}  {row['principal']:<20}  {row['operation']:<16}  {what}{host}"
+        click.echo(folded(visible(line), 7))
     return len(rows)
 
 

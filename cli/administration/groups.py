@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.text_table import visible
 from ..options import (
     Group,
     Option,
@@ -76,7 +77,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
         if as_json:
             print_json(row)
         else:
-            click.echo(f"{row['group']:<32}  {row['state']:<20}  {row['type']:<9}  node {row['coordinator']}")
+            click.echo(visible(f"{row['group']:<32}  {row['state']:<20}  {row['type']:<9}  node {row['coordinator']}"))
     end_incomplete(missing)
 
 
@@ -111,11 +112,11 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}")
+    click.echo(visible(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}"))
     for member in found["members"]:
         instance = f"  instance {member['instance']}" if member["instance"] else ""
         has = ", ".join(member["partitions"]) or "no partition"
-        click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}  {has}")
+        click.echo(visible(f"  {member['member']}  {member['client']}  {member['host']}{instance}  {has}"))
     _print_lags(found["partitions"])
 
 
@@ -151,7 +152,7 @@ def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> N
                     if as_json:
                         print_json({"group": group, "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows})
                     else:
-                        click.echo(f"{group}  {_total_lag(rows)}")
+                        click.echo(visible(f"{group}  {_total_lag(rows)}"))
                         _print_lags(rows)
                 if not found and not missing:
                     tell_none("There are no groups.")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ...cluster.command_line.text_table import folded
+from ...cluster.command_line.text_table import folded, visible
 from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, tell_none, way_out_told
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +53,7 @@ def _way_out(entity: Mapping[str, str | None], names: Iterable[str]) -> str | No
 
 
 def _shown(entity: Mapping[str, str | None]) -> str:
-    return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
+    return ", ".join(f"default {kind}" if name is None else f"{kind} {visible(name)}" for kind, name in entity.items())
 
 
 @click.group(cls=Group)

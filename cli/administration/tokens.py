@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...cluster.command_line.text_table import visible
 from ...security.principals import USER, KafkaPrincipal, parse_principal
 from ..options import Group, bootstrap_option, duration_ms, json_option, print_json, run_client, tell_none
 
@@ -195,7 +196,7 @@ def _print(token: TokenRow, *, as_json: bool, secret: bool) -> None:
     }
     for name, text in lines.items():
         if text:
-            click.echo(f"{name:<8}  {text}")
+            click.echo(visible(f"{name:<8}  {text}"))
 
 
 def _time(timestamp_ms: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.commands import Argument
+from ...cluster.command_line.text_table import visible
 from ..options import (
     Group,
     Option,
@@ -98,7 +99,7 @@ def list_transactions(
             print_json(row)
         else:
             told = f"{row['transactional_id']:<32}  {row['state']:<17}  producer {row['producer_id']}"
-            click.echo(f"{told}  node {row['coordinator']}")
+            click.echo(visible(f"{told}  node {row['coordinator']}"))
     end_incomplete(missing)
 
 
@@ -125,7 +126,7 @@ def describe(transactional_id: str, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
-    click.echo(f"{row['transactional_id']}  {row['state']}  node {row['coordinator']}")
+    click.echo(visible(f"{row['transactional_id']}  {row['state']}  node {row['coordinator']}"))
     click.echo(f"  producer {row['producer_id']}  epoch {row['producer_epoch']}  time-out {row['timeout_ms']} ms")
     if row["start_ms"] is not None:
         click.echo(f"  began {_since(row['start_ms'])}")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ...cluster.command_line.text_table import visible
 from ...runtime.os_errors import os_words
 from ...security.sasl.scram_credential import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, SCRAM_SHA_512
 from ..options import Group, WrongConfiguration, bootstrap_option, json_option, print_json, run_client, tell_none
@@ -162,7 +163,7 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
             if as_json:
                 print_json({"user": name, "mechanism": mechanism, "iterations": iterations})
             else:
-                click.echo(f"{name:<20}  {mechanism:<13}  {iterations} iterations")
+                click.echo(visible(f"{name:<20}  {mechanism:<13}  {iterations} iterations"))
     if not found:
         tell_none("There are no users with a password.")
 

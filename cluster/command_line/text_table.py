@@ -37,6 +37,11 @@ def folded(text: str, indent: int = 0, *, to: TextIO | None = None) -> str:
     return folder.fill(text)
 
 
+def visible(text: str) -> str:
+    """The text with control characters as escapes: the names that clients choose must not steer a terminal."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
 def boxed(
     rows: Sequence[Sequence[Cell]],
     *,
@@ -72,6 +77,10 @@ def boxed(
 
     head = [line(titles[0]), f"├{'┼'.join(bars)}┤"] if titles else []
     return [f"┌{'┬'.join(bars)}┐", *head, *(line(row) for row in rows), f"└{'┴'.join(bars)}┘"]
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from raftwerk.cli.administration import groups as group_commands
 from raftwerk.cli.administration.groups import _Wanted
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
@@ -57,3 +60,13 @@ def test_a_file_names_the_topics(tmp_path: Path) -> None:
     path.write_text('{"t": {"0": 1}}')
     told = CliRunner().invoke(cli, ["groups", "reset", "g", "--file", str(path), "-t", "t", "-b", "localhost:1"])
     assert told.exit_code == 2 and "leave --topic out" in told.stderr
+
+
+def test_a_group_s_name_does_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(work: Coroutine[Any, Any, Any]) -> Any:
+        work.close()
+        return [{"group": "a\x1b[2Jb", "state": "Stable", "type": "consumer", "coordinator": 1}], []
+
+    monkeypatch.setattr(group_commands, "run_client", answer)
+    shown = CliRunner().invoke(cli, ["groups", "list", "-b", "localhost:9092"])
+    assert shown.output.startswith("a\\x1b[2Jb")

@@ -10,7 +10,7 @@ import pytest
 from raftwerk.cli.administration import quorum
 from raftwerk.cli.local_cluster.status import cluster_line
 from raftwerk.cluster.client.quorum_client import QuorumReplica, QuorumView
-from raftwerk.cluster.command_line.text_table import Cell, boxed
+from raftwerk.cluster.command_line.text_table import Cell, boxed, visible
 
 
 def test_a_table_with_and_without_a_header() -> None:
@@ -70,3 +70,8 @@ def test_an_observer_that_has_not_fetched_for_a_second_does_not_follow() -> None
     replicas = (replica(1, 100_000), replica(2, 98_500), replica(4, 98_500), replica(5, 99_600))
     view = QuorumView(1, 7, 10, replicas, {})
     assert [quorum._state(one, view, {}) for one in replicas] == ["leader", "follows", "silent 2 s", "follows"]
+
+
+def test_control_characters_of_a_client_s_names_are_shown_and_not_obeyed() -> None:
+    assert visible("a\x1b[2Jb\nc\x9b") == "a\\x1b[2Jb\\nc\\x9b"
+    assert visible("Größe 1") == "Größe 1"
