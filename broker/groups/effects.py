@@ -67,6 +67,13 @@ class JoinResult:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveResult:
+    """Whether the removal of the members of a LeaveGroup was written."""
+
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class SyncResult:
     """The response of SyncGroup."""
 

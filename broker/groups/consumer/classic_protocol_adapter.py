@@ -14,7 +14,7 @@ from ....wire.errors import ErrorCode
 from ...coordinators.record_fields import BadRecord
 from ..classic.classic_events import JoinRequest, SyncRequest
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription, write_assignment
-from ..effects import JoinResult, SyncResult
+from ..effects import JoinResult, LeaveResult, SyncResult
 from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
 from .consumer_group_member import ConsumerGroupMember, MemberState
 from .migration import by_id, by_name, version_of
@@ -164,14 +164,17 @@ class ClassicProtocolAdapter:
 
     # ---------------------------------------------------------------- LeaveGroup
 
-    def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
+    def leave(self, leavers: list[tuple[str, str | None]], token: Any, now_ms: int, wall_ms: int) -> list[ErrorCode]:
         """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each.
 
-        Administrators send it for members of the consumer protocol, too.
+        Administrators send it for members of the consumer protocol, too. `token` gets a `LeaveResult` when the removals
+        are committed, or cannot be.
         """
         codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
         if ErrorCode.NONE in codes:
-            self._group.after_removal(None, None, now_ms, wall_ms)
+            self._group.after_removal(token, LeaveResult(), now_ms, wall_ms)
+        else:
+            self._group.reply(token, LeaveResult())
         return codes
 
     def _leave_one(self, member_id: str, instance_id: str | None) -> ErrorCode:

@@ -27,7 +27,7 @@ from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupState
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from ..effects import Effect, JoinResult, Reload, ReplaceGroup, TimerName
+from ..effects import Effect, Reload, ReplaceGroup, TimerName
 from ..group_config import GroupConfig
 from ..records.consumer_group_records import (
     ConsumerGroupKey,
@@ -341,7 +341,7 @@ class ConsumerGroup:
             self.remove(member)
             self.after_removal(token, result, now_ms, wall_ms)
 
-    def after_removal(self, token: Any, result: HeartbeatResult | None, now_ms: int, wall_ms: int) -> None:
+    def after_removal(self, token: Any, result: Result | None, now_ms: int, wall_ms: int) -> None:
         """After members were removed: a new epoch, or a classic group where only classic members are left."""
         if self.may_become_classic():
             self.become_classic(token, result, now_ms, wall_ms, must_rebalance=True)
@@ -360,7 +360,7 @@ class ConsumerGroup:
     def become_classic(
         self,
         token: Any,
-        result: HeartbeatResult | JoinResult | None,
+        result: Result | None,
         now_ms: int,
         wall_ms: int,
         *,

@@ -11,12 +11,12 @@ from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupState
-from ..effects import Effect, JoinResult, SyncResult
+from ..effects import Effect, JoinResult, LeaveResult, SyncResult
 from .assignors import PartitionIds
 from .consumer_group_heartbeat import HeartbeatResult
 from .consumer_group_member import ConsumerGroupMember
 
-Result: TypeAlias = HeartbeatResult | JoinResult | SyncResult
+Result: TypeAlias = HeartbeatResult | JoinResult | SyncResult | LeaveResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,18 @@ def test_an_administrator_removes_a_member(instance: str | None) -> None:
 
 
 @played
+async def test_a_removal_that_is_not_written_is_not_confirmed(harness: GroupHarness) -> None:
+    joined = await join_consumer_group(harness)
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    member = {"member_id": "m", "group_instance_id": None, "reason": "admin"}
+    answer = await harness.call(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": [member]})
+    assert (answer.error_code, answer.members) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+    harness.append_error = 0
+    await settle(30)
+    assert (await consumer_heartbeat(harness, member_epoch=joined.member_epoch)).error_code == 0
+
+
+@played
 async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
     await join_consumer_group(harness)
     refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
