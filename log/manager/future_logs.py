@@ -171,16 +171,6 @@ class FutureLogs:
         self._directories.add(target, tp, log)
         return log
 
-    def close(self) -> None:
-        """Make the future logs durable and close them."""
-        for log_dir in self._directories:
-            for log in log_dir.future_logs.values():
-                try:
-                    log.close()
-                except StorageError as error:
-                    _logger.error("%s", error)
-            log_dir.future_logs.clear()
-
     def _mark_complete(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
         """Durably say that the future log is complete, and that the original in the source is void.
 
@@ -190,7 +180,8 @@ class FutureLogs:
         copy.close()
         starts = target.checkpoints.log_start_offsets
         starts.write({**starts.offsets, tp: original.log_start_offset})
-        mark = SwapMark(source.directory_id, original.topic_id)
+        last = original.segments[-1]
+        mark = SwapMark(source.directory_id, original.topic_id, (last.base_offset, last.size_bytes))
         self._disk.write_atomic(copy.directory + SWAP_SUFFIX, mark.render())
 
     def _swap(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:

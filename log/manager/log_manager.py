@@ -129,8 +129,9 @@ class LogManager:
         if self.metadata_scrubber is not None:
             self.metadata_scrubber.stop()
         self.metadata_scrubber = None
-        self.future_logs.close()
-        progress = _ClosingProgress(len(self.logs), self._runtime.clock, self._config.on_progress)
+        progress = _ClosingProgress(
+            sum(len(_open_logs(one)) for one in self.directories), self._runtime.clock, self._config.on_progress
+        )
         cleanly_closed = [log_dir for log_dir in self.directories if _close_logs(log_dir, progress)]
         self.checkpoint_recovery_points()
         for log_dir in cleanly_closed:
@@ -327,16 +328,21 @@ def _log_set_aside(tp: TopicPartition, reason: str, path: str | None) -> None:
     _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
 
 
+def _open_logs(log_dir: LogDirectory) -> list[PartitionLog]:
+    return [*log_dir.future_logs.values(), *log_dir.logs.values(), *log_dir.duplicate_logs.values()]
+
+
 def _close_logs(log_dir: LogDirectory, progress: _ClosingProgress) -> bool:
-    """Close the logs of a directory; whether everything in it is durable."""
+    """Close the logs of a directory; whether everything in it is durable, copies that are not complete included."""
     is_clean = log_dir.is_usable or log_dir.was_cleanly_shut_down
-    for log in (*log_dir.logs.values(), *log_dir.duplicate_logs.values()):
+    for log in _open_logs(log_dir):
         try:
             log.close()
         except StorageError as error:
             is_clean = False
             _logger.error("%s", error)
         progress.closed()
+    log_dir.future_logs.clear()
     return is_clean and log_dir.failure is None
 
 

@@ -5,6 +5,10 @@ the log directory that it is in. What the mark says stays true for as long as it
 later: that log is void. So a mark stays while the disk of the original is broken, and takes away nothing but the
 original, neither a log of another topic of that name nor one in another directory.
 
+There is one exception. A crash right after the mark was written may be followed by a start without the disk that the
+mark is on, and the original is used again. Then it has grown since, and the mark, with a copy that has not taken its
+place yet, counts no more: it is again a copy that lacks something.
+
 A mark without contents is of an older build. It is about every log of the copy's topic in other directories, and about
 none when the copy is gone.
 """
@@ -22,6 +26,7 @@ from ...runtime.ports import Disk
 from ...wire.types import TopicPartition
 from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, parse_future_name
 from ..errors import CorruptFileError
+from ..segment.segment import LOG_SUFFIX
 from ..state.checkpoints import decode_uuid, encode_uuid, read_topic_id, remove_durably
 from .log_directory import LogDirectory
 
@@ -36,12 +41,15 @@ class SwapMark:
     source_id: UUID | None
     """None in a mark of an older build."""
     topic_id: UUID | None
+    source_end: tuple[int, int] | None = None
+    """The base offset and the bytes of the original's last segment; None where an older build did not note them."""
 
     def render(self) -> bytes:
         """The bytes of the file."""
         ids = {"sourceDirectoryId": self.source_id, "topicId": self.topic_id}
         known = {key: encode_uuid(value) for key, value in ids.items() if value is not None}
-        return json.dumps({"version": 0, **known}, separators=(",", ":")).encode()
+        end = {} if self.source_end is None else {"sourceEnd": self.source_end}
+        return json.dumps({"version": 0, **known, **end}, separators=(",", ":")).encode()
 
 
 def marks_in(disk: Disk, root: str) -> Iterator[tuple[TopicPartition, str, SwapMark]]:
@@ -96,6 +104,10 @@ def _finish_swap(
         sources = [one for one in directories if one.directory_id == mark.source_id]
         sometimes(not sources, "a log had taken the place of one whose disk was still broken")
     is_done = bool(sources) or mark.source_id is None
+    if disk.is_dir(path) and any(_has_grown(disk, source.path, tp, mark) for source in sources):
+        sometimes(True, "a log had gone on since a copy of it was complete, whose disk was absent for a start")
+        remove_mark(disk, path)
+        return
     for source in sources:
         try:
             _take_away(disk, source.path, path, tp, mark)
@@ -105,6 +117,25 @@ def _finish_swap(
     promote(disk, home.path, path, tp)
     if is_done:
         remove_mark(disk, path)
+
+
+def _has_grown(disk: Disk, root: str, tp: TopicPartition, mark: SwapMark) -> bool:
+    """Whether the original has more than it had when its copy was complete."""
+    original = f"{root}/{tp}"
+    try:
+        if mark.source_end is None or not disk.is_dir(original) or _topic_id_in(disk, original) != mark.topic_id:
+            return False
+        name = max((name for name in disk.listdir(original) if name.endswith(LOG_SUFFIX)), default=None)
+        if name is None:
+            return False
+        file = disk.open(f"{original}/{name}")
+        try:
+            return (int(name.removesuffix(LOG_SUFFIX)), file.size()) > mark.source_end
+        finally:
+            file.close()
+    except (OSError, ValueError) as error:
+        _logger.error("%s cannot be compared with its copy in %s: %s", original, root, error)
+        return False
 
 
 def _take_away(disk: Disk, root: str, copy: str, tp: TopicPartition, mark: SwapMark) -> None:
@@ -130,9 +161,13 @@ def _read(disk: Disk, path: str) -> SwapMark:
         return SwapMark(None, None)
     try:
         fields = json.loads(content)
-        topic_id = fields.get("topicId")
-        return SwapMark(decode_uuid(fields["sourceDirectoryId"]), None if topic_id is None else decode_uuid(topic_id))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        topic_id, end = fields.get("topicId"), fields.get("sourceEnd")
+        return SwapMark(
+            decode_uuid(fields["sourceDirectoryId"]),
+            None if topic_id is None else decode_uuid(topic_id),
+            None if end is None else (int(end[0]), int(end[1])),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise CorruptFileError(
             f"{path} does not parse ({error}); it says that the log of that name beside it replaces the one in another "
             "log directory: remove that one, if it is there, and the file."

@@ -14,11 +14,12 @@ from support.log.logs import SMALL, append, make_runtime, read_all
 from raftwerk.chaos.sim.disk.interruption import Interruption, Operation, ProcessEnded
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
-from raftwerk.log.errors import StorageError
+from raftwerk.log.errors import NoSpaceError, StorageError
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.checkpoints import CLEAN_SHUTDOWN_FILE
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.types import TopicPartition
@@ -243,6 +244,18 @@ def test_a_move_continues_after_a_restart() -> None:
     assert current is not None and copy is not None
     copy_all(current, copy)
     assert again.future_logs.finish(T).log_end_offset == COUNT
+
+
+def test_a_copy_that_is_not_closed_cleanly_is_checked_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, disk, manager, log = with_a_log()
+    copy = whole_copy(manager, log)
+
+    def refuse(*, clean: bool = True) -> None:
+        raise NoSpaceError("there is no space for the indexes")
+
+    monkeypatch.setattr(copy, "close", refuse)
+    manager.shutdown(3)
+    assert [disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") for path in DIRS] == [True, False]
 
 
 def test_a_failed_target_leaves_the_log_where_it_is() -> None:

@@ -20,6 +20,7 @@ from raftwerk.wire.types import TopicPartition
 T, TOPIC_ID, LATER_ID = TopicPartition("t", 0), UUID(int=77), UUID(int=78)
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 DIRS = ("/one", "/two", "/three")
+BAD_END = b'{"sourceDirectoryId":"AAAAAAAAAAAAAAAAAAAAAQ","sourceEnd":[0]}'
 
 
 def started(runtime: Runtime) -> LogManager:
@@ -64,6 +65,14 @@ def moved_from_a_broken_disk() -> tuple[Runtime, SimDisk, LogManager]:
     return runtime, disk, manager
 
 
+class KilledError(Exception):
+    """The process is killed here."""
+
+
+def killed(*_: object) -> None:
+    raise KilledError
+
+
 def marks(disk: SimDisk) -> list[str]:
     return [name for path in ("/one", "/three") for name in disk.listdir(path) if name.endswith(".swap")]
 
@@ -105,6 +114,37 @@ def test_the_former_disk_comes_back_after_it_was_absent_for_a_start() -> None:
     found = manager.get(T)
     assert found is not None and (found.directory, found.log_end_offset) == ("/one/t-0", end)
     assert not marks(disk)
+
+
+def test_an_original_that_was_used_again_while_the_disk_of_its_complete_copy_was_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A crash right after the mark was written, and a start without that disk: what the original got then stays."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, DIRS, CLUSTER, 1)
+    manager = started(runtime)
+    log = manager.create(T, TOPIC_ID, directory_id=manager.directories.ids["/two"])
+    append(log, 3)
+    copy_to(manager, "/three")
+    with monkeypatch.context() as patched:
+        patched.setattr(SimDisk, "rename", killed)
+        with pytest.raises(KilledError):
+            manager.future_logs.finish(T)
+    disk.crash(power_loss=False)
+    assert len(marks(disk)) == 1
+    disk.fail_dir("/three")
+    manager = started(runtime)
+    found = manager.get(T)
+    assert found is not None and found.directory == "/two/t-0"
+    append(found, 4)
+    end, content = found.log_end_offset, read_all(found)
+    disk.repair_dirs()
+    manager = restarted(manager, runtime, disk)
+    found = manager.get(T)
+    assert found is not None
+    assert (found.directory, found.log_end_offset, read_all(found)) == ("/two/t-0", end, content)
+    assert not marks(disk)
+    assert move(manager, "/three").log_end_offset == end
 
 
 def test_an_empty_disk_in_the_place_of_the_broken_one_may_take_the_log_again() -> None:
@@ -162,7 +202,7 @@ def test_a_mark_of_an_older_build_is_about_all_logs_of_the_copys_topic(is_copy_t
     assert not marks(disk)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"sourceDirectoryId":7}'])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"sourceDirectoryId":7}', BAD_END])
 def test_a_mark_that_does_not_parse_keeps_the_node_from_starting(content: bytes) -> None:
     runtime, disk, manager = moved_from_a_broken_disk()
     (name,) = marks(disk)
