@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from ...runtime.incremental_work import ITEMS_PER_STEP, Work
@@ -86,23 +87,24 @@ class LoopBudget:
     def run(self, work: Work[T]) -> asyncio.Future[T]:
         """Do work whose steps ask for nothing, some steps in each share. Cancelling the future ends it."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def go_on() -> None:
-            if future.done():
-                work.close()
-                return
-            try:
-                finished = self._do_share(work)
-            except Exception as error:
-                future.set_exception(error)
-                return
-            if finished is None:
-                self.wait(go_on)
-            else:
-                future.set_result(finished.result)
-
-        self.wait(go_on)
+        self.wait(partial(self._go_on, work, future))
         return future
+
+    def _go_on(self, work: Work[T], future: asyncio.Future[T]) -> None:
+        """The next share. It is no closure that names itself: what has seen a request must end with it, by itself."""
+        if future.done():
+            work.close()
+            return
+        try:
+            finished = self._do_share(work)
+        except Exception as error:
+            future.set_exception(error)
+            del work, future  # the error's traceback has this frame, and the future has the error
+            return
+        if finished is None:
+            self.wait(partial(self._go_on, work, future))
+        else:
+            future.set_result(finished.result)
 
     def _do_share(self, work: Work[T]) -> Finished[T] | None:
         self.begin_share()

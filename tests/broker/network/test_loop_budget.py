@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -17,7 +20,9 @@ from raftwerk.broker.network.loop_budget import (
     UNITS_WITH_MANY_WAITING,
     LoopBudget,
 )
+from raftwerk.runtime.incremental_work import PLAIN_STEP, Work
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 SHARE = UNITS_PER_SHARE // DECODED_UNITS
 """ApiVersions requests of one connection in one iteration."""
@@ -167,3 +172,47 @@ def test_who_waits_is_served_in_order_until_the_units_are_used_up() -> None:
         assert served == ["a", "b", "c"]
 
     run(main(), timeout_s=60)
+
+
+class Decoded:
+    """What a request is decoded to."""
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("end", ["answered", "refused", "cancelled"])
+def test_a_request_that_is_answered_in_steps_leaves_no_cycles(end: str, no_collections: None) -> None:
+    """Cycles are not collected for an hour if they were alive when the collector froze what it had found."""
+
+    async def test() -> None:
+        seen: list[weakref.ref[Decoded]] = []
+
+        def work() -> Work[int]:
+            decoded = Decoded()
+            seen.append(weakref.ref(decoded))
+            for _ in range(3):
+                yield PLAIN_STEP
+            if end == "refused":
+                raise ProtocolError(ErrorCode.INVALID_REQUEST)
+            return 7
+
+        running = LoopBudget().run(work())
+        await asyncio.sleep(0)
+        if end == "cancelled":
+            running.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert running.done()
+        (decoded,) = seen
+        if end == "refused":
+            assert isinstance(running.exception(), ProtocolError)
+        del running
+        assert decoded() is None
+
+    asyncio.run(test())
