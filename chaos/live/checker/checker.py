@@ -170,7 +170,7 @@ class HistoryCheck:
         if "isolation" in line:
             self.transactions.reads.ended(line)
             return
-        self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
+        self.ledger.ended(self.ledger.place(line["topic"], line["partition"]), line["offset"])
 
     def on_transaction(self, line: Mapping[str, Any]) -> None:
         """The begin or the outcome of a transaction."""

@@ -134,7 +134,22 @@ def test_vanished() -> None:
     assert first([*lines, *final_read], "vanished") == (
         "transaction v.1:1 was read at read_committed, and is not in the final read: record 0 (t-0)"
     )
-    assert found([*lines, *final([0, "w.1:1", 0], end=1)]) == {}, "the final read did not come so far"
+    assert found([*lines, final_read[0]]) == {}, "the final read did not come to the end"
+
+
+@pytest.mark.parametrize("end", [1, 2])
+def test_vanished_from_the_end_of_the_log(end: int) -> None:
+    """It was read at or behind the offset at which the log ends when everything is over."""
+    lines = [*committed("w.1:1", T0, acks=(0,)), begun("v.1:1", T0, at=3.0), asked("v.1:1", 4.0)]
+    lines += [read([0, "w.1:1", 0], [2, "v.1:1", 0], at=10.0), *final([0, "w.1:1", 0], end=end)]
+    assert found(lines) == {"vanished": 1}
+
+
+def test_vanished_from_the_end_of_the_log_though_its_commit_was_reported() -> None:
+    lines = [*committed("w.1:1", T0, acks=(0,)), *committed("v.1:1", T0, acks=(2,), at=3.0)]
+    lines += final([0, "w.1:1", 0], end=1)
+    assert found(lines) == {"unseen": 1}
+    assert found([*lines, read([0, "w.1:1", 0], [2, "v.1:1", 0], at=10.0)]) == {"vanished": 1}
 
 
 def test_lost_transaction() -> None:

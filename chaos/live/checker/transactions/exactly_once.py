@@ -176,7 +176,7 @@ class ExactlyOnceJudge:
                 said = f"the copy of {self._name(seen.key)} at {place} offset {offset} was read at read_committed"
                 if seen.key not in wanted and self._is_surely_uncommitted(seen.key):
                     self._add("aborted-read", f"{said}; the record is not committed", place, offset)
-                elif offset < self._reads.final_ends.get(place, 0):
+                elif place in self._reads.final_ends:
                     self._add("vanished", f"{said}, and is not in the final read", place, offset)
 
     def _is_surely_uncommitted(self, key: RecordKey) -> bool:
