@@ -325,6 +325,19 @@ def test_lost_offset() -> None:
     )
 
 
+def test_lost_offset_of_a_partition_in_which_the_group_has_none_in_the_end() -> None:
+    lines = processed((0, 1), (1, 2), offset=2)
+    assert found([*lines[:-1]]) == {}, "nobody has looked at the end"
+    for ends in ([group_offset(-1)], [stable(3, 3)], [group_offset(0, partition=1)]):
+        assert found([*lines[:-1], *ends]) == {"lost-offset": 1}
+    assert first([*lines, group_offset(-1)], "lost-offset") == (
+        f"transaction p.1:1 gave group {GROUP} offset 2 of t-0; in the end it has none"
+    )
+    untold = group_offset(0) | {"type": "info", "error": "no broker answers"}
+    del untold["offset"]
+    assert found([*lines[:-1], stable(3, 3), untold]) == {}, "the cluster has not told it"
+
+
 def test_aborted_offset() -> None:
     lines = processed((0, 1), (1, 2), offset=3)
     assert found(lines) == {"aborted-offset": 1}
@@ -436,6 +449,15 @@ def test_copies_are_there_once() -> None:
     assert found([*aborted, *read_there]) == {"aborted-read": 1}
 
 
+@pytest.mark.parametrize(("end", "told"), [(group_offset(1), "1"), (group_offset(-1), "none"), (stable(3, 3), "none")])
+def test_lost_offset_of_a_copying_group(end: Line, told: str) -> None:
+    lines = [COPIER, *committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    lines += final([5, "w.1:1", 0], [8, "w.1:1", 1], topic="c", end=9)
+    assert found(lines) == {}, "nobody has looked at the end"
+    assert found([*lines, end]) == {"lost-offset": 1}
+    assert first([*lines, end], "lost-offset") == f"group g has copied t-0 offset 1; in the end its offset is {told}"
+
+
 def test_copies_stand_in_the_order_of_their_source() -> None:
     lines = [*committed("w.1:1", T0, acks=(0,)), *committed("w.1:2", T0, acks=(2,), at=5.0)]
     lines += [*committed("v.1:1", T1, acks=(0,)), *final([0, "v.1:1", 0], partition=1, end=2)]
@@ -538,6 +560,12 @@ def forget_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
     return {"lost-offset"}
 
 
+def lose_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
+    """The group has no offset in the end."""
+    rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] = -1
+    return {"lost-offset"}
+
+
 def advance_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
     """The group has an offset that nobody committed."""
     rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] += 1
@@ -565,6 +593,7 @@ MUTATIONS: list[Mutation] = [
     repeat_a_record,
     swap_two_transactions,
     forget_an_offset,
+    lose_an_offset,
     advance_an_offset,
     repeat_an_effect,
 ]
