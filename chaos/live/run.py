@@ -427,7 +427,7 @@ class ChaosRun:
         with self._process(module, task) as (name, process):
             try:
                 code = process.wait(2 * task.limit_s + 30)
-            except KeyboardInterrupt:
+            except BaseException:  # Ctrl-C, or SystemExit of a signal's handler
                 # What it has read so far would be taken for all that there is.
                 with suppress(FileNotFoundError):
                     os.remove(task.history)
@@ -472,6 +472,14 @@ class ChaosRun:
         nemesis.flush()
         lasted = f"ended after {(time.monotonic_ns() - start_ns) / 1e9:.1f} s"
         self.say(f"{fault.name}: {lasted if planned.target == told else f'{planned.target}; {lasted}'}")
+        self._expect_it_lives(cluster, planned)
+
+    def _expect_it_lives(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
+        """Wait until a node that might have ended by a fault has got over it; if it ends later, that has another cause."""
+        if self._watch is None or healed.may_end is None or healed.may_end_later:
+            return
+        if self._wait_in_sync(cluster, _CALM_LIMIT_S) is None:
+            self._watch.must_live(healed.may_end)
 
     def _sleep(self, duration_s: float) -> None:
         """Wait, and report nodes that end meanwhile."""

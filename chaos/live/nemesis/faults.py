@@ -75,7 +75,8 @@ class ClusterUnderTest:
 class PlannedFault:
     """A fault with its target: how it begins, how it is healed, and how long it lasts (None: as the options say).
 
-    `may_end` is the node that may end itself by this fault, while it lasts or later.
+    `may_end` is the node that may end itself by this fault: before all is in sync again, or, with `may_end_later`, at
+    any time, as when a failed fsync comes to light.
     """
 
     target: str
@@ -83,6 +84,7 @@ class PlannedFault:
     heal: Callable[[], None]
     hold_s: float | None = None
     may_end: int | None = None
+    may_end_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,7 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
             tracer.wait()
         field.nodes.start(node_id)
 
-    return PlannedFault(who, begin, heal, may_end=node_id)
+    return PlannedFault(who, begin, heal, may_end=node_id, may_end_later=True)
 
 
 def _is_traced(pid: int) -> bool:

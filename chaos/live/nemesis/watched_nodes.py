@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from ....cluster.local.supervisor import LocalNodeError
+from ....runtime.loop import EXIT_BROKEN_INVARIANT
 from ....runtime.os_errors import os_reason
 from .node_processes import Nodes
 
@@ -73,8 +74,16 @@ class WatchedNodes:
         self._remember(node_id)
 
     def may_end(self, node_id: int) -> None:
-        """Expect that the node ends itself, now or later: a fault makes its disk fail. A signal is still reported."""
+        """Expect that the node ends itself, now or later: a fault makes its disk fail.
+
+        A signal is still reported, and so is a broken invariant.
+        """
         self._may_end.add(node_id)
+
+    def must_live(self, node_id: int) -> None:
+        """Expect no more that the node ends itself: it has got over the fault."""
+        self._look_at(node_id)
+        self._may_end.discard(node_id)
 
     def look(self) -> None:
         """Report the nodes that have ended since the last look."""
@@ -88,7 +97,7 @@ class WatchedNodes:
                 return
             del self._running[node_id]
             code = self.exit_code(node_id)
-            if node_id in self._may_end and (code is None or code >= 0):
+            if node_id in self._may_end and (code is None or (code >= 0 and code != EXIT_BROKEN_INVARIANT)):
                 self._may_end.discard(node_id)
                 return
             self._on_end(node_id, f"{self._how_it_ended(node_id, code)}, and no fault of this run ended it")

@@ -18,6 +18,7 @@ from raftwerk.chaos.live.nemesis.watched_nodes import WatchedNodes
 from raftwerk.cli.main import cli
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import LocalNodeError
+from raftwerk.runtime.loop import EXIT_BROKEN_INVARIANT
 
 
 class EndingNodes:
@@ -138,6 +139,32 @@ def test_a_node_with_a_failing_disk_may_end_itself_once_and_late(
     nodes.end(1, 1)
     watched.look()
     assert len(told) == 1
+
+
+def test_a_broken_invariant_is_told_also_of_a_node_with_a_failing_disk(
+    watched: WatchedNodes, nodes: EndingNodes, told: list[str]
+) -> None:
+    watched.may_end(1)
+    nodes.end(1, EXIT_BROKEN_INVARIANT)
+    watched.look()
+    assert told == [
+        "node 1 ended with exit code 70 (its log ends with: the last line), and no fault of this run ended it"
+    ]
+
+
+def test_a_node_that_has_got_over_a_full_disk_must_live(
+    watched: WatchedNodes, nodes: EndingNodes, told: list[str]
+) -> None:
+    watched.may_end(1)
+    watched.must_live(1)
+    nodes.end(1, 1)
+    watched.look()
+    assert len(told) == 1
+    watched.may_end(2)
+    nodes.end(2, 1)
+    watched.must_live(2)
+    watched.look()
+    assert len(told) == 1, "it had ended before"
 
 
 def test_a_signal_is_told_also_of_a_node_with_a_failing_disk(
