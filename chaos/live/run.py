@@ -38,7 +38,6 @@ from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, PlannedFault, no_such_fault, start_all
 from .nemesis.leftovers import RunRecord, recorded, remove_of_killed_runs
-from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, LocalNodes, Nodes, PrefixedSupervisor, SupervisedNodes
@@ -198,10 +197,10 @@ class ChaosRun:
     # -- the cluster
 
     def _choose(self) -> list[Fault]:
-        """The faults that this machine can cause. The others are reported as left out."""
+        """The faults that this machine can cause in this cluster. The others are reported as left out."""
         chosen = []
         for name in self.options.faults:
-            reasons = unmet_needs(FAULTS[name].needs)
+            reasons = FAULTS[name].unmet(self.options.nodes)
             if reasons:
                 self.left_out[name] = "; ".join(reasons)
                 self.say(f"left out: {name} ({self.left_out[name]})")
@@ -475,7 +474,7 @@ class ChaosRun:
         self._expect_it_lives(cluster, planned)
 
     def _expect_it_lives(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
-        """Wait until a node that might have ended by a fault has got over it; if it ends later, that has another cause."""
+        """Wait until a node that the fault might have ended has got over it: a later end has another cause."""
         if self._watch is None or healed.may_end is None or healed.may_end_later:
             return
         if self._wait_in_sync(cluster, _CALM_LIMIT_S) is None:

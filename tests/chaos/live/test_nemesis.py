@@ -300,6 +300,20 @@ def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert rows["kill"] == []
 
 
+def test_faults_between_a_node_and_its_peers_are_left_out_where_there_is_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would set no packet filter, and count as injected."""
+    monkeypatch.setattr(faults, "unmet_needs", lambda _needs: [])
+    without_peers = ("cut", "cut-in", "cut-out", "loss", "reset")
+    for nodes, left_out in ((1, dict.fromkeys(without_peers, "the only node has no peers")), (2, {})):
+        run = ChaosRun(RunOptions(str(tmp_path), nodes=nodes, faults=tuple(FAULTS)), lambda _: None)
+        assert [one.name for one in run._choose()] == [name for name in FAULTS if name not in left_out]
+        assert run.left_out == left_out
+    with pytest.raises(ClientError, match=r"none of the faults .* cut \(the only node has no peers\)"):
+        ChaosRun(RunOptions(str(tmp_path), nodes=1, faults=("cut",)), lambda _: None)._choose()
+
+
 def test_a_tool_that_refuses_is_quoted() -> None:
     with pytest.raises(machine_capabilities.CommandFailed, match="no-such-tool"):
         machine_capabilities.run_tool(["no-such-tool"])

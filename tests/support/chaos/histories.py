@@ -169,6 +169,5 @@ def random_histories(draw: st.DrawFn) -> list[Line]:
         records = [(row[0], row[1], 7 if row[3] == 9 else _key_of(row[1]), row[2]) for row in rows]
         end = draw(st.integers(0, 8)) * SECOND
         lines.append(poll(*records, process="x", partition=draw(_places), end=end, final=draw(st.booleans())))
-    for partition in draw(st.sets(_places)):
-        lines.append(final_end(draw(_numbers), partition))
+    lines += [final_end(draw(_numbers), partition) for partition in draw(st.lists(_places, unique=True))]
     return lines

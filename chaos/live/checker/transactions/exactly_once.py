@@ -16,7 +16,6 @@ from .isolation import IsolationJudge, Spot
 from .read_table import ReadTable, RecordKey
 from .transaction_table import InputRange, Outcome, Place, Transaction, TransactionTable
 
-
 _NO_OFFSET = -1
 
 
@@ -185,7 +184,7 @@ class ExactlyOnceJudge:
 
     def _judge_offsets_of_copies(self, group: str, copied: Sequence[Spot], ends: EndOffsets) -> None:
         """Judge the offsets of a copying group by the source records that it has copied: it goes on behind the last."""
-        for place, last in sorted({place: offset for place, offset in sorted(copied)}.items()):
+        for place, last in sorted(dict(sorted(copied)).items()):
             offset = ends.of(group, place)
             if offset is not None and offset <= last:
                 said = f"group {group} has copied {place} offset {last}; in the end its offset is {_or_none(offset)}"

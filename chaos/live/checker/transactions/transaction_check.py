@@ -76,4 +76,5 @@ class TransactionCheck:
         self.figures |= {outcome.value: outcomes.count(outcome) for outcome in Outcome}
         incarnations = {(one.transactional_id, one.incarnation): None for one in self.table.transactions.values()}
         self.figures |= {"incarnations": len(incarnations)}
-        self.figures |= {"reads": self.reads.read_count, "effects": exactly_once.effect_count}
+        self.figures |= {"reads": self.reads.read_count, "committed_reads": self.reads.committed_read_count}
+        self.figures |= {"effects": exactly_once.effect_count}
