@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.chaos.live.load.java_producer import why_unavailable
+from raftwerk.chaos.live.load import java_producer
+from raftwerk.chaos.live.load.java_producer import JavaProducer, why_unavailable
 from raftwerk.chaos.live.load.load_task import Task
 from raftwerk.chaos.live.load.transactions.end_state import EndState
 from raftwerk.chaos.live.load.transactions.incarnations import Incarnation
@@ -55,6 +57,20 @@ def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list
     elle = tmp_path / "elle.edn"
     assert CliRunner().invoke(cli, ["chaos", "check", str(where), "--to-elle", str(elle)]).exit_code == 0
     assert elle.read_text().count(":append") >= figures["committed"]
+
+
+def test_a_java_tool_that_ends_by_itself_ends_the_load_process_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has ended standard input, so the tool has crashed."""
+    monkeypatch.setattr(java_producer, "tied", list)
+    monkeypatch.setattr(JavaProducer, "_command", lambda _: ["sh", "-c", "exit 3"])
+    read_end, write_end = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read_end))
+    path = tmp_path / "java-producer-2.jsonl"
+    with os.fdopen(write_end, "w"), pytest.raises(SystemExit, match="has ended by itself with exit code 3"):
+        JavaProducer(Task("java-producer", 2, "127.0.0.1:1", "t", 1, str(path), limit_s=5.0)).run()
+    assert '"f":"history"' in path.read_text(), "what the tool had told is kept"
 
 
 @pytest.mark.parametrize("is_told", [True, False])
