@@ -458,7 +458,7 @@ class ChaosRun:
         try:
             self._under_way = planned
             if self._watch is not None and planned.may_end is not None:
-                self._watch.may_end(planned.may_end)
+                self._watch.may_end(planned.may_end, later=planned.may_end_later)
             planned.begin()
             fields = {"fault": fault.name, "id": number, "target": planned.target, "start": start_ns}
             nemesis.event("invoke", "fault", **fields)
@@ -471,14 +471,14 @@ class ChaosRun:
         nemesis.flush()
         lasted = f"ended after {(time.monotonic_ns() - start_ns) / 1e9:.1f} s"
         self.say(f"{fault.name}: {lasted if planned.target == told else f'{planned.target}; {lasted}'}")
-        self._expect_it_lives(cluster, planned)
+        self._await_recovery(cluster, planned)
 
-    def _expect_it_lives(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
+    def _await_recovery(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
         """Wait until a node that the fault might have ended has got over it: a later end has another cause."""
         if self._watch is None or healed.may_end is None or healed.may_end_later:
             return
         if self._wait_in_sync(cluster, _CALM_LIMIT_S) is None:
-            self._watch.must_live(healed.may_end)
+            self._watch.got_over(healed.may_end)
 
     def _sleep(self, duration_s: float) -> None:
         """Wait, and report nodes that end meanwhile."""

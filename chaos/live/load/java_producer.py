@@ -63,7 +63,9 @@ class JavaProducer:
         with subprocess.Popen(tied(self._command()), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
             try:
                 was_stopped = self._follow(tool)
-                ended = None if was_stopped else tool.wait(_END_LIMIT_S)
+                if not was_stopped:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        tool.wait(_END_LIMIT_S)
             finally:
                 tool.kill()
         for number, answered in enumerate(self.answered):
@@ -72,8 +74,8 @@ class JavaProducer:
                     self._send(number, _NOT_TOLD), "info", time.monotonic_ns(), error="the tool did not tell"
                 )
         self.history.close()
-        if ended is not None:
-            sys.exit(f"{TOOL} has ended by itself with exit code {ended}")
+        if not was_stopped:
+            sys.exit(f"{TOOL} has ended by itself with exit code {tool.returncode}")
 
     def _follow(self, tool: subprocess.Popen[bytes]) -> bool:
         """Read what the tool prints; whether it was stopped, and did not end by itself."""

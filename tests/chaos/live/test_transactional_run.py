@@ -66,10 +66,11 @@ def test_a_java_tool_that_ends_by_itself_ends_the_load_process_with_an_error(
     monkeypatch.setattr(java_producer, "tied", list)
     monkeypatch.setattr(JavaProducer, "_command", lambda _: ["sh", "-c", "exit 3"])
     read_end, write_end = os.pipe()
-    monkeypatch.setattr(sys, "stdin", os.fdopen(read_end))
     path = tmp_path / "java-producer-2.jsonl"
-    with os.fdopen(write_end, "w"), pytest.raises(SystemExit, match="has ended by itself with exit code 3"):
-        JavaProducer(Task("java-producer", 2, "127.0.0.1:1", "t", 1, str(path), limit_s=5.0)).run()
+    with os.fdopen(read_end) as stdin, os.fdopen(write_end, "w"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit, match="has ended by itself with exit code 3"):
+            JavaProducer(Task("java-producer", 2, "127.0.0.1:1", "t", 1, str(path), limit_s=5.0)).run()
     assert '"f":"history"' in path.read_text(), "what the tool had told is kept"
 
 
