@@ -15,10 +15,11 @@ from ...cluster.local.processes import memory_bytes
 from ...cluster.local.supervisor import LocalNodeError, Supervisor
 
 _SAMPLE_EVERY_S = 0.25
+FENCED = "fenced"
 _PATTERNS = (
     ("broken-invariant", re.compile(r"broken invariant|InvariantViolation")),
     ("traceback", re.compile(r"Traceback \(most recent call last\)")),
-    ("fenced", re.compile(r"\bbroker-fenced broker=[123]\b")),
+    (FENCED, re.compile(r"\bbroker-fenced broker=[123]\b")),
     ("unclean-election", re.compile(r"\bunclean-election topic=(?!fuzz-)")),
 )
 LOGGED_KINDS = ("broken-invariant", "traceback")

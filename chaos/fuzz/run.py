@@ -27,7 +27,7 @@ from .attack import Attack, AttackRun, Finding, Target, leave_processors_to_othe
 from .attack_table import ATTACKS
 from .attacker_connection import Endpoint
 from .drawn_values import INTERNAL_TOPIC, KnownNames
-from .node_watch import LOGGED_KINDS, NodeWatch, Trouble, wait_until_quiet
+from .node_watch import FENCED, LOGGED_KINDS, NodeWatch, Trouble, wait_until_quiet
 from .sent_requests import SentRequests, read_requests
 from .service_probe import LeftOut
 from .steady_client import PARTITIONS, TOPIC, SteadyClient, now_ns
@@ -93,7 +93,8 @@ class FuzzRun:
             self._attack(target, watch)
             self._probe(supervisor, "after the attacks", LeftOut(topics=[TOPIC]))
             self._judge_client(client)
-            self._kill_and_probe(supervisor)
+            self._look(watch, "after the attacks")
+            self._kill_and_probe(supervisor, watch)
             verdict = client.verdict()
             for kind, count in verdict.findings.counts.items():
                 for evidence in verdict.findings.evidence[kind][: min(count, 3)]:
@@ -173,7 +174,14 @@ class FuzzRun:
                 self._add(when, kind, f"{len(places)}, for example {'; '.join(places[:3])}")
         self.say(f"{when}: {', '.join(f'{kind} {count}' for kind, count in found.items())}")
 
-    def _kill_and_probe(self, supervisor: Supervisor) -> None:
+    def _look(self, watch: NodeWatch, when: str, *expected: str) -> None:
+        """Add the troubles of the nodes since the last look, but for those of `expected` kinds."""
+        for trouble in wait_until_quiet(watch, _SETTLE_S):
+            if trouble.kind not in expected:
+                shared = trouble.kind in LOGGED_KINDS
+                self._add(when, trouble.kind, trouble.text, trouble.key if shared else f"{when} {trouble.key}")
+
+    def _kill_and_probe(self, supervisor: Supervisor, watch: NodeWatch) -> None:
         for node in supervisor.plan.nodes[: self.options.kills]:
             supervisor.kill(node.node_id)
             self._probe(supervisor, f"while node {node.node_id} is killed", LeftOut(down=[node.node_id]))
@@ -181,10 +189,11 @@ class FuzzRun:
                 supervisor.restart_node(node.node_id)
             except LocalNodeError as error:
                 self._add("restart", "node-ended", str(error))
-                continue
-            topics = [TOPIC, INTERNAL_TOPIC]
-            if not asyncio.run(service_probe.in_sync_within(supervisor.plan.bootstrap, topics, 3, _IN_SYNC_LIMIT_S)):
-                self._add("restart", "not-in-sync", f"after the restart of node {node.node_id}")
+            else:
+                topics, bootstrap = [TOPIC, INTERNAL_TOPIC], supervisor.plan.bootstrap
+                if not asyncio.run(service_probe.in_sync_within(bootstrap, topics, 3, _IN_SYNC_LIMIT_S)):
+                    self._add("restart", "not-in-sync", f"after the restart of node {node.node_id}")
+            self._look(watch, "restart", FENCED)  # as a node is that was killed
 
     def _judge_client(self, client: SteadyClient) -> None:
         for text in client.stop():
@@ -202,11 +211,11 @@ class FuzzRun:
                 text = f"the client's p99 is {latencies.p99_ms:.0f} ms, at most {limit_ms:.0f} ms are allowed"
                 self._add(name, "latency", text)
 
-    def _add(self, attack: str, kind: str, text: str) -> None:
+    def _add(self, attack: str, kind: str, text: str, key: str | None = None) -> None:
         options = self.options
         chosen = attack if attack in ATTACKS else ",".join(options.attacks)
         replay = f"python -m raftwerk.chaos.fuzz run --attacks {chosen} --seed {options.seed}"
-        self.findings.setdefault(f"{attack} {kind} {text[:40]}", Finding(attack, kind, text, replay))
+        self.findings.setdefault(key or f"{attack} {kind} {text[:40]}", Finding(attack, kind, text, replay))
 
 
 def started_cluster(directory: str) -> Supervisor:

@@ -75,11 +75,8 @@ async def _probe_partition(client: ClusterClient, topic: str, partition: int) ->
 
 
 async def _write(client: ClusterClient, topic: str, partition: int) -> str | None:
-    try:
-        row = next(
-            row for row in (await client.metadata([topic])).topic(topic).partitions if row.partition == partition
-        )
-    except (ClientError, StopIteration):
+    row = next((row for row in await _partitions(client, topic) if row.partition == partition), None)
+    if row is None:
         return None  # it was deleted meanwhile
     batch = bytes(encode_batch([NewRecord(b"probe", b"probe", (), int(time.time() * 1000))]))
     rows = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
@@ -147,14 +144,25 @@ async def unreadable_partitions(bootstrap: str, topics: Sequence[str], left_out:
     async with ClusterClient(bootstrap, timeout_s=5.0) as client:
         for topic in topics:
             try:
-                partitions = (await client.metadata([topic])).topic(topic).partitions
-            except (ClientError, OSError):
+                partitions = await _partitions(client, topic)
+            except (ClientError, *NO_ANSWER) as error:
+                found.append(f"{topic}: {error or type(error).__name__}")
                 continue
             for row in partitions:
                 reason = await _read_to_end(client, topic, row.partition) if left_out.can_serve(row) else None
                 if reason is not None:
                     found.append(f"{topic}-{row.partition}: {reason}")
     return found
+
+
+async def _partitions(client: ClusterClient, topic: str) -> Sequence[PartitionView]:
+    """The partitions of a topic; none if it does not exist."""
+    try:
+        return (await client.metadata([topic])).topic(topic).partitions
+    except RefusedError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return ()
 
 
 async def _read_to_end(client: ClusterClient, topic: str, partition: int) -> str | None:

@@ -38,7 +38,6 @@ from .load.load_task import Task, use_login
 from .load.transactions.transactional_topics import ISOLATION_LEVELS, PARTITIONS, TransactionalTopics
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, PlannedFault, no_such_fault, start_all
 from .nemesis.leftovers import RunRecord, recorded, remove_of_killed_runs
-from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, LocalNodes, Nodes, PrefixedSupervisor, SupervisedNodes
@@ -198,10 +197,10 @@ class ChaosRun:
     # -- the cluster
 
     def _choose(self) -> list[Fault]:
-        """The faults that this machine can cause. The others are reported as left out."""
+        """The faults that this machine can cause in this cluster. The others are reported as left out."""
         chosen = []
         for name in self.options.faults:
-            reasons = unmet_needs(FAULTS[name].needs)
+            reasons = FAULTS[name].unmet(self.options.nodes)
             if reasons:
                 self.left_out[name] = "; ".join(reasons)
                 self.say(f"left out: {name} ({self.left_out[name]})")
@@ -427,7 +426,7 @@ class ChaosRun:
         with self._process(module, task) as (name, process):
             try:
                 code = process.wait(2 * task.limit_s + 30)
-            except KeyboardInterrupt:
+            except BaseException:  # Ctrl-C, or SystemExit of a signal's handler
                 # What it has read so far would be taken for all that there is.
                 with suppress(FileNotFoundError):
                     os.remove(task.history)
@@ -459,7 +458,7 @@ class ChaosRun:
         try:
             self._under_way = planned
             if self._watch is not None and planned.may_end is not None:
-                self._watch.may_end(planned.may_end)
+                self._watch.may_end(planned.may_end, later=planned.may_end_later)
             planned.begin()
             fields = {"fault": fault.name, "id": number, "target": planned.target, "start": start_ns}
             nemesis.event("invoke", "fault", **fields)
@@ -472,6 +471,14 @@ class ChaosRun:
         nemesis.flush()
         lasted = f"ended after {(time.monotonic_ns() - start_ns) / 1e9:.1f} s"
         self.say(f"{fault.name}: {lasted if planned.target == told else f'{planned.target}; {lasted}'}")
+        self._await_recovery(cluster, planned)
+
+    def _await_recovery(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
+        """Wait until a node that the fault might have ended has got over it: a later end has another cause."""
+        if self._watch is None or healed.may_end is None or healed.may_end_later:
+            return
+        if self._wait_in_sync(cluster, _CALM_LIMIT_S) is None:
+            self._watch.got_over(healed.may_end)
 
     def _sleep(self, duration_s: float) -> None:
         """Wait, and report nodes that end meanwhile."""

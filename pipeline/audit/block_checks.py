@@ -55,6 +55,8 @@ class HistorySummary:
     places: Mapping[Place, int]
     last_read: Sequence[int]
     last_final: Sequence[int]
+    is_ended: Sequence[bool]
+    """Whether the final read came to the end of the log."""
     has_final: bool
     non_idempotent: Sequence[int]
 
@@ -75,7 +77,7 @@ class JudgeRecords:
 
 @dataclass(frozen=True)
 class FindFirsts:
-    """The task that finds the first position of each record, for some pairs of partition and producer."""
+    """The task that finds where each record was read first, or else acked, for some pairs of partition and producer."""
 
     known: HistorySummary
     pairs: Sequence[tuple[int, int]]
@@ -83,10 +85,10 @@ class FindFirsts:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         wanted = np.array([place << 20 | producer for place, producer in self.pairs], dtype=np.int64)
         for block in _record_blocks(batches, self.known.places):
-            there = block.seen < _MAX
-            code = block.seen >> SHIFT << 20 | block.rid >> SHIFT
-            rows = np.flatnonzero(there & np.isin(code, wanted))
-            yield _records("first", rid=block.rid[rows], seen=block.seen[rows])
+            first = np.where(block.seen < _MAX, block.seen, block.ack)
+            code = first >> SHIFT << 20 | block.rid >> SHIFT
+            rows = np.flatnonzero((first >= 0) & np.isin(code, wanted))
+            yield _records("first", rid=block.rid[rows], seen=first[rows])
 
 
 class RecordBlock:
@@ -207,9 +209,10 @@ class _RecordVerdicts:
         passed = reach[block.place] >= np.where(block.ack >= 0, block.ack & (LIMIT - 1), without_offset)
         acked = (block.state == ACKED) & gone
         place = np.where(seen, block.seen >> SHIFT, -1)
-        read_again = np.array([*known.last_final, -1])[place] >= (block.seen & (LIMIT - 1))
+        passed_again = np.array([*known.last_final, -1])[place] >= (block.seen & (LIMIT - 1))
+        looked_for = passed_again | np.array([*known.is_ended, False])[place]
         others = (block.state > 0) & (block.state != ACKED) & gone & seen
-        return {"lost": acked & passed, "unseen": acked & ~passed & known.has_final, "vanished": others & read_again}
+        return {"lost": acked & passed, "unseen": acked & ~passed & known.has_final, "vanished": others & looked_for}
 
     def _rows(self, kind: str, mask: Mask) -> pa.RecordBatch:
         block, rows = self.block, np.flatnonzero(mask)
@@ -288,7 +291,7 @@ class JudgeOffsets:
             rows = np.flatnonzero(conflict)
             if len(rows):
                 yield _offsets("conflict", len(rows), at=begin + rows, rid=table.low[rows], other=table.high[rows])
-            yield from self._orders(place, block, table, table.read & ~conflict)
+            yield from self._orders(place, block, table, known & ~conflict)
 
     def _orders(self, place: int, block: int, table: OffsetBlock, there: Mask) -> Iterator[pa.RecordBatch]:
         """The lowest and the highest number of each producer, and whether their order is broken here."""

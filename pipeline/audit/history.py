@@ -79,15 +79,17 @@ class History:
 
     @cached_property
     def known(self) -> HistorySummary:
-        """The partitions, the last offset that was read of each, and the producers without idempotence."""
+        """The partitions, how far each was read, and the producers without idempotence."""
         from pyspark.sql import functions as f
 
         reached = self.notes("place").groupBy("topic", "partition").agg(f.max("first"), f.max("last")).collect()
         rows = sorted(tuple(row) for row in reached)
+        ended = {tuple(row): None for row in self.notes("end").select("topic", "partition").distinct().collect()}
         return HistorySummary(
             places={(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)},
             last_read=[last for _, _, last, _ in rows],
             last_final=[max(-1, last) for _, _, _, last in rows],
+            is_ended=[(topic, partition) in ended for topic, partition, _, _ in rows],
             has_final=any(last != NO_FINAL_READ for _, _, _, last in rows),
             non_idempotent=self._non_idempotent(),
         )
@@ -119,7 +121,7 @@ class History:
         return self.materialized(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
 
     def firsts(self, pairs: Sequence[tuple[int, int]]) -> DataFrame:
-        """`rid, seen` of every record that was read, for these pairs of partition and producer."""
+        """`rid, seen` of every record that was read or acked, for these pairs of partition and producer."""
         task = FindFirsts(self.known, pairs)
         return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "seen")
 

@@ -126,6 +126,8 @@ class HistoryPart:
             ends = table.filter(pc.equal(table["f"], "final"))
             names, place = _places(ends)
             self._reached(names, place, _ints(ends, "offset", 0) - 1, np.ones(len(place), dtype=bool))
+            for name in names:
+                self._note("end", name)
         rest = table.filter(pc.is_in(table["f"], pa.array(["history", "fault", "heal", "node-end"])))
         fields = ["f", "type", "process", "producer", "idempotent", "error", "fault", "faults"]
         for at, line in enumerate(rest.select(fields).to_pylist()):

@@ -54,7 +54,7 @@ class HistoryCheck:
         if self.totals["sends"] or not figures:
             loads.append(self.totals["acked"] and self.totals["reads"])
         if figures:
-            loads.append(figures["committed"] and figures["reads"])
+            loads.append(figures["committed"] and figures["committed_reads"])
         is_judged = all(loads) and not self._lacks_faults
         valid = self.findings.total == 0 if is_judged else None
         return Verdict(False if self.findings.total else valid, self.findings, self.totals, self._notes(), figures)
@@ -89,6 +89,8 @@ class HistoryCheck:
                 )
         if figures and not figures["committed"]:
             notes.append("no transaction was committed: there is nothing to lose in them")
+        elif figures and not figures["committed_reads"]:
+            notes.append("nothing was read at read_committed: what was committed cannot be looked for")
         if figures and not self.transactions.reads.final_ends:
             notes.append(
                 "no final read at read_committed: a record counts as seen when anybody read it there; records behind "
@@ -170,7 +172,7 @@ class HistoryCheck:
         if "isolation" in line:
             self.transactions.reads.ended(line)
             return
-        self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
+        self.ledger.ended(self.ledger.place(line["topic"], line["partition"]), line["offset"])
 
     def on_transaction(self, line: Mapping[str, Any]) -> None:
         """The begin or the outcome of a transaction."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from array import array
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .findings import Findings
 from .paged_table import INDEX_LIMIT, PagedTable
@@ -35,6 +36,8 @@ class PartitionState:
     partition: int
     last_read: int = -1
     last_final: int = -1
+    is_ended: bool = False
+    """Whether the final read came to the end of the log: what it does not have is gone, wherever it was."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -43,6 +46,35 @@ class PartitionState:
     def is_told(self) -> bool:
         """Whether the client told the partition."""
         return self.partition >= 0
+
+
+class _Ack(NamedTuple):
+    """When a record was acked, at which offset, and who had sent it."""
+
+    end_ns: int
+    offset: int
+    producer: int
+
+
+@dataclass
+class _EarliestAcks:
+    """The earliest of some acks, and the earliest one that another producer got."""
+
+    first: _Ack | None = None
+    other: _Ack | None = None
+
+    def add(self, ack: _Ack) -> None:
+        """Add an ack. Of two at the same time the one that was added first counts."""
+        if self.first is None or ack.end_ns < self.first.end_ns:
+            if self.first is not None and self.first.producer != ack.producer:
+                self.other = self.first
+            self.first = ack
+        elif ack.producer != self.first.producer and (self.other is None or ack.end_ns < self.other.end_ns):
+            self.other = ack
+
+    def of_others(self, producer: int) -> _Ack | None:
+        """The earliest ack that anybody but this producer got."""
+        return self.first if self.first is None or self.first.producer != producer else self.other
 
 
 class Ledger:
@@ -131,6 +163,11 @@ class Ledger:
             self.has_final = True
             state.last_final = max(state.last_final, offset)
 
+    def ended(self, place: int, end: int) -> None:
+        """The final read has reached the end of the log."""
+        self.places[place].is_ended = True
+        self.reached(place, end - 1, True)
+
     def skipped(self, process: str, place: int, after: int, before: int) -> None:
         """A consumer has read offset `before` next after offset `after`."""
         page, at = self._skips.row(0, self._skips.size(0))
@@ -197,10 +234,15 @@ class Ledger:
         gone = not (row[FINAL] if self.has_final else seen)
         if state == ACKED and gone:
             self._judge_gone(producer, number, row.tolist())
-        elif gone and seen and self.places[row[SEEN_PLACE] - 1].last_final >= seen - 1:
+        elif gone and seen and self._has_passed(row[SEEN_PLACE] - 1, seen - 1):
             self._about(
                 "vanished", producer, number, f"was read at {self._seen(row.tolist())}, and not in the final read"
             )
+
+    def _has_passed(self, place: int, offset: int) -> bool:
+        """Whether the final read would have an offset, if the record were still there."""
+        state = self.places[place]
+        return state.is_ended or state.last_final >= offset
 
     def _judge_seen(self, producer: int, number: int, row: list[int]) -> None:
         if row[STATE] == FAILED:
@@ -241,18 +283,20 @@ class Ledger:
             self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
 
     def _judge_place(self, place: int) -> None:
-        """Find duplicates and reordered records of a partition. Offsets with two records are left out."""
+        """Find duplicates, and records that were read or acked out of order. Offsets with two records are left out."""
         last: dict[int, int] = {}
         for offset in range(self.offsets.size(place)):
             page, at = self.offsets.row(place, offset)
-            if not page[at + READ] or page[at + CONFLICT]:
+            if not page[at + VALUE] or page[at + CONFLICT]:
                 continue
-            value = page[at + VALUE] - 1
+            value, is_read = page[at + VALUE] - 1, page[at + READ]
             producer, number = value >> _NUMBER_BITS, value & _NUMBER_MASK
             if not self.is_idempotent(producer):
                 continue
             page, at = self.records.row(producer, number)
-            if (page[at + SEEN_PLACE], page[at + SEEN]) != (place + 1, offset + 1):
+            if not is_read and page[at + SEEN]:
+                continue  # it was acked here, and stands elsewhere
+            if is_read and (page[at + SEEN_PLACE], page[at + SEEN]) != (place + 1, offset + 1):
                 first = self._seen(page[at : at + _RECORD_COLUMNS].tolist())
                 self._about("duplicate", producer, number, f"is at {first} and at {self.places[place]} offset {offset}")
                 continue
@@ -264,7 +308,7 @@ class Ledger:
 
     def _judge_times(self, place: int) -> None:
         """Find records that stand before one that had been acked when they were sent, whichever producers sent them."""
-        first_ack: tuple[int, int, int] | None = None  # of the records behind: when it came, the offset, the producer
+        acks = _EarliestAcks()  # of the records behind
         for offset in reversed(range(self.offsets.size(place))):
             page, at = self.offsets.row(place, offset)
             if not page[at + VALUE] or page[at + CONFLICT]:
@@ -273,17 +317,16 @@ class Ledger:
             producer, number = value >> _NUMBER_BITS, value & _NUMBER_MASK
             page, at = self.records.row(producer, number)
             start_ns, end_ns = page[at + START], page[at + END]
-            if first_ack is not None and start_ns > first_ack[0] and producer not in self.untimed:
-                ack_ns, acked, other = first_ack
-                if other != producer or not self.is_idempotent(producer):  # else it is reordered
-                    said = (
-                        f"is at {self.places[place]} offset {offset} and was sent at {self._seconds(start_ns)}, after "
-                        f"offset {acked} had been acked at {self._seconds(ack_ns)}"
-                    )
-                    self._about("realtime-order", producer, number, said)
-            is_acked_here = (page[at + PLACE], page[at + ACK]) == (place + 1, offset + 1)
-            if is_acked_here and (first_ack is None or end_ns < first_ack[0]):
-                first_ack = end_ns, offset, producer
+            # Two records of one idempotent producer are reordered.
+            ack = acks.of_others(producer) if self.is_idempotent(producer) else acks.first
+            if ack is not None and start_ns > ack.end_ns and producer not in self.untimed:
+                said = (
+                    f"is at {self.places[place]} offset {offset} and was sent at {self._seconds(start_ns)}, after "
+                    f"offset {ack.offset} had been acked at {self._seconds(ack.end_ns)}"
+                )
+                self._about("realtime-order", producer, number, said)
+            if (page[at + PLACE], page[at + ACK]) == (place + 1, offset + 1):
+                acks.add(_Ack(end_ns, offset, producer))
 
     def _judge_skip(self, process: str, place: int, after: int, before: int) -> None:
         for offset in range(after + 1, min(before, self.offsets.size(place))):

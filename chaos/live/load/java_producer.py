@@ -25,6 +25,8 @@ from .load_task import Task
 
 _NOT_TOLD = -1
 """The partition of a send that was not acked."""
+_END_LIMIT_S = 10.0
+"""How long a tool may take to end after it has closed its output."""
 TOOL = "org.apache.kafka.tools.VerifiableProducer"
 _CONFIG = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\nlinger.ms=2\nretry.backoff.ms=50\n"
 
@@ -54,10 +56,16 @@ class JavaProducer:
         self.answered = bytearray()
 
     def run(self) -> None:
-        """Run until standard input ends; then stop the tool, and wait for its end up to the time limit."""
+        """Run until standard input ends; then stop the tool, and wait for its end up to the time limit.
+
+        A tool that ends by itself ends this process, with its exit code in the reason.
+        """
         with subprocess.Popen(tied(self._command()), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
             try:
-                self._follow(tool)
+                was_stopped = self._follow(tool)
+                if not was_stopped:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        tool.wait(_END_LIMIT_S)
             finally:
                 tool.kill()
         for number, answered in enumerate(self.answered):
@@ -66,8 +74,11 @@ class JavaProducer:
                     self._send(number, _NOT_TOLD), "info", time.monotonic_ns(), error="the tool did not tell"
                 )
         self.history.close()
+        if not was_stopped:
+            sys.exit(f"{TOOL} has ended by itself with exit code {tool.returncode}")
 
-    def _follow(self, tool: subprocess.Popen[bytes]) -> None:
+    def _follow(self, tool: subprocess.Popen[bytes]) -> bool:
+        """Read what the tool prints; whether it was stopped, and did not end by itself."""
         output = tool.stdout
         stopping_at: float | None = None
         rest = b""
@@ -80,11 +91,12 @@ class JavaProducer:
             if output in readable:
                 data = os.read(output.fileno(), 1 << 16)
                 if not data:
-                    return
+                    break
                 *lines, rest = (rest + data).split(b"\n")
                 for text in lines:
                     with contextlib.suppress(ValueError):
                         self._on_line(json.loads(text))
+        return stopping_at is not None
 
     def _on_line(self, line: Mapping[str, Any]) -> None:
         name, now_ns = line.get("name"), time.monotonic_ns()

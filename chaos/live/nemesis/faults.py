@@ -19,7 +19,7 @@ from ....cluster.client.client_errors import ClientError
 from ....cluster.command_line.commands import suggestion
 from ..load.child_process import tied
 from ..load.cluster_observer import look
-from .machine_capabilities import CommandFailed
+from .machine_capabilities import CommandFailed, unmet_needs
 from .network_namespaces import NetworkNamespaces
 from .node_filesystems import NodeFilesystems
 from .node_processes import Nodes
@@ -75,7 +75,8 @@ class ClusterUnderTest:
 class PlannedFault:
     """A fault with its target: how it begins, how it is healed, and how long it lasts (None: as the options say).
 
-    `may_end` is the node that may end itself by this fault, while it lasts or later.
+    `may_end` is the node that may end itself by this fault: before all is in sync again, or, with `may_end_later`, at
+    any time, as when a failed fsync comes to light.
     """
 
     target: str
@@ -83,6 +84,7 @@ class PlannedFault:
     heal: Callable[[], None]
     hold_s: float | None = None
     may_end: int | None = None
+    may_end_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,12 @@ class Fault:
     needs: tuple[str, ...] = ()
     setups: tuple[str, ...] = ()
     needs_in_sync: bool = False
+    needs_peers: bool = False
+
+    def unmet(self, nodes: int) -> list[str]:
+        """Why it cannot be injected on this machine into a cluster of so many nodes."""
+        reasons = unmet_needs(self.needs)
+        return [*reasons, "the only node has no peers"] if self.needs_peers and nodes < 2 else reasons
 
 
 # -- processes
@@ -185,6 +193,11 @@ def _rules(role: str, *kinds: str) -> Callable[[ClusterUnderTest], PlannedFault]
         return PlannedFault(who, begin, lambda: network.heal(node_id))
 
     return plan
+
+
+def _against_peers(name: str, what: str, needs: str, *kinds: str) -> Fault:
+    """A fault of these packet filters between a node and its peers. It does nothing to a node that has none."""
+    return Fault(name, what, _rules("any", *kinds), (needs,), ("network",), needs_peers=True)
 
 
 def _one_rule(network: NetworkNamespaces, node_id: int, address: str, kind: str) -> None:
@@ -279,7 +292,7 @@ def _eio(field: ClusterUnderTest) -> PlannedFault:
             tracer.wait()
         field.nodes.start(node_id)
 
-    return PlannedFault(who, begin, heal, may_end=node_id)
+    return PlannedFault(who, begin, heal, may_end=node_id, may_end_later=True)
 
 
 def _is_traced(pid: int) -> bool:
@@ -310,9 +323,9 @@ FAULTS = {
         Fault("rolling", "SIGTERM and restart of one node after the other", _rolling),
         Fault("pause", "SIGSTOP to a leader, a follower or the controller, then SIGCONT", _pause("any")),
         Fault("pause-leader", "SIGSTOP to the leader of a partition, then SIGCONT", _pause("leader")),
-        Fault("cut", "no packet between a node and its peers", _rules("any", "in", "out"), ("iptables",), ("network",)),
-        Fault("cut-in", "a node hears no peer, and is heard", _rules("any", "in"), ("iptables",), ("network",)),
-        Fault("cut-out", "a node hears its peers, and is not heard", _rules("any", "out"), ("iptables",), ("network",)),
+        _against_peers("cut", "no packet between a node and its peers", "iptables", "in", "out"),
+        _against_peers("cut-in", "a node hears no peer, and is heard", "iptables", "in"),
+        _against_peers("cut-out", "a node hears its peers, and is not heard", "iptables", "out"),
         Fault(
             "cut-clients",
             "a leader without its clients, peers untouched",
@@ -320,8 +333,8 @@ FAULTS = {
             ("iptables",),
             ("network",),
         ),
-        Fault("loss", "one packet of five is lost", _rules("any", "loss"), ("iptables-loss",), ("network",)),
-        Fault("reset", "connections of peers are reset", _rules("any", "reset"), ("iptables-reset",), ("network",)),
+        _against_peers("loss", "one packet of five is lost", "iptables-loss", "loss"),
+        _against_peers("reset", "connections of peers are reset", "iptables-reset", "reset"),
         Fault("slow", "2 Mbit/s out of a node", _slow, ("bandwidth", "iptables"), ("network",)),
         Fault("disk-full", "no space is left on a node's device", _disk_full, ("tmpfs",), ("disks",)),
         Fault(

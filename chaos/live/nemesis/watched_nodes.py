@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from ....cluster.local.supervisor import LocalNodeError
+from ....runtime.loop import EXIT_BROKEN_INVARIANT
 from ....runtime.os_errors import os_reason
 from .node_processes import Nodes
 
@@ -24,7 +25,8 @@ class WatchedNodes:
         self._nodes = nodes
         self._on_end = on_end
         self._lock = threading.RLock()
-        self._may_end: set[int] = set()
+        self._may_end: dict[int, bool] = {}
+        """Nodes that a fault may end, and whether it may do so at any later time."""
         self._not_started: set[int] = set()
         """Nodes of which was reported that they could not be started."""
         self._running: dict[int, int] = {}
@@ -72,9 +74,18 @@ class WatchedNodes:
                     self._failed_to_start(node_id, os_reason(error) if isinstance(error, OSError) else str(error))
         self._remember(node_id)
 
-    def may_end(self, node_id: int) -> None:
-        """Expect that the node ends itself, now or later: a fault makes its disk fail. A signal is still reported."""
-        self._may_end.add(node_id)
+    def may_end(self, node_id: int, *, later: bool = False) -> None:
+        """Expect that the node ends itself until `got_over` is called, or at any time: a fault makes its disk fail.
+
+        A signal is still reported, and so is a broken invariant.
+        """
+        self._may_end[node_id] = later or self._may_end.get(node_id, False)
+
+    def got_over(self, node_id: int) -> None:
+        """Expect no more that the node ends itself, unless by a fault that may end it at any time."""
+        self._look_at(node_id)
+        if not self._may_end.get(node_id):
+            self._may_end.pop(node_id, None)
 
     def look(self) -> None:
         """Report the nodes that have ended since the last look."""
@@ -88,8 +99,8 @@ class WatchedNodes:
                 return
             del self._running[node_id]
             code = self.exit_code(node_id)
-            if node_id in self._may_end and (code is None or code >= 0):
-                self._may_end.discard(node_id)
+            if node_id in self._may_end and (code is None or (code >= 0 and code != EXIT_BROKEN_INVARIANT)):
+                self._may_end.pop(node_id, None)
                 return
             self._on_end(node_id, f"{self._how_it_ended(node_id, code)}, and no fault of this run ended it")
             self._remember(node_id)
@@ -113,7 +124,7 @@ class WatchedNodes:
         """Take the process that the node has now, if it has one, for that of which the end is to be explained."""
         process = self._process(node_id)
         if process is not None and process != self._running.get(node_id):
-            self._may_end.discard(node_id)
+            self._may_end.pop(node_id, None)
             self._not_started.discard(node_id)
             self._running[node_id] = process
 

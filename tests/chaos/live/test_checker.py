@@ -57,10 +57,10 @@ def test_a_late_reader_may_start_again_after_an_assignment() -> None:
 
 
 def test_lost() -> None:
-    lines = [*clean(3), ack(7, 3), final((4, 4)), ack(4, 4)]
+    lines = [*clean(3), ack(3, 3), final((4, 4)), ack(4, 4)]
     assert found(lines) == {"lost": 1}
     assert first(lines, "lost") == (
-        "record 0:7 acked at 7.100 s for t-0 offset 3, is gone; others were read up to offset 4"
+        "record 0:3 acked at 3.100 s for t-0 offset 3, is gone; others were read up to offset 4"
     )
 
 
@@ -81,6 +81,17 @@ def test_lost_of_a_partition_that_is_empty_in_the_end() -> None:
 def test_vanished() -> None:
     lines = [ack(0, 0), done("info", 1), ack(2, 1), poll((0, 0), (1, 1)), final((0, 0), (1, 2))]
     assert found(lines) == {"vanished": 1, "inconsistent-offset": 1}
+
+
+def test_vanished_from_the_end_of_the_log() -> None:
+    """It was read at offset 3 or behind it, so it was committed, and in the end the log ends at offset 3."""
+    for offset in (3, 5):
+        lines = [*clean(3), done("info", 3), poll((offset, 3))]
+        assert found(lines) == {}, "nobody has told where the log ends"
+        assert found([*lines, final_end(3)]) == {"vanished": 1}
+        assert first([*lines, final_end(3)], "vanished") == (
+            f"record 0:3 was read at t-0 offset {offset}, and not in the final read"
+        )
 
 
 def test_duplicate() -> None:
@@ -105,6 +116,12 @@ def test_an_idempotent_producer_keeps_its_order_in_a_partition_whatever_the_keys
     assert found([header(0, idempotent=False), *lines]) == {}
 
 
+def test_acks_of_an_idempotent_producer_are_reordered_also_if_nobody_has_read_the_records() -> None:
+    lines = [ack(0, 1), ack(1, 0), poll((0, 2, 0, 1), partition=1), ack(2, 0, partition=1, producer=1)]
+    assert found(lines) == {"reordered": 1}
+    assert found([header(0, idempotent=False), *lines]) == {"realtime-order": 1}
+
+
 def test_other_partitions_and_other_producers_have_no_order() -> None:
     lines = [ack(1, 0, start=0), ack(0, 0, partition=1), ack(0, 1, producer=1), final((0, 1), (1, 0, 0, 1))]
     assert found([*lines, final((0, 0), partition=1)]) == {}
@@ -116,6 +133,16 @@ def test_realtime_order() -> None:
     said = "record 1:0 is at t-0 offset 0 and was sent at 1.000 s, after offset 1 had been acked at 0.100 s"
     assert first(lines, "realtime-order") == said
     assert found([*lines, header(1) | {"timed": False}]) == {}, "its start time is not real"
+
+
+def test_realtime_order_behind_an_earlier_ack_of_the_same_producer() -> None:
+    """The earliest ack behind belongs to the producer itself, whose records are reordered; the next one does not."""
+    own, other, third = ack(0, 10), ack(0, 9, producer=1), ack(0, 8, producer=2)
+    late = ack(1, 5, start=3 * SECOND)
+    lines = [other, third, late, poll((5, 1))]
+    assert found(lines) == {"realtime-order": 1}
+    assert found([own, *lines]) == {"realtime-order": 1, "reordered": 1}
+    assert "after offset 9 had been acked" in first([own, *lines], "realtime-order")
 
 
 def test_inconsistent_offset() -> None:

@@ -20,12 +20,14 @@ from click.testing import CliRunner
 
 from raftwerk.chaos.live.history import HistoryWriter
 from raftwerk.chaos.live.load.cluster_observer import out_of_sync
+from raftwerk.chaos.live.load.load_task import Task
 from raftwerk.chaos.live.load.transactions.transactional_topics import TransactionalTopics
 from raftwerk.chaos.live.nemesis import faults, machine_capabilities
-from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
+from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest, Fault, PlannedFault
 from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
+from raftwerk.chaos.live.nemesis.watched_nodes import WatchedNodes
 from raftwerk.chaos.live.run import ChaosRun, RunOptions
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client.client_errors import ClientError
@@ -163,6 +165,21 @@ def test_a_fault_is_told_as_it_begins_and_as_it_ends(cluster: ClusterUnderTest, 
     ]
 
 
+@pytest.mark.parametrize("may_end_later", [False, True], ids=["disk-full", "eio"])
+def test_a_node_may_end_by_a_fault_until_all_is_in_sync_again_or_later(
+    chaos_run: ChaosRun, cluster: ClusterUnderTest, tmp_path: Path, may_end_later: bool
+) -> None:
+    told: list[str] = []
+    chaos_run._watch = WatchedNodes(cluster.nodes, lambda _, text: told.append(text))
+    planned = PlannedFault("node 1", lambda: None, lambda: None, may_end=1, may_end_later=may_end_later)
+    nemesis = HistoryWriter(str(tmp_path / "nemesis.jsonl"), "nemesis")
+    chaos_run._inject(cluster, Fault("full", "no space", lambda _: planned), nemesis)
+    assert isinstance(cluster.nodes, RecordingNodes)
+    cluster.nodes.dead.append(1)
+    chaos_run._watch.look()
+    assert told == ([] if may_end_later else ["node 1 ended, and no fault of this run ended it"])
+
+
 @pytest.mark.parametrize(
     ("options", "where"),
     [
@@ -281,6 +298,20 @@ def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(rows) == list(FAULTS)
     assert rows["disk-full"] == ["needs root"]
     assert rows["kill"] == []
+
+
+def test_faults_between_a_node_and_its_peers_are_left_out_where_there_is_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would set no packet filter, and count as injected."""
+    monkeypatch.setattr(faults, "unmet_needs", lambda _needs: [])
+    without_peers = ("cut", "cut-in", "cut-out", "loss", "reset")
+    for nodes, left_out in ((1, dict.fromkeys(without_peers, "the only node has no peers")), (2, {})):
+        run = ChaosRun(RunOptions(str(tmp_path), nodes=nodes, faults=tuple(FAULTS)), lambda _: None)
+        assert [one.name for one in run._choose()] == [name for name in FAULTS if name not in left_out]
+        assert run.left_out == left_out
+    with pytest.raises(ClientError, match=r"none of the faults .* cut \(the only node has no peers\)"):
+        ChaosRun(RunOptions(str(tmp_path), nodes=1, faults=("cut",)), lambda _: None)._choose()
 
 
 def test_a_tool_that_refuses_is_quoted() -> None:
@@ -505,6 +536,28 @@ def test_a_load_process_that_dies_at_once_is_reported_with_its_last_log_line(tmp
         process.wait()
         with pytest.raises(ClientError, match="exit code 1: ImportError: no such thing"):
             run._check_load([("producer-0", process)])
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_a_final_read_that_a_signal_ends_leaves_no_half_history(
+    chaos_run: ChaosRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    """The handlers of SIGTERM and SIGHUP raise SystemExit."""
+    half = tmp_path / "final-0.jsonl"
+
+    class Reading:
+        def wait(self, _limit_s: float) -> int:
+            half.write_text("{}\n")
+            raise end
+
+    @contextmanager
+    def started(_module: str, task: Task) -> Iterator[tuple[str, Reading]]:
+        yield task.process, Reading()
+
+    monkeypatch.setattr(chaos_run, "_process", started)
+    with pytest.raises(end):
+        chaos_run._finish("consumer", Task("final", 0, "", "t", 1, str(half)))
+    assert not half.exists()
 
 
 def test_a_node_that_is_down_is_not_in_sync_and_its_last_log_line_is_reported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,9 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.chaos.live.load.java_producer import why_unavailable
+from raftwerk.chaos.live.load import java_producer
+from raftwerk.chaos.live.load.java_producer import JavaProducer, why_unavailable
+from raftwerk.chaos.live.load.load_task import Task
+from raftwerk.chaos.live.load.transactions.end_state import EndState
 from raftwerk.chaos.live.load.transactions.incarnations import Incarnation
+from raftwerk.chaos.live.load.transactions.transactional_topics import PARTITIONS
 from raftwerk.cli.main import cli
+from raftwerk.wire.types import TopicPartition
 
 _PARENT = """
 import subprocess, sys
@@ -51,6 +57,43 @@ def test_transactions_are_whole_and_processed_once(tmp_path: Path, options: list
     elle = tmp_path / "elle.edn"
     assert CliRunner().invoke(cli, ["chaos", "check", str(where), "--to-elle", str(elle)]).exit_code == 0
     assert elle.read_text().count(":append") >= figures["committed"]
+
+
+def test_a_java_tool_that_ends_by_itself_ends_the_load_process_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has ended standard input, so the tool has crashed."""
+    monkeypatch.setattr(java_producer, "tied", list)
+    monkeypatch.setattr(JavaProducer, "_command", lambda _: ["sh", "-c", "exit 3"])
+    read_end, write_end = os.pipe()
+    path = tmp_path / "java-producer-2.jsonl"
+    with os.fdopen(read_end) as stdin, os.fdopen(write_end, "w"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(SystemExit, match="has ended by itself with exit code 3"):
+            JavaProducer(Task("java-producer", 2, "127.0.0.1:1", "t", 1, str(path), limit_s=5.0)).run()
+    assert '"f":"history"' in path.read_text(), "what the tool had told is kept"
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_end_of_each_input_partition_is_written_also_where_a_group_has_no_offset(
+    tmp_path: Path, is_told: bool
+) -> None:
+    path = tmp_path / "end-state-0.jsonl"
+    state = EndState(Task("end-state", 0, "127.0.0.1:1", "t", PARTITIONS, str(path)))
+    state.no_answer = "" if is_told else "no broker answers"
+    state.write_group_offsets({"t-group": {TopicPartition("t-inputs", 1): 7}} if is_told else None)
+    state.history.close()
+    rows = [line for line in map(json.loads, path.read_text().splitlines()) if line["f"] == "group-offset"]
+    assert [(row["group"], row["topic"], row["partition"]) for row in rows] == [
+        (group, topic, partition)
+        for group, topic in (("t-group", "t-inputs"), ("t-copiers", "t-others"))
+        for partition in range(PARTITIONS)
+    ]
+    told = [(row["type"], row.get("offset"), row.get("error")) for row in rows]
+    if is_told:
+        assert told == [("ok", offset, None) for offset in (-1, 7, -1, -1, -1, -1)]
+    else:
+        assert told == [("info", None, "no broker answers")] * 6
 
 
 def test_a_tool_ends_when_its_load_process_is_killed() -> None:

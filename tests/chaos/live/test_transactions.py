@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.chaos.histories import clean
 from support.chaos.transaction_histories import (
     GROUP,
-    SECOND,
     UNCOMMITTED,
-    SimulatedLogs,
     asked,
     begun,
     ended,
     final,
-    good_histories,
     good_history,
     group_offset,
-    process_all,
     read,
     stable,
 )
@@ -92,6 +84,15 @@ def test_a_history_without_commits_says_nothing() -> None:
     assert verdict.notes == ("no transaction was committed: there is nothing to lose in them",)
 
 
+def test_a_history_without_reads_at_read_committed_says_nothing() -> None:
+    """As when a transaction that stays open keeps all readers at read_committed from reading."""
+    lines = [*committed("w.1:1", T0, acks=(0,)), read([0, "w.1:1", 0], isolation=UNCOMMITTED)]
+    verdict = check_lines(lines).verdict
+    assert verdict.word == "UNKNOWN"
+    assert verdict.notes[0] == "nothing was read at read_committed: what was committed cannot be looked for"
+    assert check_lines([*lines, read([0, "w.1:1", 0], process="other")]).verdict.word == "VALID"
+
+
 def test_without_a_final_read_what_anybody_read_counts() -> None:
     lines = committed("w.1:1", T0, U0, acks=(0, 0))
     assert found([*lines, read([0, "w.1:1", 0]), read([0, "w.1:1", 1], topic="u")]) == {}
@@ -134,7 +135,22 @@ def test_vanished() -> None:
     assert first([*lines, *final_read], "vanished") == (
         "transaction v.1:1 was read at read_committed, and is not in the final read: record 0 (t-0)"
     )
-    assert found([*lines, *final([0, "w.1:1", 0], end=1)]) == {}, "the final read did not come so far"
+    assert found([*lines, final_read[0]]) == {}, "the final read did not come to the end"
+
+
+@pytest.mark.parametrize("end", [1, 2])
+def test_vanished_from_the_end_of_the_log(end: int) -> None:
+    """It was read at or behind the offset at which the log ends when everything is over."""
+    lines = [*committed("w.1:1", T0, acks=(0,)), begun("v.1:1", T0, at=3.0), asked("v.1:1", 4.0)]
+    lines += [read([0, "w.1:1", 0], [2, "v.1:1", 0], at=10.0), *final([0, "w.1:1", 0], end=end)]
+    assert found(lines) == {"vanished": 1}
+
+
+def test_vanished_from_the_end_of_the_log_though_its_commit_was_reported() -> None:
+    lines = [*committed("w.1:1", T0, acks=(0,)), *committed("v.1:1", T0, acks=(2,), at=3.0)]
+    lines += final([0, "w.1:1", 0], end=1)
+    assert found(lines) == {"unseen": 1}
+    assert found([*lines, read([0, "w.1:1", 0], [2, "v.1:1", 0], at=10.0)]) == {"vanished": 1}
 
 
 def test_lost_transaction() -> None:
@@ -310,6 +326,19 @@ def test_lost_offset() -> None:
     )
 
 
+def test_lost_offset_of_a_partition_in_which_the_group_has_none_in_the_end() -> None:
+    lines = processed((0, 1), (1, 2), offset=2)
+    assert found([*lines[:-1]]) == {}, "nobody has looked at the end"
+    for ends in ([group_offset(-1)], [stable(3, 3)], [group_offset(0, partition=1)]):
+        assert found([*lines[:-1], *ends]) == {"lost-offset": 1}
+    assert first([*lines, group_offset(-1)], "lost-offset") == (
+        f"transaction p.1:1 gave group {GROUP} offset 2 of t-0; in the end it has none"
+    )
+    untold = group_offset(0) | {"type": "info", "error": "no broker answers"}
+    del untold["offset"]
+    assert found([*lines[:-1], stable(3, 3), untold]) == {}, "the cluster has not told it"
+
+
 def test_aborted_offset() -> None:
     lines = processed((0, 1), (1, 2), offset=3)
     assert found(lines) == {"aborted-offset": 1}
@@ -421,6 +450,15 @@ def test_copies_are_there_once() -> None:
     assert found([*aborted, *read_there]) == {"aborted-read": 1}
 
 
+@pytest.mark.parametrize(("end", "told"), [(group_offset(1), "1"), (group_offset(-1), "none"), (stable(3, 3), "none")])
+def test_lost_offset_of_a_copying_group(end: Line, told: str) -> None:
+    lines = [COPIER, *committed("w.1:1", T0, T0, acks=(0, 1)), *final([0, "w.1:1", 0], [1, "w.1:1", 1], end=3)]
+    lines += final([5, "w.1:1", 0], [8, "w.1:1", 1], topic="c", end=9)
+    assert found(lines) == {}, "nobody has looked at the end"
+    assert found([*lines, end]) == {"lost-offset": 1}
+    assert first([*lines, end], "lost-offset") == f"group g has copied t-0 offset 1; in the end its offset is {told}"
+
+
 def test_copies_stand_in_the_order_of_their_source() -> None:
     lines = [*committed("w.1:1", T0, acks=(0,)), *committed("w.1:2", T0, acks=(2,), at=5.0)]
     lines += [*committed("v.1:1", T1, acks=(0,)), *final([0, "v.1:1", 0], partition=1, end=2)]
@@ -461,110 +499,3 @@ def test_copies_that_were_read_before_they_were_committed() -> None:
 def test_every_kind_has_a_test_here() -> None:
     names = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
     assert set(TRANSACTION_KINDS) <= names
-
-
-# -- properties
-
-
-@given(good_histories())
-def test_what_a_faultless_cluster_does_is_valid(lines: list[Line]) -> None:
-    assert found(lines) == {}
-
-
-def drop_a_committed_record(lines: list[Line], rng: random.Random) -> set[str]:
-    """The final read lacks a record of a transaction whose commit was reported."""
-    told = {line["txn"] for line in lines if line["f"] == "txn" and line["type"] == "ok"}
-    row, rows = rng.choice(
-        [(row, line["records"]) for line in lines if line.get("final") for row in line["records"] if row[1] in told]
-    )
-    rows.remove(row)
-    return {"lost-transaction", "torn-transaction"}
-
-
-def abort_after_all(lines: list[Line], rng: random.Random) -> set[str]:
-    """The client of a committed transaction was told of its abort."""
-    rng.choice([one for one in lines if one["f"] == "txn" and one["type"] == "ok" and one["writes"]])["type"] = "fail"
-    return {"aborted-read"}
-
-
-def ask_later(lines: list[Line], rng: random.Random) -> set[str]:
-    """The commit was asked for long after its records were read."""
-    told = rng.choice([one for one in lines if one["f"] == "txn" and one["type"] == "ok" and one["writes"]])
-    for line in lines:
-        if line["f"] == "commit" and line["txn"] == told["txn"]:
-            line["start"] = 10**6 * SECOND
-    return {"intermediate-read", "fenced-commit"}
-
-
-def repeat_a_record(lines: list[Line], rng: random.Random) -> set[str]:
-    """A record is there once more, at the end of its partition."""
-    line = rng.choice([line for line in lines if line.get("final") and line["records"]])
-    line["records"].append([10**6, *line["records"][0][1:]])
-    return {"duplicate"}
-
-
-def swap_two_transactions(lines: list[Line], rng: random.Random) -> set[str]:
-    """Of two transactions, one after the other, the second was there before the first had begun."""
-    begins = [line for line in lines if line["f"] == "txn" and line["type"] == "ok" and line["writes"]]
-    line = rng.choice(begins)
-    end = 10**5 * SECOND
-    for other in lines:
-        if other["f"] == "txn" and other["txn"] == line["txn"]:
-            other |= {"start": end, "writes": [*other["writes"], ["z", 0]]}
-    late = begun("y.1:1", ["z", 0], at=0.1)
-    lines += [late, asked("y.1:1", 0.1), ended(late, "ok", 1, at=0.2)]
-    lines += final([0, line["txn"], len(line["writes"]) - 1], [1, "y.1:1", 0], topic="z", end=3)
-    return {"write-cycle"}
-
-
-def forget_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
-    """The group has an older offset in the end."""
-    rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] -= 1
-    return {"lost-offset"}
-
-
-def advance_an_offset(lines: list[Line], rng: random.Random) -> set[str]:
-    """The group has an offset that nobody committed."""
-    rng.choice([line for line in lines if line["f"] == "group-offset"])["offset"] += 1
-    return {"aborted-offset"}
-
-
-def repeat_an_effect(lines: list[Line], rng: random.Random) -> set[str]:
-    """A transaction of another processor has the same effect."""
-    effects = [
-        line for line in lines if line["f"] == "txn" and line["type"] == "ok" and line.get("inputs") and line["writes"]
-    ]
-    line = rng.choice(effects)
-    again = begun("q.1:1", *line["writes"], at=10**4, inputs=line["inputs"])
-    lines += [again, asked("q.1:1", 10**4 + 1), ended(again, "ok", 10**6, at=10**4 + 2)]
-    topic, partition = line["writes"][0][:2]
-    lines += [read([10**6, "q.1:1", 0], topic=topic, partition=partition, at=10**5, process="final") | {"final": True}]
-    return {"duplicate-effect"}
-
-
-Mutation = Callable[[list[Line], random.Random], set[str]]
-MUTATIONS: list[Mutation] = [
-    drop_a_committed_record,
-    abort_after_all,
-    ask_later,
-    repeat_a_record,
-    swap_two_transactions,
-    forget_an_offset,
-    advance_an_offset,
-    repeat_an_effect,
-]
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS)
-@given(lines=good_histories(), rng=st.randoms(use_true_random=False))
-def test_a_good_history_with_one_fault_is_invalid(mutation: Mutation, lines: list[Line], rng: random.Random) -> None:
-    changed = copy.deepcopy(lines)
-    expected = mutation(changed, rng)
-    assert set(found(changed)) & expected, found(changed)
-
-
-def test_the_logs_of_these_tests_have_effects_of_all_committed_inputs() -> None:
-    logs = SimulatedLogs()
-    logs.transact("w.1:1", [T0, T0], "ok")
-    process_all(logs, "p.1")
-    assert [row[1:] for row in logs.logs["e", 0] if row[1]] == [["p.1:1", 0], ["p.1:2", 0]]

@@ -18,6 +18,7 @@ from raftwerk.chaos.live.nemesis.watched_nodes import WatchedNodes
 from raftwerk.cli.main import cli
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import LocalNodeError
+from raftwerk.runtime.loop import EXIT_BROKEN_INVARIANT
 
 
 class EndingNodes:
@@ -129,7 +130,7 @@ def test_what_the_run_kills_is_not_told(watched: WatchedNodes, nodes: EndingNode
 def test_a_node_with_a_failing_disk_may_end_itself_once_and_late(
     watched: WatchedNodes, nodes: EndingNodes, told: list[str]
 ) -> None:
-    watched.may_end(1)
+    watched.may_end(1, later=True)
     watched.start(1)
     nodes.end(1, 1)
     watched.look()
@@ -140,10 +141,47 @@ def test_a_node_with_a_failing_disk_may_end_itself_once_and_late(
     assert len(told) == 1
 
 
-def test_a_signal_is_told_also_of_a_node_with_a_failing_disk(
+def test_a_broken_invariant_is_told_also_of_a_node_with_a_failing_disk(
+    watched: WatchedNodes, nodes: EndingNodes, told: list[str]
+) -> None:
+    watched.may_end(1, later=True)
+    nodes.end(1, EXIT_BROKEN_INVARIANT)
+    watched.look()
+    assert told == [
+        "node 1 ended with exit code 70 (its log ends with: the last line), and no fault of this run ended it"
+    ]
+
+
+def test_a_node_that_has_got_over_a_full_disk_must_live(
     watched: WatchedNodes, nodes: EndingNodes, told: list[str]
 ) -> None:
     watched.may_end(1)
+    watched.got_over(1)
+    nodes.end(1, 1)
+    watched.look()
+    assert len(told) == 1
+    watched.may_end(2)
+    nodes.end(2, 1)
+    watched.got_over(2)
+    watched.look()
+    assert len(told) == 1, "it had ended before"
+
+
+def test_a_failed_fsync_may_still_come_to_light_behind_a_full_disk(
+    watched: WatchedNodes, nodes: EndingNodes, told: list[str]
+) -> None:
+    watched.may_end(1, later=True)
+    watched.may_end(1)
+    watched.got_over(1)
+    nodes.end(1, 1)
+    watched.look()
+    assert told == []
+
+
+def test_a_signal_is_told_also_of_a_node_with_a_failing_disk(
+    watched: WatchedNodes, nodes: EndingNodes, told: list[str]
+) -> None:
+    watched.may_end(1, later=True)
     nodes.end(1, -11)
     watched.look()
     assert told == ["node 1 was killed by SIGSEGV, and no fault of this run ended it"]

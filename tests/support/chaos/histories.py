@@ -92,6 +92,8 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
     for place, offset, _, _, _, is_final in reads:
         if is_final or not has_final:
             reach[place] = max(reach.get(place, -1), offset)
+    ended = {line["partition"]: line["offset"] for line in lines if line["f"] == "final"}
+    reach |= {place: max(reach.get(place, -1), end - 1) for place, end in ended.items()}
     found = dict.fromkeys(("lost", "unseen", "vanished", "duplicate", "reordered", "inconsistent-offset"), 0)
     found |= dict.fromkeys(("realtime-order", "seen-before-send", "phantom", "failed-seen", "unanswered", "corrupt"), 0)
     found["inconsistent-offset"] = len(conflicts)
@@ -105,7 +107,7 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
                 found["lost"] += 1
             elif has_final:
                 found["unseen"] += 1
-        elif gone and seen and reach.get(min(seen)[0], -1) >= min(seen)[1]:
+        elif gone and seen and (min(seen)[0] in ended or reach.get(min(seen)[0], -1) >= min(seen)[1]):
             found["vanished"] += 1
         if seen and send["type"] == "fail":
             found["failed-seen"] += 1
@@ -123,9 +125,9 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         if name[0] not in loose:
             found["duplicate"] += sum(spot != min(places) for spot in places - conflicts)
     last: dict[tuple[int, int], int] = {}
-    for spot in sorted(read_at - conflicts):
+    for spot in sorted(at.keys() - conflicts):
         (name,) = at[spot]
-        if name[0] in loose or min(spots[name]) != spot:
+        if name[0] in loose or min(spots.get(name, {spot})) != spot:
             continue
         group = (spot[0], name[0])
         found["reordered"] += name[1] < last.get(group, -1)
@@ -133,12 +135,14 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
     ends = {at: sends[name]["end"] for name, at in acked_at.items() if at not in conflicts}
     for place, offset in at.keys() - conflicts:
         (name,) = at[place, offset]
-        behind = [(end, -acked[1], acked) for acked, end in ends.items() if acked[0] == place and acked[1] > offset]
-        if name not in sends or not behind:
-            continue
-        end, _, first = min(behind)
-        (other,) = at[first]
-        found["realtime-order"] += sends[name]["start"] > end and (other[0] != name[0] or name[0] in loose)
+        behind = [
+            end
+            for (other_place, acked), end in ends.items()
+            if other_place == place
+            and acked > offset
+            and (name[0] in loose or all(other != name[0] for other, _ in at[other_place, acked]))
+        ]
+        found["realtime-order"] += name in sends and bool(behind) and sends[name]["start"] > min(behind)
     return found
 
 
@@ -165,4 +169,5 @@ def random_histories(draw: st.DrawFn) -> list[Line]:
         records = [(row[0], row[1], 7 if row[3] == 9 else _key_of(row[1]), row[2]) for row in rows]
         end = draw(st.integers(0, 8)) * SECOND
         lines.append(poll(*records, process="x", partition=draw(_places), end=end, final=draw(st.booleans())))
+    lines += [final_end(draw(_numbers), partition) for partition in draw(st.lists(_places, unique=True))]
     return lines

@@ -16,6 +16,8 @@ from .isolation import IsolationJudge, Spot
 from .read_table import ReadTable, RecordKey
 from .transaction_table import InputRange, Outcome, Place, Transaction, TransactionTable
 
+_NO_OFFSET = -1
+
 
 @dataclass
 class _Progress:
@@ -24,6 +26,20 @@ class _Progress:
     done: list[tuple[InputRange, Transaction]] = field(default_factory=list)
     end_max: int = 0
     """The highest offset that the group may have, with transactions that perhaps took effect."""
+
+
+@dataclass
+class EndOffsets:
+    """The offsets that groups have in the end, as far as they are known."""
+
+    was_looked_at: bool = False
+    """Whether anybody looked at the end: what has no offset then has lost it, if it ever had one."""
+    told: dict[tuple[str, Place], int | None] = field(default_factory=dict)
+    """-1 for none; None where the cluster did not answer."""
+
+    def of(self, group: str, place: Place) -> int | None:
+        """The offset of a group, -1 if it has none; None if nobody knows."""
+        return self.told.get((group, place), _NO_OFFSET if self.was_looked_at else None)
 
 
 class ExactlyOnceJudge:
@@ -38,16 +54,15 @@ class ExactlyOnceJudge:
         self._findings = findings
         self._isolation = isolation
 
-    def judge(self, group_offsets: Mapping[tuple[str, Place], int]) -> None:
-        """Judge effects and offsets; `group_offsets` are those that the groups have in the end."""
+    def judge(self, ends: EndOffsets) -> None:
+        """Judge effects and offsets."""
         progress = self._progress()
-        self._add_untouched(progress, group_offsets)
+        self._add_untouched(progress, ends)
+        reached: dict[Place, int] = {}
         for (group, place), one in sorted(progress.items(), key=lambda item: item[0]):
-            self._judge_offsets(group, place, one, group_offsets.get((group, place)))
-        reached = {
-            place: group_offsets.get((group, place), max((row.end for row, _ in one.done), default=0))
-            for (group, place), one in progress.items()
-        }
+            offset = ends.of(group, place)
+            self._judge_offsets(group, place, one, offset)
+            reached[place] = max((row.end for row, _ in one.done), default=0) if offset is None else max(0, offset)
         self._judge_effects(self._effects(), reached)
 
     # -- offsets
@@ -69,16 +84,14 @@ class ExactlyOnceJudge:
             progress.done.sort(key=lambda item: (item[0].start, item[0].end))
         return found
 
-    def _add_untouched(
-        self, progress: dict[tuple[str, Place], _Progress], group_offsets: Mapping[tuple[str, Place], int]
-    ) -> None:
+    def _add_untouched(self, progress: dict[tuple[str, Place], _Progress], ends: EndOffsets) -> None:
         """Add the partitions of the groups' inputs that no transaction touched: read in the end, or with an offset."""
         inputs = {(group, place.topic): None for group, place in progress}
         for group, topic in inputs:
             for place in self._reads.records:
                 if place.topic == topic:
                     progress.setdefault((group, place), _Progress())
-        for group, place in group_offsets:
+        for group, place in ends.told:
             if (group, place.topic) in inputs:
                 progress.setdefault((group, place), _Progress())
 
@@ -96,7 +109,7 @@ class ExactlyOnceJudge:
             given = f"transactions that committed gave it at most {progress.end_max}, in transaction {one.name}"
             if offset < row.end:
                 gave = f"transaction {one.name} gave group {group} offset {row.end} of {place}"
-                self._add("lost-offset", f"{gave}; in the end it has {offset}", place, offset, one)
+                self._add("lost-offset", f"{gave}; in the end it has {_or_none(offset)}", place, offset, one)
         if offset > progress.end_max:
             said = f"group {group} has offset {offset} of {place} in the end; {given}"
             self._add("aborted-offset", said, place, offset)
@@ -147,8 +160,8 @@ class ExactlyOnceJudge:
 
     # -- copies
 
-    def judge_copies(self, topic: str, source: str, reached: Mapping[Place, int]) -> None:
-        """Judge the copies of the source's records in a topic; `reached` has the offsets of the copying group."""
+    def judge_copies(self, topic: str, source: str, group: str, ends: EndOffsets) -> None:
+        """Judge the copies of the source's records in a topic, and the offsets of the copying group."""
         wanted = self._final_spots(source)
         found = self._final_spots(topic)
         for key, spots in sorted(found.items()):
@@ -160,12 +173,22 @@ class ExactlyOnceJudge:
                 self._add("aborted-read", said, *spots[0])
         self._judge_dirty_copies(topic, wanted)
         self._judge_order_of_copies(wanted, found)
+        self._judge_offsets_of_copies(group, [wanted[key][0] for key in found if key in wanted], ends)
         for key, spots in sorted(wanted.items()):
             if key not in found:
                 place, offset = spots[0]
                 said = f"{self._reads.name(place, offset)} at {_at(spots[0])} was not copied to {topic}"
-                kind = "lost-effect" if offset < reached.get(place, 0) else "unprocessed"
-                self._add(kind, f"{said}; the group came to offset {reached.get(place, 0)}", place, offset)
+                reached = max(0, ends.of(group, place) or 0)
+                kind = "lost-effect" if offset < reached else "unprocessed"
+                self._add(kind, f"{said}; the group came to offset {reached}", place, offset)
+
+    def _judge_offsets_of_copies(self, group: str, copied: Sequence[Spot], ends: EndOffsets) -> None:
+        """Judge the offsets of a copying group by the source records that it has copied: it goes on behind the last."""
+        for place, last in sorted(dict(sorted(copied)).items()):
+            offset = ends.of(group, place)
+            if offset is not None and offset <= last:
+                said = f"group {group} has copied {place} offset {last}; in the end its offset is {_or_none(offset)}"
+                self._add("lost-offset", said, place, offset)
 
     def _judge_dirty_copies(self, topic: str, wanted: Mapping[RecordKey, Sequence[Spot]]) -> None:
         """Judge copies that were read at read_committed, and that the final read does not have."""
@@ -176,7 +199,7 @@ class ExactlyOnceJudge:
                 said = f"the copy of {self._name(seen.key)} at {place} offset {offset} was read at read_committed"
                 if seen.key not in wanted and self._is_surely_uncommitted(seen.key):
                     self._add("aborted-read", f"{said}; the record is not committed", place, offset)
-                elif offset < self._reads.final_ends.get(place, 0):
+                elif place in self._reads.final_ends:
                     self._add("vanished", f"{said}, and is not in the final read", place, offset)
 
     def _is_surely_uncommitted(self, key: RecordKey) -> bool:
@@ -215,6 +238,10 @@ class ExactlyOnceJudge:
     def _add(self, kind: str, text: str, place: Place, offset: int, transaction: Transaction | None = None) -> None:
         more: dict[str, Any] = {} if transaction is None else {"transaction": transaction.name}
         self._findings.add(kind, text, place=str(place), offset=offset, **more)
+
+
+def _or_none(offset: int) -> str:
+    return "none" if offset == _NO_OFFSET else str(offset)
 
 
 def _at(spot: Spot) -> str:

@@ -129,23 +129,25 @@ class IsolationJudge:
         missing = [index for index in range(len(transaction.writes)) if not self.is_visible(number, index)]
         unread = [index for index in missing if not self.was_looked_for(transaction, index)]
         gone = [index for index in missing if index not in unread]
+        seen = [index for index in missing if self._has_vanished(RecordKey(number, index))]
         if there and gone:
             told = f"({transaction.outcome.value}): the final read has {self._in_words(transaction, there)}"
             self._of(transaction, "torn-transaction", f"{told}, and not {self._in_words(transaction, gone)}")
         elif gone and transaction.outcome is Outcome.COMMITTED:
             said = f"was committed at {self._seconds(transaction.end_ns)}; gone is {self._in_words(transaction, gone)}"
             self._of(transaction, "lost-transaction", said)
-        elif seen := [index for index in missing if self._has_vanished(RecordKey(number, index))]:
+        elif seen:
             said = f"was read at read_committed, and is not in the final read: {self._in_words(transaction, seen)}"
             self._of(transaction, "vanished", said)
-        if unread and transaction.outcome is Outcome.COMMITTED and self._reads.final_ends:
-            said = f"is committed; no final read came to {self._in_words(transaction, unread)}"
+        never_seen = [index for index in unread if index not in seen]
+        if never_seen and transaction.outcome is Outcome.COMMITTED and self._reads.final_ends:
+            said = f"is committed; no final read came to {self._in_words(transaction, never_seen)}"
             self._of(transaction, "unseen", said)
 
     def _has_vanished(self, key: RecordKey) -> bool:
-        """Whether a record was read at read_committed, and the final read passed its offset without it."""
+        """Whether a record was read at read_committed, and the final read came to the end of the log without it."""
         spot = self._spots.get(key)
-        if spot is None or key in self._final or spot[1] >= self._reads.final_ends.get(spot[0], 0):
+        if spot is None or key in self._final or spot[0] not in self._reads.final_ends:
             return False
         return self._reads.records[spot[0]][spot[1]].first_ns is not None
 

@@ -47,6 +47,8 @@ class ReadTable:
         self.final_ends: dict[Place, int] = {}
         """Where the final reads at read_committed ended."""
         self.read_count = 0
+        self.committed_read_count = 0
+        """How many of them were at read_committed."""
         self._table = table
         self._findings = findings
         self._assignments: dict[tuple[str, Place], list[_Assignment]] = {}
@@ -78,6 +80,7 @@ class ReadTable:
                 seen.first_ns = end_ns if seen.first_ns is None else min(seen.first_ns, end_ns)
                 seen.is_final = seen.is_final or is_final
         self.read_count += len(line["records"])
+        self.committed_read_count += len(line["records"]) if is_committed else 0
 
     def ended(self, line: Mapping[str, Any]) -> None:
         """A final read reached the end of a partition."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..findings import Findings
-from .exactly_once import ExactlyOnceJudge
+from .exactly_once import EndOffsets, ExactlyOnceJudge
 from .isolation import IsolationJudge
 from .read_table import ReadTable
-from .transaction_table import Outcome, Place, TransactionTable
+from .transaction_table import Outcome, TransactionTable
 
 
 class TransactionCheck:
@@ -25,7 +25,7 @@ class TransactionCheck:
         self.figures: dict[str, int] = {}
         """Figures for the report; empty if there are no transactions."""
         self._findings = findings
-        self._group_offsets: dict[tuple[str, Place], int] = {}
+        self._ends = EndOffsets()
         self._copies: dict[str, tuple[str, str]] = {}
         """The source and the group of each topic that holds copies."""
 
@@ -35,10 +35,13 @@ class TransactionCheck:
 
     def on_group_offset(self, line: Mapping[str, Any]) -> None:
         """The offset that a group has in the end."""
-        self._group_offsets[line["group"], self.table.place(line["topic"], line["partition"])] = line["offset"]
+        self._ends.was_looked_at = True
+        offset = line["offset"] if line["type"] == "ok" else None
+        self._ends.told[line["group"], self.table.place(line["topic"], line["partition"])] = offset
 
     def on_stable(self, line: Mapping[str, Any]) -> None:
         """Whether the last stable offset of a partition reached the end of its log."""
+        self._ends.was_looked_at = True
         if line["type"] == "ok":
             return
         place, seconds = self.table.place(line["topic"], line["partition"]), (line["end"] - line["start"]) / 1e9
@@ -49,6 +52,7 @@ class TransactionCheck:
 
     def on_hanging(self, line: Mapping[str, Any]) -> None:
         """A transaction that is open in a partition, though all should have ended."""
+        self._ends.was_looked_at = True
         place = self.table.place(line["topic"], line["partition"])
         said = f"{place} has a transaction of producer id {line['producer_id']} open from offset {line['offset']} on"
         seconds = (line["end"] - line["start"]) / 1e9
@@ -64,13 +68,13 @@ class TransactionCheck:
         isolation.judge()
         self.reads.judge_skips()
         exactly_once = ExactlyOnceJudge(self.table, self.reads, self._findings, isolation)
-        exactly_once.judge(self._group_offsets)
+        exactly_once.judge(self._ends)
         for topic, (source, group) in sorted(self._copies.items()):
-            reached = {place: offset for (name, place), offset in self._group_offsets.items() if name == group}
-            exactly_once.judge_copies(topic, source, reached)
+            exactly_once.judge_copies(topic, source, group, self._ends)
         outcomes = [one.outcome for one in self.table.transactions.values()]
         self.figures |= {"transactions": len(outcomes)}
         self.figures |= {outcome.value: outcomes.count(outcome) for outcome in Outcome}
         incarnations = {(one.transactional_id, one.incarnation): None for one in self.table.transactions.values()}
         self.figures |= {"incarnations": len(incarnations)}
-        self.figures |= {"reads": self.reads.read_count, "effects": exactly_once.effect_count}
+        self.figures |= {"reads": self.reads.read_count, "committed_reads": self.reads.committed_read_count}
+        self.figures |= {"effects": exactly_once.effect_count}

@@ -20,10 +20,12 @@ from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import ClusterClient
 from .....cluster.client.group_client import GroupClient
 from .....cluster.client.transactions.transaction_client import OpenTransaction, TransactionClient
+from .....wire.types import TopicPartition as TopicPlace
 from ...history import HistoryWriter
 from ..load_task import Task, client_config, use_login
 from .transactional_topics import PARTITIONS, TransactionalTopics
 
+_NO_OFFSET = -1
 _OFFSETS_TOPIC = "__consumer_offsets"
 _PAUSE_S = 0.3
 _CALL_S = 5.0
@@ -78,7 +80,7 @@ class EndState:
         """The open transactions in the topics of the run, and in the partitions that have its groups' offsets."""
         found = [one for topic in self.topics.all for one in await TransactionClient(client).open_transactions(topic)]
         partitions = len((await client.metadata([_OFFSETS_TOPIC])).topic(_OFFSETS_TOPIC).partitions)
-        places = [partition_for(group, partitions) for group in (self.topics.group, self.topics.copiers)]
+        places = [partition_for(group, partitions) for group in self.topics.inputs_of]
         others = await TransactionClient(client).open_transactions(_OFFSETS_TOPIC)
         return found + [one for one in others if one.partition.partition in places]
 
@@ -104,15 +106,22 @@ class EndState:
         while time.monotonic() < deadline:
             with self._noted():
                 async with ClusterClient(self.task.bootstrap, timeout_s=_CALL_S) as client:
-                    groups = (self.topics.group, self.topics.copiers)
-                    found = {group: await GroupClient(client).committed(group) for group in groups}
-                for group, offsets in found.items():
-                    for place, offset in sorted(offsets.items()):
-                        where: dict[str, Any] = {"topic": place.topic, "partition": place.partition, "offset": offset}
-                        self.history.event("ok", "group-offset", group=group, **where, end=time.monotonic_ns())
+                    found = {group: await GroupClient(client).committed(group) for group in self.topics.inputs_of}
+                self.write_group_offsets(found)
                 return True
             await asyncio.sleep(_PAUSE_S)
+        self.write_group_offsets(None)
         return False
+
+    def write_group_offsets(self, found: Mapping[str, Mapping[TopicPlace, int]] | None) -> None:
+        """Write the groups' offsets in all their input partitions, -1 for none; None: the cluster did not tell them."""
+        for group, topic in self.topics.inputs_of.items():
+            places = {TopicPlace(topic, index): _NO_OFFSET for index in range(PARTITIONS)}
+            for place, offset in sorted((places | dict((found or {}).get(group, {}))).items()):
+                fields: dict[str, Any] = {"group": group, "topic": place.topic, "partition": place.partition}
+                fields |= {"error": self.no_answer} if found is None else {"offset": offset}
+                type_ = "info" if found is None else "ok"
+                self.history.event(type_, "group-offset", **fields, end=time.monotonic_ns())
 
 
 def main() -> None:

@@ -36,6 +36,11 @@ class TransactionalTopics(NamedTuple):
         """The topics."""
         return (self.inputs, self.others, self.effects, self.copies)
 
+    @property
+    def inputs_of(self) -> dict[str, str]:
+        """By group: the topic that it reads."""
+        return {self.group: self.inputs, self.copiers: self.others}
+
 
 def encode_value(transaction: str, index: int, size_bytes: int) -> bytes:
     """The value of a record: a checksum, the record's name, and padding."""
