@@ -253,6 +253,21 @@ def test_logins_go_on_when_threads_can_be_started_again(monkeypatch: pytest.Monk
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, StopIteration])
+def test_logins_go_on_after_work_that_ended_its_thread(ending: type[BaseException]) -> None:
+    def end_the_thread() -> None:
+        raise ending
+
+    async def main() -> None:
+        threads = DaemonThreads(2)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=ending.__name__):
+                await asyncio.wait_for(threads.run(end_the_thread), 10)
+        assert await asyncio.wait_for(threads.run(lambda: 2), 10) == 2
+
+    asyncio.run(main())
+
+
 def test_what_is_to_be_synced_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def main() -> None:
         system, disk = System(monkeypatch), RealDisk()
