@@ -1,7 +1,8 @@
 """Log lines on stderr: one line for each event, as text for people or as JSON for log collectors.
 
 The lines of one loop iteration are written together, at its end: when thousands of partitions change, a write for each
-line would take as long as the changes. Warnings and errors are written at once.
+line would take as long as the changes. Warnings and errors are written at once. A line that cannot be written, as on a
+full disk, is lost, and what the node does goes on.
 
 A text line has the time in UTC, the level, the node, the logger and the message. A JSON line is an object with the same
 and with the event's fields. A traceback stays in the line of its event: in text its line ends are written as `\\n`.
@@ -14,7 +15,7 @@ import json
 import logging
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TextIO
 
 TEXT, JSON = "text", "json"
@@ -60,17 +61,20 @@ class _LinesHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._buffered.append(self.format(record) + self.terminator)
-            if record.levelno >= logging.WARNING or len(self._buffered) >= self._LINES_BUFFERED_MAX:
-                self.flush()
-            elif len(self._buffered) == 1:
-                asyncio.get_running_loop().call_soon(self.flush)
-        except RuntimeError:  # no loop runs here
-            self.flush()
         except Exception:
             self.handleError(record)
+            return
+        if record.levelno >= logging.WARNING or len(self._buffered) >= self._LINES_BUFFERED_MAX:
+            self.flush()
+        elif len(self._buffered) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:  # no loop runs here
+                self.flush()
 
     def flush(self) -> None:
-        with self.lock or nullcontext():
+        """Write the buffered lines. Those that cannot be written are lost: there is nowhere to say so."""
+        with self.lock or nullcontext(), suppress(OSError, ValueError):  # the disk is full, the stream is closed
             buffered, self._buffered = self._buffered, []
             if buffered:
                 self.stream.write("".join(buffered))
@@ -78,7 +82,7 @@ class _LinesHandler(logging.StreamHandler[TextIO]):
 
 
 def flush_logs() -> None:
-    """Write the buffered lines, before the process ends or writes to stderr by itself."""
+    """Write the buffered lines, before the process ends or writes to stderr by itself. Raises nothing if it cannot."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 

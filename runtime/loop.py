@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import uvloop
 
@@ -75,7 +75,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             return runner.run(main)
         except InvariantViolation as violation:
             _die(violation)
-            raise
 
 
 def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
@@ -89,8 +88,7 @@ def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
 
     def on_signal(received: signal.Signals) -> None:
         if event.is_set() and received == signal.SIGINT:
-            flush_logs()
-            os._exit(128 + received)
+            _end_at_once(128 + received)
         event.set()
 
     for each in signals or (signal.SIGINT, signal.SIGTERM):
@@ -152,8 +150,15 @@ def _on_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
         _die(error)
 
 
-def _die(violation: InvariantViolation) -> None:
-    flush_logs()
-    sys.stderr.write(f"FATAL broken invariant: {violation}\n")
-    sys.stderr.flush()
-    os._exit(EXIT_BROKEN_INVARIANT)
+def _die(violation: InvariantViolation) -> NoReturn:
+    _end_at_once(EXIT_BROKEN_INVARIANT, f"FATAL broken invariant: {violation}\n")
+
+
+def _end_at_once(code: int, last_words: str = "") -> NoReturn:
+    """End the process, also where nothing can be written to stderr."""
+    try:
+        flush_logs()
+        sys.stderr.write(last_words)
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

@@ -4,10 +4,11 @@ Nodes 1..N are brokers on consecutive ports from the base port; controller i lis
 have consecutive ports of their own. Node i has its data in `D/node-i`, its settings in `D/s<i>.properties`, its process
 id in `D/n<i>.pid`, its log in `D/n<i>.log`.
 
-A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all nodes have
-started once; after that a node that loses its disk must not be formatted as the voter that it was. The controllers keep
-their ports when the brokers' ports change, since the voters' record holds their addresses. Nodes that are added later
-join the quorum by themselves. A cluster that was made with static voters keeps them until `kraft.version` is raised.
+A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all of them
+are formatted, before any node runs; after that a node that loses its disk must not be formatted as the voter that it
+was. The controllers keep their ports when the brokers' ports change, since the voters' record holds their addresses.
+Nodes that are added later join the quorum by themselves. A cluster that was made with static voters keeps them until
+`kraft.version` is raised.
 
 Controllers listen on a loopback address, whatever the brokers listen on: all nodes are on this machine.
 """
@@ -115,7 +116,7 @@ class ClusterPlan:
     directory: str
     nodes: tuple[NodePlan, ...]
     first_voters: str | None = None
-    """`--initial-controllers` for nodes that are not formatted yet; None when the cluster has its voters."""
+    """`--initial-controllers` for a cluster that is to be formatted, or was in part; None when no voter is missing."""
 
     @property
     def initial_controllers_file(self) -> str:
@@ -338,13 +339,16 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
 
 
 def write_properties(plan: ClusterPlan) -> None:
-    """Write every node's server.properties. What an interrupted `raftwerk shrink` left of one is removed before."""
+    """Write every node's server.properties. What an interrupted `raftwerk shrink` left of one is removed before.
+
+    The first voters are written as long as no node is formatted.
+    """
     os.makedirs(plan.directory, exist_ok=True)
     for node in plan.nodes:
         if os.path.exists(node.leaving_file):
             remove_remains(node)
         write_node_properties(node)
-    if plan.first_voters is not None:
+    if plan.first_voters is not None and existing_cluster_id(node.data_dir for node in plan.nodes) is None:
         with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
             file.write(plan.first_voters)
 

@@ -123,7 +123,6 @@ class Supervisor:
         self.plan = plan
         self.detach = detach
         self._options = list(log_options)
-        self._first_voters = plan.first_voters
         self._faults: dict[int, FaultConnection] = {}
         self.children: dict[int, Child] = {}
 
@@ -151,14 +150,19 @@ class Supervisor:
         except LocalNodeError:
             self.stop()
             raise
-        self._forget_first_voters()
         return time.monotonic() - began
 
     def start_node(self, node_id: int) -> Child:
-        """Start one node's process, unless it runs, without waiting until it serves."""
+        """Start one node's process, unless it runs, without waiting until it serves.
+
+        Before the first one of a new cluster, all that vote first are formatted. Raises `LocalNodeError` where that
+        fails.
+        """
         running = self.children.get(node_id)
         if running is not None and running.alive:
             return running
+        if self.plan.first_voters is not None:
+            self._format_first_voters()
         plan = self.plan.node(node_id)
         forget_progress(plan.progress_file)
         process, ready_pipe, log_start = spawn(partial(self._command, plan), plan.log_file, detach=self.detach)
@@ -264,10 +268,14 @@ class Supervisor:
             self._forget_pipe(child)
             del self.children[node_id]
 
-    def _forget_first_voters(self) -> None:
-        if self._first_voters is not None:
-            self._first_voters = None
-            os.remove(self.plan.initial_controllers_file)
+    def _format_first_voters(self) -> None:
+        from ..node.formatting import FormatError
+        from .voters_on_disk import format_first_voters
+
+        try:
+            format_first_voters(self.plan)
+        except (FormatError, OSError) as error:
+            raise LocalNodeError(str(error)) from error
 
     def _make_users(self) -> None:
         from ..client.client_errors import ClientError
@@ -282,8 +290,7 @@ class Supervisor:
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
         command += ["--progress-file", plan.progress_file, "--pid-file", plan.pid_file]
         if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
-            known = self._first_voters
-            command += ["--no-initial-controllers"] if known is None else ["--initial-controllers", known]
+            command.append("--no-initial-controllers")
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:

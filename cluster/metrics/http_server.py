@@ -65,11 +65,14 @@ class HttpServer:
         try:
             while await self._serve(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            writer.close()
+            async with asyncio.timeout(_SEND_TIMEOUT_S):
+                await writer.wait_closed()
+        except (OSError, asyncio.CancelledError):
             pass  # the client is gone or slow, or the server stops
         finally:
             self._connections.pop(task, None)
-            writer.close()
+            writer.transport.abort()  # to close it would wait for a client that does not read
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; whether another may follow on this connection."""
@@ -78,6 +81,8 @@ class HttpServer:
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             return await _send(writer, _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), keeps_open=False)
+        except asyncio.IncompleteReadError:
+            return False  # the client asks for no more, and may still read
         first, *lines = head.decode("latin-1").split("\r\n")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):

@@ -248,16 +248,21 @@ async def _serve_once(
 
 
 async def _until_space(config: NodeConfig, disk: Disk, asked_to_stop: asyncio.Event) -> None:
-    """Wait until every directory has as much space as a broker needs to take records, or the node is to stop."""
+    """Wait until every directory has as much space as a broker needs to take records, or the node is to stop.
+
+    A directory that cannot be read does not count: its disk has failed, and the node goes on without it.
+    """
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asked_to_stop.wait(), _LOOK_FOR_SPACE_S)
         if asked_to_stop.is_set():
             return
-        with contextlib.suppress(OSError):
-            free = [disk.free_bytes(path) for path in config.all_dirs]
-            if min(free) >= max(2 * config["log.dirs.reserve.bytes"], _SPACE_MIN_BYTES):
-                return
+        free = []
+        for path in config.all_dirs:
+            with contextlib.suppress(OSError):
+                free.append(disk.free_bytes(path))
+        if min(free, default=0) >= max(2 * config["log.dirs.reserve.bytes"], _SPACE_MIN_BYTES):
+            return
 
 
 def _is_full_disk(error: BaseException | None) -> bool:

@@ -14,7 +14,8 @@ T = TypeVar("T")
 def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """The result of a function that may wait for ever. Unlike `asyncio.to_thread`, it does not hold up Ctrl-C.
 
-    Raises `RuntimeError` when the system can start no thread.
+    Raises `RuntimeError` when the system can start no thread. The future has one where the function ends its thread, as
+    by `SystemExit`.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -26,15 +27,23 @@ def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], object] = (future.set_result, work())
-        except StopIteration:  # no future takes it
-            outcome = (future.set_exception, RuntimeError("StopIteration"))
-        except Exception as error:
-            outcome = (future.set_exception, error)
+        except BaseException as error:
+            outcome = (future.set_exception, _for_a_future(error))
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, daemon=True).start()
     return future
+
+
+def _for_a_future(error: BaseException) -> Exception:
+    """The error, or a `RuntimeError` in its place.
+
+    No future takes `StopIteration`. What is no `Exception`, such as `SystemExit`, would end more than who awaits it.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
 
 
 class DaemonThreads:

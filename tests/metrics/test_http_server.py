@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from raftwerk.cluster.metrics import http_server
 from raftwerk.cluster.metrics.http_server import HttpServer, Page
@@ -66,6 +69,54 @@ def test_one_request(request_lines: str, status: int) -> None:
         assert b"\r\nConnection: close" in head
         assert (body == b"hello") == (status == 200 and request_lines.startswith("GET"))
         assert (b"\r\nAllow: GET, HEAD" in head) == (status == 405)
+
+    with_server(talk)
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_that_does_not_read_its_answer_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """The rest of its answer is not kept for it: only one connection is served, and the next is when it has gone."""
+    monkeypatch.setattr(http_server, "_SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 1)
+    size_bytes = 20_000_000
+
+    async def big() -> Page:
+        return Page(b"x" * size_bytes, "text/plain")
+
+    async def run() -> None:
+        server = HttpServer({"/": hello, "/big": big})
+        await server.start("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", server.port)) as silent:
+            silent.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+            async with asyncio.timeout(20):
+                while not await answer_to(server.port, b"GET / HTTP/1.0\r\n\r\n"):
+                    pass
+            silent.settimeout(10)
+            assert await asyncio.to_thread(read_to_the_end, silent) < size_bytes
+        await server.stop()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
+
+
+def read_to_the_end(connection: socket.socket) -> int:
+    """The number of bytes until the connection is closed, or until nothing has come for a while."""
+    count = 0
+    with contextlib.suppress(OSError):
+        while part := connection.recv(1 << 20):
+            count += len(part)
+    return count
+
+
+def test_a_client_that_has_closed_its_side_gets_its_whole_answer() -> None:
+    async def talk(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        writer.write_eof()
+        assert (await reader.read()).endswith(b"hello")
+        writer.close()
 
     with_server(talk)
 

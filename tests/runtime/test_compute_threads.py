@@ -6,6 +6,7 @@ At the end, what happens when the system can start no more threads (`pids.max`, 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from raftwerk.runtime.blocking.daemon_threads import DaemonThreads
 from raftwerk.runtime.blocking.thread_pool import ThreadPool
-from raftwerk.runtime.compute_threads import LONG_WORK_NICENESS, THREADS, RealComputeThreads
+from raftwerk.runtime.compute_threads import LONG_WORK_CPU_S, LONG_WORK_NICENESS, THREADS, RealComputeThreads
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.work_queue import TurnQueue
 
@@ -91,7 +92,7 @@ def test_an_error_reaches_who_waits_and_the_next_work_is_done() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
 def test_long_work_goes_on_at_a_lower_priority_and_the_next_work_at_the_ordinary_one() -> None:
     ordinary = os.getpriority(os.PRIO_PROCESS, 0)
-    lower = LONG_WORK_NICENESS
+    lower = min(ordinary + LONG_WORK_NICENESS, 19)
     in_progress = most_in_progress = 0
     lock = threading.Lock()
 
@@ -122,6 +123,55 @@ def test_long_work_goes_on_at_a_lower_priority_and_the_next_work_at_the_ordinary
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert most_in_progress == THREADS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+@pytest.mark.parametrize("niceness", [15, 19])
+def test_long_works_are_done_in_a_process_of_low_priority_and_without_privileges(niceness: int) -> None:
+    program = f"""
+import asyncio, os, time
+from raftwerk.runtime.compute_threads import THREADS, RealComputeThreads
+
+def long_work():
+    end_s = time.thread_time() + 0.2
+    while time.thread_time() < end_s:
+        pass
+    return 1
+
+async def main():
+    threads, done = RealComputeThreads(), 0
+    for _ in range(THREADS + 2):
+        done += await asyncio.wait_for(threads.run_soon(long_work), 15)
+    print(done == THREADS + 2, flush=True)
+
+os.nice(max(0, {niceness} - os.nice(0)))
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_long_works_are_done_where_the_system_allows_no_change_of_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def long_work() -> int:
+        end_s = time.thread_time() + 5 * LONG_WORK_CPU_S
+        while time.thread_time() < end_s:
+            pass
+        return 1
+
+    async def main() -> None:
+        threads = RealComputeThreads()
+        for _ in range(THREADS + 2):
+            assert await asyncio.wait_for(threads.run_soon(long_work), 15) == 1
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    asyncio.run(main())
 
 
 def test_a_process_ends_after_work_in_progress_and_leaves_what_waits() -> None:
@@ -198,6 +248,21 @@ def test_logins_go_on_when_threads_can_be_started_again(monkeypatch: pytest.Monk
             with pytest.raises(RuntimeError):
                 await threads.run(lambda: 1)
         system.free = None
+        assert await asyncio.wait_for(threads.run(lambda: 2), 10) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, StopIteration])
+def test_logins_go_on_after_work_that_ended_its_thread(ending: type[BaseException]) -> None:
+    def end_the_thread() -> None:
+        raise ending
+
+    async def main() -> None:
+        threads = DaemonThreads(2)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=ending.__name__):
+                await asyncio.wait_for(threads.run(end_the_thread), 10)
         assert await asyncio.wait_for(threads.run(lambda: 2), 10) == 2
 
     asyncio.run(main())

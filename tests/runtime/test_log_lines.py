@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import logging
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -84,6 +88,38 @@ def test_a_turn_s_lines_go_out_at_its_end_and_warnings_at_once(capsys: pytest.Ca
     logger.info("seven")
     flush_logs()
     assert written() == ["six", "seven"]
+
+
+class FullStream(io.StringIO):
+    """A stream to a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_lines_that_cannot_be_written_are_lost_and_raise_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    stream = io.StringIO() if is_closed else FullStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logging()
+    if is_closed:
+        stream.close()
+    logger = logging.getLogger("raftwerk.node")
+    unhandled: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        logger.info("at the end of the iteration")
+        await asyncio.sleep(0)
+        logger.info("by hand")
+        flush_logs()
+        logger.warning("at once")
+
+    asyncio.run(main())
+    logger.info("without a loop")
+    assert unhandled == []
 
 
 _NO_NODES = ("chaos", "bench", "pipeline", "registry", "rest", "console")

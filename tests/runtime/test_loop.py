@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -86,3 +87,37 @@ def test_a_broken_invariant_in_a_callback_ends_the_process() -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == EXIT_BROKEN_INVARIANT
     assert "two and two are four" in ended.stderr
+
+
+def _full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def _closed_pipe() -> int:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    return write_end
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("new_stderr", [_full_disk, _closed_pipe])
+def test_a_broken_invariant_ends_the_process_where_nothing_can_be_written_to_stderr(
+    new_stderr: Callable[[], int],
+) -> None:
+    script = (
+        "import asyncio\n"
+        "from raftwerk.runtime.log_lines import configure_logging\n"
+        "from raftwerk.runtime.loop import run\n"
+        "from raftwerk.runtime.invariants import invariant\n"
+        "async def main():\n"
+        "    asyncio.get_running_loop().call_soon(invariant, False, 'two and two are four')\n"
+        "    await asyncio.sleep(60)\n"
+        "configure_logging()\n"
+        "run(main())\n"
+    )
+    stderr = new_stderr()
+    try:
+        ended = subprocess.run([sys.executable, "-c", script], stderr=stderr, timeout=30, check=False)
+    finally:
+        os.close(stderr)
+    assert ended.returncode == EXIT_BROKEN_INVARIANT

@@ -14,12 +14,15 @@ import pytest
 from support.e2e.command import fails, ok, raftwerk
 
 from raftwerk.cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster, write_properties
-from raftwerk.cluster.local.voters_on_disk import initial_controllers, lost_majority
-from raftwerk.log.manager.meta_properties import MetaProperties
+from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.cluster.local.voters_on_disk import format_first_voters, initial_controllers, lost_majority
+from raftwerk.cluster.node.formatting import FormatError, parse_controllers
+from raftwerk.log.manager.meta_properties import MetaProperties, read_meta_properties
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
 from raftwerk.raft.voters.voter_set import KRaftVersion, Voter, VoterListener, VoterSet
+from raftwerk.runtime.files.real_disk import RealDisk
 
 
 def directory_id(number: int) -> UUID:
@@ -50,6 +53,45 @@ def write_meta(plan: ClusterPlan, node_id: int, directory: int) -> None:
 
 def lose(plan: ClusterPlan, node_id: int) -> None:
     shutil.rmtree(plan.node(node_id).data_dir)
+
+
+def directory_ids(plan: ClusterPlan) -> dict[int, UUID | None]:
+    """The ids of the metadata directories; None where one is not formatted."""
+    found = {node.node_id: read_meta_properties(RealDisk(), node.data_dir) for node in plan.nodes}
+    return {node_id: None if one is None else one.directory_id for node_id, one in found.items()}
+
+
+def first_voters(plan: ClusterPlan) -> dict[int, UUID | None]:
+    return {one.key.id: one.key.directory_id for one in parse_controllers(str(plan.first_voters), ["CONTROLLER"])}
+
+
+def test_the_first_voters_are_formatted_and_their_list_is_forgotten(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
+    write_properties(plan)
+    format_first_voters(plan)
+    assert directory_ids(plan) == first_voters(plan)
+    assert load_plan(str(tmp_path)).first_voters is None
+    lose(plan, 2)
+    write_properties(plan)
+    format_first_voters(plan)
+    assert directory_ids(plan) == first_voters(plan) | {2: None}, "it is no voter any more"
+
+
+def test_an_interrupted_formatting_goes_on_with_the_same_list(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(2, port=0))
+    write_properties(plan)
+    blocked = Path(plan.node(2).data_dir)
+    blocked.write_text("not a directory")
+    with pytest.raises(FormatError, match="node 2 cannot be formatted: "):
+        format_first_voters(plan)
+    told = fails(1, "start", "-d", str(tmp_path))
+    assert told.startswith("Error: node 2 cannot be formatted: ") and "majority" not in told, "nothing was started"
+    blocked.unlink()
+    again = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
+    write_properties(again)
+    format_first_voters(again)
+    assert directory_ids(again) == first_voters(plan) | {3: None}, "a node that was added joins later"
+    assert load_plan(str(tmp_path)).first_voters is None
 
 
 def test_a_quorum_that_keeps_its_majority_has_lost_none(tmp_path: Path) -> None:
@@ -92,6 +134,24 @@ def test_the_only_voter_and_many_voters(tmp_path: Path) -> None:
     found = lost_majority(plan)
     assert found is not None and "controller 1 is back with another log directory, and is therefore" in found.what
     assert "of node 1 back" in found.way_out and len(voters.voters) == 1
+
+
+@pytest.mark.process
+def test_after_an_interrupted_start_a_lost_disk_does_not_come_back_as_the_voter_that_it_was(tmp_path: Path) -> None:
+    """With an empty metadata log it would vote for whoever lacks what it has acknowledged."""
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
+    write_properties(plan)
+    with Supervisor(plan) as interrupted:
+        interrupted.start_node(1)
+    with Supervisor(load_plan(str(tmp_path))) as again:
+        for node in plan.nodes:
+            again.start_node(node.node_id)
+        again.wait_ready()
+        assert directory_ids(plan) == first_voters(plan)
+        again.kill(2)
+        lose(plan, 2)
+        again.restart_node(2)
+    assert directory_ids(plan)[2] not in (None, first_voters(plan)[2])
 
 
 def wait_until_votes(plan: ClusterPlan, node_id: int) -> None:

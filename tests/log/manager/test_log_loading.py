@@ -15,6 +15,7 @@ from support.log.logs import append, make_runtime, read_all
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
+from raftwerk.log.manager.log_loading import LoadProgress
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
@@ -109,8 +110,24 @@ def test_progress_is_logged_while_the_device_is_slow(caplog: pytest.LogCaptureFi
         run(main())
     told = [line for line in caplog.messages if line.startswith("opening logs: ")]
     assert len(told) >= 3 and any(f" of {len(content)}, " in line for line in told)
-    assert len(heard) == len(told) and heard[0].endswith(f" of {len(content)} logs")
+    assert len(heard) == len(told) and f" of {len(content)} logs, " in heard[0]
     assert any(line.startswith("12 logs opened in ") for line in caplog.messages)
+
+
+def test_the_check_of_one_large_log_is_progress() -> None:
+    """Who waits for the node compares the texts: one that stays the same for long is no progress."""
+    heard: list[str] = []
+
+    async def main() -> None:
+        progress = LoadProgress(heard.append)
+        progress.logs_total = 1
+        for _ in range(4):
+            await asyncio.sleep(2)
+            progress.checked(50_000_000)
+
+    run(main())
+    assert heard[0] == "has opened 0 of 1 logs, 50.0 MB checked so far"
+    assert len(heard) == len(set(heard)) == 4
 
 
 @pytest.mark.parametrize("clean", [True, False])
