@@ -41,8 +41,9 @@ class Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage())
 
-    def times(self, text: str) -> int:
-        return sum(text in one for one in self.texts)
+    def has(self, text: str, times: int) -> Callable[[], bool]:
+        """Asks whether so many lines have this text."""
+        return lambda: sum(text in one for one in self.texts) == times
 
 
 @pytest.fixture(autouse=True)
@@ -107,11 +108,11 @@ def test_the_former_start_is_collected_and_its_disk_used_again(
     async def main() -> None:
         serving = asyncio.get_running_loop().create_task(serve(config, options))
         for starts in range(1, STARTS + 1):
-            await until(lambda: messages.times("is ready and listens") == starts)  # noqa: B023
+            await until(messages.has("is ready and listens", starts))
             assert (len(nodes), len(disks)) == (1, 1)
             if starts < STARTS:
-                text = "the node starts again when there is space"
-                await fill_until(lambda: messages.times(text) == starts, plan.bootstrap)  # noqa: B023
+                has_failed = messages.has("the node starts again when there is space", starts)
+                await fill_until(has_failed, plan.bootstrap)
         os.kill(os.getpid(), signal.SIGTERM)
         assert await serving == 0
 
