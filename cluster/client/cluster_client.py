@@ -144,6 +144,14 @@ class TopicView:
     internal: bool
     partitions: tuple[PartitionView, ...]
 
+    def partition(self, number: int) -> PartitionView:
+        """The partition of this number. One that the topic does not have, as after it was created anew with fewer, is one
+        without leader and replicas.
+        """
+        if 0 <= number < len(self.partitions):
+            return self.partitions[number]
+        return PartitionView(number, -1, -1, (), ())
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ...wire.records import AbortedTransactions, CorruptBatchError, Record, iter_headers, iter_records, verify_crc
+from ...wire.records import (
+    AbortedTransactions,
+    BatchHeader,
+    CorruptBatchError,
+    Record,
+    iter_headers,
+    iter_records,
+    verify_crc,
+)
 from .client_errors import (
     NO_LEADER,
     ClientError,
@@ -260,7 +268,7 @@ class Consumer:
         groups: dict[int, list[int]] = {}
         if self._view is not None:
             for partition in partitions:
-                leader = self._view.partitions[partition].leader
+                leader = self._view.partition(partition).leader
                 if leader >= 0:
                     groups.setdefault(leader, []).append(partition)
         return groups
@@ -381,11 +389,7 @@ class Consumer:
                     self.positions[partition] = max(self.positions[partition], header.base_offset)
                     return
                 batch = view[position : position + header.size_bytes]
-                if not verify_crc(view, position, header):
-                    raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
-                found: list[Consumed] = []
-                if not aborted.hide(batch, header):
-                    found = [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
+                found = self._records_of(partition, batch, header, aborted, end)
                 self.positions[partition] = header.next_offset
                 yield found
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
@@ -393,6 +397,17 @@ class Consumer:
         except CorruptBatchError as error:
             raise self._damaged(partition, error) from error
 
+    def _records_of(
+        self, partition: int, batch: memoryview, header: BatchHeader, aborted: AbortedTransactions, end: float
+    ) -> list[Consumed]:
+        """The records of a batch from the partition's position on, below `end`. Raises `CorruptBatchError`."""
+        if not verify_crc(batch, 0, header):
+            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+        if aborted.hide(batch, header):
+            return []
+        wanted = self.positions[partition]
+        return [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
+
     def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
-        leader = -1 if self._view is None else self._view.partitions[partition].leader
+        leader = -1 if self._view is None else self._view.partition(partition).leader
         return DamagedBatchError(f"{self.topic}-{partition}", leader, self.positions[partition], str(error))

@@ -8,21 +8,20 @@ batch whose ack was lost is sent again, and may be in the log twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
-from ...wire.codec import Struct
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
-from ...wire.records import BatchHeader, NewRecord, encode_batch, iter_headers
+from ...wire.records import AbortedTransactions, BatchHeader, NewRecord, encode_batch
 from ..command_line.plural import counted
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView, bootstrap_text, no_answer_reason
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .error_sentences import SENTENCES
 from .producer import Producer
@@ -318,7 +317,7 @@ class ProducePerf:
             await self._refresh()
 
     async def _try(self, partition: int, fields: Mapping[str, object]) -> tuple[int, str | None]:
-        leader = self._view.partitions[partition].leader if self._view is not None else -1
+        leader = self._view.partition(partition).leader if self._view is not None else -1
         if leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE, None
         try:
@@ -348,15 +347,13 @@ class _CountingConsumer(Consumer):
         """Whether as many records were counted as were asked for."""
         return 0 < self._max_records <= self._result.records
 
-    def _batches_of(self, row: Struct, end_offset: int | None) -> Iterator[list[Consumed]]:
-        partition = row.partition_index
-        for _, header in iter_headers(row.records, allow_partial_tail=True):
-            if self.is_full:
-                return
-            if not header.is_control:
-                self._count(header, self.positions[partition])
-            self.positions[partition] = header.next_offset
-            yield []
+    def _records_of(
+        self, partition: int, batch: memoryview, header: BatchHeader, aborted: AbortedTransactions, end: float
+    ) -> list[Consumed]:
+        """None: they are counted by the header."""
+        if not header.is_control:
+            self._count(header, self.positions[partition])
+        return []
 
     def _count(self, header: BatchHeader, position: int) -> None:
         """Count the records from `position` on. Of a batch of which only some count, so much of its bytes counts."""
@@ -434,7 +431,7 @@ async def _arrival(arrived: asyncio.Queue[bytes | ClientError | None], value: by
 
 
 def _another(client: ClusterClient) -> ClusterClient:
-    return ClusterClient(",".join(f"{host}:{port}" for host, port in client.bootstrap))
+    return ClusterClient(bootstrap_text(client.bootstrap))
 
 
 async def ensure_topic(client: ClusterClient, topic: str, partitions: int, replicas: int) -> None:

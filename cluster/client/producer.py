@@ -212,7 +212,7 @@ class Producer:
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXPLAINED_IN_S):
                 missing = await self._missing_replicas(batch.partition, code)
-        leader = self._topic().partitions[batch.partition].leader
+        leader = self._topic().partition(batch.partition).leader
         by = f" by {self.client.broker_text(leader)}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
         late = f"{_described(self.topic, batch.partition, batch.records)} not acked after {self.timeout_s:g} s{by}"
         return RefusedError(code, late, missing or message)
@@ -222,7 +222,7 @@ class Producer:
         if self.acks != -1 or code not in _WAITS_FOR_REPLICAS:
             return None
         await self._refresh()
-        row = self._topic().partitions[partition]
+        row = self._topic().partition(partition)
         reasons = await self.client.silences(row.replicas)
         if row.leader < 0 or row.leader in reasons:
             return None
@@ -237,7 +237,7 @@ class Producer:
 
     async def _silent_replicas(self, partition: int) -> str | None:
         """The replicas in sync that do not answer, for which a leader waits that does; None if there are none."""
-        row = self._topic().partitions[partition]
+        row = self._topic().partition(partition)
         if self.acks != -1:
             return None
         reasons = await self.client.silences(row.isr)
@@ -254,7 +254,7 @@ class Producer:
         return next((one.value for one in found if one.name == "min.insync.replicas"), None)
 
     async def _try_batch(self, batch: _Batch) -> tuple[int, int, str | None]:
-        leader = self._topic().partitions[batch.partition].leader
+        leader = self._topic().partition(batch.partition).leader
         fields = {
             "transactional_id": None,
             "acks": self.acks,

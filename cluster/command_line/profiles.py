@@ -82,9 +82,13 @@ def save_profiles(profiles: Profiles) -> None:
     path = profiles_file()
     draft = f"{path}.{os.getpid()}"
     try:
+        data = _format(profiles).encode()
+    except UnicodeEncodeError:
+        raise ProfilesError(f"the profiles in {path} cannot be written: a path in them is no Unicode text") from None
+    try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(_format(profiles))
+        with open(draft, "wb") as file:
+            file.write(data)
         os.replace(draft, path)
     except OSError as error:
         raise ProfilesError(f"the profiles in {path} cannot be written: {error.strerror}") from None
@@ -112,11 +116,16 @@ def _parse(document: Mapping[str, object]) -> Profiles:
 
 
 def _format(profiles: Profiles) -> str:
-    """The file's text. A string of JSON is a string of TOML."""
-    lines = [] if profiles.current is None else [f"current = {json.dumps(profiles.current)}", ""]
+    """The file's text."""
+    lines = [] if profiles.current is None else [f"current = {_quoted(profiles.current)}", ""]
     for name, bootstrap in profiles.bootstraps.items():
-        lines += [f"[profiles.{json.dumps(name)}]", f"{_KEY} = {json.dumps(bootstrap)}"]
+        lines += [f"[profiles.{_quoted(name)}]", f"{_KEY} = {_quoted(bootstrap)}"]
         if name in profiles.login_files:
-            lines.append(f"{_LOGIN_KEY} = {json.dumps(profiles.login_files[name])}")
+            lines.append(f"{_LOGIN_KEY} = {_quoted(profiles.login_files[name])}")
         lines.append("")
     return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML: one of JSON without escaped halves of surrogate pairs, and with DEL escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -64,14 +64,16 @@ class BrokerTopicStats(ReplicaObserver):
         self._image = image
 
     def of(self, topic: str) -> TopicStats:
-        """The counters of a topic."""
+        """The counters of a topic. They are not kept for one that the metadata does not have, such as a deleted one."""
         found = self.by_topic.get(topic)
         if found is None:
-            found = self.by_topic[topic] = TopicStats()
+            found = TopicStats()
+            if self._image is None or topic in self._image.topics_by_name:
+                self.by_topic[topic] = found
         return found
 
     def forget_deleted(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Drop the counters of deleted topics."""
+        """Drop the counters of deleted topics. Fetches that wait for their records may be answered later."""
         for topic in delta.deleted_topics.values():
             self.by_topic.pop(topic.name, None)
 

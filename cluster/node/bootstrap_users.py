@@ -146,6 +146,8 @@ class BootstrapUsers:
         self._image = image
         self.users = read_users(disk, log_dir)
         """Those of the file."""
+        self._keys = tuple((one.mechanism, one.name) for one in self.users)
+        """Of the users that the file had at the start; one that is deleted may be added again."""
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user: by the metadata log, or by the file as long as that is empty."""
@@ -155,12 +157,14 @@ class BootstrapUsers:
         return next((_credential(one) for one in self.users if (one.name, one.mechanism) == (user, number)), None)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Write the file anew when a credential of one of its users has changed."""
-        if not any((one.mechanism, one.name) in delta.changed_credentials for one in self.users):
+        """Write the file anew when a credential of one of its users has changed, was deleted or added again."""
+        if not any(key in delta.changed_credentials for key in self._keys):
             return
-        known = ((one, image.scram_credentials.get((one.mechanism, one.name))) for one in self.users)
+        known = ((key, image.scram_credentials.get(key)) for key in self._keys)
         self.users = tuple(
-            UserScramCredentialRecord(one.name, one.mechanism, *found) for one, found in known if found is not None
+            UserScramCredentialRecord(name, mechanism, *found)
+            for (mechanism, name), found in known
+            if found is not None
         )
         # A failed disk shows by itself; the former file lets the same controllers log in.
         self._disk.write_atomic_soon(f"{self._log_dir}/{_FILE}", _encode(self.users)).add_done_callback(

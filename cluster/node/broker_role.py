@@ -145,8 +145,9 @@ class BrokerRole:
 
     def _on_space(self, full: list[str]) -> None:
         self.replica_manager.set_full_dirs(full)
+        # Logs that waited for space are made again then, and may have found a directory full within that call.
         self.broker.lifecycle_manager.ask_to_be_fenced(
-            bool(full) and others_can_lead(self._loader.image, self._config.node_id)
+            bool(self._space.full) and others_can_lead(self._loader.image, self._config.node_id)
         )
 
     def _on_no_space(self, tp: TopicPartition) -> None:

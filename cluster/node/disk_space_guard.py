@@ -53,7 +53,7 @@ def others_can_lead(image: MetadataImage, broker_id: int) -> bool:
 class DiskSpaceGuard:
     """Checks `free_bytes`, the space left, in each of `directories()`, and calls `on_change` with the full ones.
 
-    A directory whose space cannot be read stays full, or not full, as it was.
+    A directory whose space cannot be read stays full, or not full, as it was. `on_change` may call `on_no_space`.
     """
 
     def __init__(
@@ -86,6 +86,8 @@ class DiskSpaceGuard:
         """A write to the directory has failed because there was no space."""
         if path not in self.full:
             self._set([*self.full, path])
+            if self._timer is not None:
+                self._look_in(_LOOK_AGAIN_S)
 
     def _look(self) -> None:
         free = self._read()
@@ -95,7 +97,10 @@ class DiskSpaceGuard:
                 full.append(path)
         if full or self.full:
             self._set(full)  # also when nothing changed: there may be new replicas
-        delay_s = next_look_s(free.values(), self._reserve_bytes, is_full=bool(self.full))
+        self._look_in(next_look_s(free.values(), self._reserve_bytes, is_full=bool(self.full)))
+
+    def _look_in(self, delay_s: float) -> None:
+        self.stop()
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _read(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -98,9 +99,13 @@ class Node:
         return [server for part in parts if part is not None for server in part.servers]
 
     def free_bytes(self) -> dict[str, int]:
-        """Free bytes on the file system of each directory in use."""
+        """Free bytes on the file system of each directory in use, but for those where that cannot be read."""
         directories = self.log_manager.directories.ids if self.log_manager is not None else {}
-        return {path: self._runtime.disk.free_bytes(path) for path in directories}
+        found: dict[str, int] = {}
+        for path in directories:
+            with suppress(OSError):  # its disk has failed, or is not mounted; what uses it next tells of that
+                found[path] = self._runtime.disk.free_bytes(path)
+        return found
 
     async def start(self) -> None:
         """Lock the directories, open the metadata log, join the quorum. The rest follows in a task; see `ready`.

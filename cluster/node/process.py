@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import socket
@@ -79,7 +80,7 @@ def run_node(options: NodeOptions) -> int:
     if not scan_compiled:
         _logger.info("%s", SLOW_VALIDATION)
     tune_gc_for_start()
-    return run(_serve(config, options))
+    return run(serve(config, options))
 
 
 def run_format(
@@ -161,15 +162,20 @@ def formatted_controller(file: str) -> tuple[Voter, Sequence[tuple[str, int]]]:
     return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config)), config.bootstrap
 
 
-async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+async def serve(config: NodeConfig, options: NodeOptions) -> int:
+    """Run a node on the running loop until a signal or a failure; returns the exit code.
+
+    A node that a full disk has ended starts again when there is space.
+    """
     asked_to_stop = stop_event_on_signals()
     if options.stop_at_eof:
         _watch_stdin(asked_to_stop)
     ready_fd, has_served = options.ready_fd, False
-    new_runtime = _runtimes(config)
-    while (code := await _serve_once(config, options, new_runtime(), ready_fd, asked_to_stop, has_served)) is None:
+    runtime = _runtime(config)
+    while (code := await _serve_once(config, options, runtime, ready_fd, asked_to_stop, has_served)) is None:
         ready_fd, has_served = None, True  # who waits for it was told of the first start
-        await _until_space(config, new_runtime().disk, asked_to_stop)
+        gc.collect()  # what the former start has left is in reference cycles, and may keep files open
+        await _until_space(config, runtime.disk, asked_to_stop)
         if asked_to_stop.is_set():
             code = EXIT_STOPPED
             break
@@ -179,15 +185,15 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     return code
 
 
-def _runtimes(config: NodeConfig) -> Callable[[], Runtime]:
-    """What makes the runtime of each start of the node; where faults may be injected, they outlive a start."""
+def _runtime(config: NodeConfig) -> Runtime:
+    """What all starts of the node use. Faults that are injected outlive a start, too."""
     if not config["fault.injection.enable"]:
-        return real_runtime
+        return real_runtime()
     from ...runtime.faults.fault_socket import FaultListener
 
     listener = FaultListener()
     listener.listen()
-    return lambda: replace(real_runtime(), disk=listener.new_disk())
+    return replace(real_runtime(), disk=listener.new_disk())
 
 
 async def _serve_once(
@@ -208,6 +214,7 @@ async def _serve_once(
     stall_ms = config["event.loop.stall.log.ms"]
     on_progress = _progress_writer(options.progress_file)
     stalls = StallWatch(stall_ms) if stall_ms else None
+    collections: ServerCollections | None = None
     if exporter is None:
         node = Node(config, runtime, on_progress=on_progress)
     else:
@@ -226,12 +233,17 @@ async def _serve_once(
         await node.start()
         if exporter is not None:
             exporter.subscribe(node)
-        await _until_ready(node, asked_to_stop, ready_fd)
+        await _first(node.ready(), node.wait_failed(), asked_to_stop.wait())
+        if not asked_to_stop.is_set():
+            collections = ServerCollections()
+            _tell_ready(config, ready_fd)
         has_served = True
         await _first(node.wait_failed(), asked_to_stop.wait())
     except (NodeFailedError, FormatError) as error:
         reason = str(error)
         if has_served and _is_full_disk(error):
+            if collections is not None:
+                collections.close()
             _logger.error("%s; the node starts again when there is space", reason)
             return None
         code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
@@ -295,16 +307,8 @@ def _exporter(config: NodeConfig) -> Exporter | None:
     return Exporter(ExporterConfig(config["metrics.host"], config["metrics.port"], config["metrics.partition.limit"]))
 
 
-async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int | None) -> None:
-    from .node import Node
-
-    if not isinstance(node, Node):
-        return
-    await _first(node.ready(), node.wait_failed(), asked_to_stop.wait())
-    if asked_to_stop.is_set():
-        return
-    ServerCollections()
-    _logger.info("%s", _where(node.config))
+def _tell_ready(config: NodeConfig, ready_fd: int | None) -> None:
+    _logger.info("%s", _where(config))
     if ready_fd is not None:
         _report_ready(ready_fd)
 

@@ -129,12 +129,13 @@ class NodeConfig:
     @property
     def log_dirs(self) -> tuple[str, ...]:
         """The directories of partitions: `log.dirs`, or else `log.dir`."""
-        return tuple(self.values["log.dirs"]) or tuple(part.strip() for part in self.values["log.dir"].split(","))
+        paths = self.values["log.dirs"] or (part.strip() for part in self.values["log.dir"].split(","))
+        return tuple(map(_plain_path, paths))
 
     @property
     def metadata_log_dir(self) -> str:
         """The directory of the metadata log."""
-        return self.values["metadata.log.dir"] or self.log_dirs[0]
+        return _plain_path(self.values["metadata.log.dir"]) or self.log_dirs[0]
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
@@ -179,6 +180,12 @@ class NodeConfig:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+
+def _plain_path(path: str) -> str:
+    """The path without slashes that mean nothing, so that a directory has one name. `..` stays: it may follow a link."""
+    plain = re.sub("/+", "/", path)
+    return plain.rstrip("/") or plain
 
 
 def _text_of(content: bytes) -> str:

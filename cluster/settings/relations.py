@@ -157,7 +157,7 @@ def _check_dirs(config: NodeConfig, refuse: Any) -> None:
         refuse("log.dirs", "no directory is named", "name one, or several joined by commas")
     elif any(not directory for directory in config.log_dirs):
         refuse(key, "a directory's name is empty", "name one directory or several, joined by commas")
-    if len(config.log_dirs) != len(dict.fromkeys(directory.rstrip("/") for directory in config.log_dirs)):
+    if len(config.log_dirs) != len(dict.fromkeys(config.log_dirs)):
         refuse(key, "a directory is named twice", "name each once")
 
 

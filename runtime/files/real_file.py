@@ -8,7 +8,7 @@ answered together by the next one. This group commit makes small durable appends
 
 After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would report
 success wrongly (PostgreSQL's "fsyncgate", 2018). So a file whose fsync failed fails every later fsync with the same
-error. For the same reason a descriptor with unsynced writes must not simply be closed: Linux reports a failed
+error, and those that wait or run beside it: only one of them is told of the failure. For the same reason a descriptor with unsynced writes must not simply be closed: Linux reports a failed
 write-back once to each open file description that existed before, and forgets it with the inode. So the description is
 kept by a mapping of one page, which takes no descriptor, and the next fsync asks that one too.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
@@ -37,6 +38,7 @@ class OpenFile(NamedFile):
         "_identity",
         "_kept_description",
         "_may_create",
+        "_sync_in_thread",
         "_synced_writes",
         "fd",
         "is_read_at_random",
@@ -58,6 +60,8 @@ class OpenFile(NamedFile):
         """Whether an fsync waits or runs."""
         self.sync_error: OSError | None = None
         self.sync_waiters: list[asyncio.Future[None]] = []
+        self._sync_in_thread = threading.Lock()
+        """Held by a thread until it has noted the error of its fsync."""
         self._synced_writes = 0
         self._may_create = create
         self._access = os.O_RDONLY if is_read_only else os.O_RDWR
@@ -97,10 +101,25 @@ class OpenFile(NamedFile):
         self._drop_kept_description()
 
     def sync(self, fd: int) -> None:
-        """fdatasync, in any thread; `fd` is this file's and pinned. Raises `OSError`."""
-        os.fdatasync(fd)
-        if self._kept_description is not None:
-            page_cache.sync_description(self._kept_description)
+        """fdatasync; `fd` is this file's and pinned. Raises `OSError`, which is noted for every other fsync."""
+        try:
+            os.fdatasync(fd)
+            if self._kept_description is not None:
+                page_cache.sync_description(self._kept_description)
+        except OSError as error:
+            self.sync_error = error
+            raise
+
+    def sync_in_thread(self, fd: int) -> None:
+        """Like `sync`, in a thread beside the loop's."""
+        with self._sync_in_thread:
+            self.sync(fd)
+
+    def raise_error_of_thread(self) -> None:
+        """Raise the error of an fsync in a thread, which has ended or runs. Another one may have succeeded for it."""
+        with self._sync_in_thread:
+            if self.sync_error is not None:
+                raise self.sync_error
 
     def synced(self, writes: int) -> None:
         """The first `writes` writes are on the device."""
@@ -109,9 +128,8 @@ class OpenFile(NamedFile):
 
     def _is_synced_now(self) -> bool:
         try:
-            os.fdatasync(self.fd)
-        except OSError as error:
-            self.sync_error = error
+            self.sync(self.fd)
+        except OSError:
             return False
         self.synced(self.writes)
         return True
@@ -239,11 +257,8 @@ class RealFile:
         file = self.reference().file()
         if file.sync_error is not None:
             raise file.sync_error
-        try:
-            file.sync(file.fd)
-        except OSError as error:
-            file.sync_error = error
-            raise
+        file.sync(file.fd)
+        file.raise_error_of_thread()
         if not file.syncs:
             file.synced(file.writes)
 
@@ -293,6 +308,10 @@ def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: 
             file.syncs = False
             resolve(file.sync_waiters, error)
             return None
+        if file.sync_error is not None:
+            file.syncs = False
+            resolve(file.sync_waiters, file.sync_error)
+            return None
         covered, file.sync_waiters = file.sync_waiters, []
         writes = file.writes
         file.pins += 1
@@ -301,18 +320,18 @@ def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: 
             file.pins -= 1
             file.syncs = False
             error = done.exception() if not done.cancelled() else OSError(errno.ECANCELED, "fsync cancelled")
-            if error is None:
+            if isinstance(error, OSError):
+                file.sync_error = file.sync_error or error
+            if error is None and file.sync_error is None:
                 file.synced(writes)
-            elif isinstance(error, OSError):
-                file.sync_error = error
-            resolve(covered, error)
+            resolve(covered, error or file.sync_error)
             if file.sync_error is not None:
                 resolve(file.sync_waiters, file.sync_error)
             elif file.sync_waiters:
                 file.syncs = True
                 _submit_sync(reference, queue, threads)
 
-        return _watched(loop.run_in_executor(executor, file.sync, file.fd), finish)
+        return _watched(loop.run_in_executor(executor, file.sync_in_thread, file.fd), finish)
 
     queue.submit(begin)
 

@@ -39,6 +39,8 @@ class ServerCollections:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._old_collections = 0
+        self._threshold_before = gc.get_threshold()
+        self._is_closed = False
         gc.collect(1)  # a full collection would block a node with many partitions for a good part of a second
         self._freeze()
         # A collection is due when its count is above the threshold.
@@ -46,8 +48,11 @@ class ServerCollections:
         gc.callbacks.append(self._on_gc)
 
     def close(self) -> None:
-        """Freeze nothing from now on."""
+        """Set the collector as it was before: the server is to start again, and what is frozen of it can be collected."""
+        self._is_closed = True
         gc.callbacks.remove(self._on_gc)
+        gc.unfreeze()
+        gc.set_threshold(*self._threshold_before)
 
     def _freeze(self) -> None:
         gc.freeze()
@@ -68,6 +73,8 @@ class ServerCollections:
                 self._loop.call_soon_threadsafe(self._collect_all)
 
     def _collect_all(self) -> None:
+        if self._is_closed:
+            return
         gc.unfreeze()
         gc.collect()
         self._freeze()

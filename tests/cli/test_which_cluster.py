@@ -18,7 +18,13 @@ from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN, parse_bootstra
 from raftwerk.cluster.command_line.cluster_address import AddressError, find_address
 from raftwerk.cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from raftwerk.cluster.command_line.commands import Command
-from raftwerk.cluster.command_line.profiles import Profiles, load_profiles, profiles_file, save_profiles
+from raftwerk.cluster.command_line.profiles import (
+    Profiles,
+    ProfilesError,
+    load_profiles,
+    profiles_file,
+    save_profiles,
+)
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster, write_properties
 
 
@@ -191,6 +197,20 @@ def test_names_of_users_and_topics_that_are_none_are_told() -> None:
     assert code == 2 and told.endswith("as ACLs name them: raftwerk users add erin\n")
     code, told = run("acls", "allow", "bob", "all", "--topic", "orders*", "-b", "a:1")
     assert code == 2 and "no topic has * in its name: --topic orders --prefixed is for all that begin so" in told
+
+
+@pytest.mark.parametrize("path", ["/home/\U0001f600/login", "/home/ä\x7f\t\"\\/login", "/home/ \u2028\ufeff/login"])
+def test_a_profile_keeps_its_path_whatever_its_characters(path: str) -> None:
+    profiles = Profiles().with_profile(path, "a:1", path).using(path)
+    save_profiles(profiles)
+    assert load_profiles() == profiles
+
+
+def test_a_path_that_is_no_text_is_refused() -> None:
+    save_profiles(Profiles({"live": "a:1"}))
+    with pytest.raises(ProfilesError, match="cannot be written: a path in them is no Unicode text"):
+        save_profiles(Profiles().with_profile("staging", "a:1", os.fsdecode(b"/home/\xff")))
+    assert load_profiles() == Profiles({"live": "a:1"})
 
 
 def test_a_malformed_file_of_profiles_is_named() -> None:

@@ -148,6 +148,7 @@ REFUSED = [
     ({"listener.name.inside.ssl.client.auth": "perhaps"}, "it must be one of required, requested, none"),
     ({"inter.broker.listener.name": "INSIDE"}, "no broker listener has this name"),
     ({"log.dirs": "/a,/a/"}, "a directory is named twice"),
+    ({"log.dirs": "/a/b,/a//b"}, "a directory is named twice"),
     ({"log.dirs": "/a,,/b"}, "a directory's name is empty"),
     ({"log.dirs": " "}, "no directory is named"),
     ({"broker.heartbeat.interval.ms": "5000"}, "at most half of broker.session.timeout.ms=9000; lower it to 4500"),
@@ -392,3 +393,12 @@ def test_misspelt_overrides_do_not_hide_other_mistakes() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(text, overrides=["log.dir", "num.partition=5", "num.io.threads=none"])
     assert [one.key for one in caught.value.problems] == ["--override", "num.partition", "num.io.threads"]
+
+
+def test_a_directory_is_the_same_with_more_slashes() -> None:
+    config = NodeConfig.from_properties(COMBINED | {"log.dirs": "/data/a,/data//b/", "metadata.log.dir": "//data/b/"})
+    assert config.log_dirs == config.all_dirs == ("/data/a", "/data/b")
+    assert config.metadata_log_dir == "/data/b"
+    by_log_dir = {name: value for name, value in COMBINED.items() if name != "log.dirs"} | {"log.dir": "//"}
+    root = NodeConfig.from_properties(by_log_dir | {"metadata.log.dir": "a/../b/"})
+    assert root.all_dirs == ("/", "a/../b")

@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -187,6 +188,69 @@ def test_disks_without_any_space_end_no_node(cluster: tuple[SimulatedCluster, Pr
     process.run_until_complete(scenario(), 60.0)
     assert starts(sim) == [1, 1, 1]
     assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
+
+
+def test_a_broker_stays_fenced_while_the_logs_that_wait_find_no_space(
+    cluster: tuple[SimulatedCluster, ProcessLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where all inodes or a quota are used up: the system tells of free space, and refuses new files."""
+    sim, process = cluster
+    disk = sim.world.hosts["n3"].disk
+    makedirs = disk.makedirs
+
+    def refusing(path: str) -> None:
+        if TOPIC in path.rpartition("/")[2].split("-"):
+            raise disk.fault_error(errno.ENOSPC, "no space left on device", path)
+        makedirs(path)
+
+    async def scenario() -> None:
+        async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
+            admin = AdminClient(client)
+
+            async def fenced() -> list[int]:
+                return [one.node_id for one in await admin.registered_brokers() if one.is_fenced]
+
+            monkeypatch.setattr(disk, "makedirs", refusing)
+            await admin.create_topic(NewTopic(TOPIC, 1, 3))
+            while await fenced() != [3]:
+                await asyncio.sleep(0.05)
+            for _ in range(200):
+                assert await fenced() == [3]
+                await asyncio.sleep(0.05)
+            monkeypatch.undo()
+            await until_isr(client, [1, 2, 3], 5.0)
+            assert await fenced() == []
+
+    process.run_until_complete(scenario(), 60.0)
+    assert starts(sim) == [1, 1, 1]
+
+
+def test_a_directory_is_looked_at_soon_after_a_write_found_no_space() -> None:
+    """Such a write may be the only one, as where the process had too many open files for a moment."""
+    world = World(1)
+    with world:
+        world.network.add_host("client")
+        process = ProcessLoop(world.scheduler, "client", world.network)
+        world.processes.append(process)
+        told: list[tuple[float, list[str]]] = []
+
+        async def scenario() -> None:
+            loop = asyncio.get_running_loop()
+            guard = DiskSpaceGuard(1, lambda: ["/d"], lambda _: 1 << 40, lambda full: told.append((loop.time(), full)))
+            guard.on_no_space("/d")
+            guard.start()
+            await asyncio.sleep(6.0)
+            told.clear()
+            guard.on_no_space("/d")
+            await asyncio.sleep(0.6)
+            guard.stop()
+            guard.on_no_space("/d")
+            await asyncio.sleep(20.0)
+
+        process.run_until_complete(scenario(), 60.0)
+    (refused_at, first), (looked_at, second), (_, last) = told
+    assert (first, second, last) == (["/d"], [], ["/d"]), "nothing is looked at after the end"
+    assert looked_at - refused_at == pytest.approx(0.5, abs=0.01)
 
 
 def test_the_less_space_is_left_the_more_often_it_is_checked() -> None:

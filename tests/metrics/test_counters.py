@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from raftwerk.cluster.metrics.counters import BrokerTopicStats, RequestMetrics, TopicStats
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_records import RemoveTopicRecord, TopicRecord
 from raftwerk.isr.ports import FetchKey, WantedPartition
 from raftwerk.isr.results import FetchParams
 from raftwerk.log.append_info import AppendInfo
@@ -75,3 +78,19 @@ def test_requests_are_timed_by_api() -> None:
     metrics.on_completed(request)
     assert [(key, latency.count) for key, latency in metrics.by_api.items()] == [(3, 1)]
     assert 0 <= metrics.by_api[3].sum_s < 1
+
+
+def test_what_is_answered_after_a_topic_is_deleted_counts_for_none() -> None:
+    """A fetch that waited for its records, or an append for its replicas, is answered when the partition's role ends."""
+    stats, image, created, deleted = BrokerTopicStats(), MetadataImage("c"), MetadataDelta(), MetadataDelta()
+    stats.know_metadata(1, image)
+    topic_id = UUID(int=5)
+    image.replay(TopicRecord("flights", topic_id), 0, created)
+    done = stats.on_append([(TP, RECORDS)], lambda responses: None)
+    stats.on_fetch(FetchParams(), WANTED)
+    assert list(stats.by_topic) == ["flights"]
+    image.replay(RemoveTopicRecord(topic_id), 1, deleted)
+    stats.forget_deleted(image, deleted)
+    stats.on_fetched(FetchParams(), WANTED, [row(error_code=3)])
+    done([ProducePartitionResponse(0, 3)])
+    assert stats.by_topic == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,74 @@ def test_a_failed_fsync_is_never_retried(disk: RealDisk, tmp_path: Path, monkeyp
         with pytest.raises(OSError, match="lost the page"):
             file.fsync()
 
+    run(main())
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["runs", "waits"])
+def test_an_fsync_fails_when_another_one_of_the_file_has_failed_meanwhile(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool
+) -> None:
+    """Linux tells a failed write-back once: the next fsync of the same description would report success wrongly."""
+    real, others_may_end, has_begun = os.fdatasync, threading.Event(), threading.Event()
+    main_thread = threading.current_thread()
+
+    def failing_once(fd: int) -> None:
+        if threading.current_thread() is main_thread:
+            raise OSError(errno.EIO, "lost the page")
+        has_begun.set()
+        others_may_end.wait(10)
+        real(fd)
+
+    async def main() -> None:
+        others = []
+        for number in range(0 if is_begun else 8):  # so many are begun at once
+            others.append(disk.open(str(tmp_path / f"other{number}"), create=True))
+        busy = [disk.fsync_soon(other) for other in others]
+        file = disk.open(str(tmp_path / "a"), create=True)
+        file.append([b"x"])
+        pending = disk.fsync_soon(file)
+        has_begun.wait(10)
+        with pytest.raises(OSError, match="lost the page"):
+            file.fsync()
+        others_may_end.set()
+        await asyncio.gather(*busy)
+        with pytest.raises(OSError, match="lost the page"):
+            await pending
+        with pytest.raises(OSError, match="lost the page"):
+            await disk.fsync_soon(file)
+
+    monkeypatch.setattr(os, "fdatasync", failing_once)
+    run(main())
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["has ended", "is about to end"])
+def test_a_blocking_fsync_fails_when_that_of_a_thread_has_failed(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    """Before the loop has heard of it, too."""
+    main_thread, has_begun, may_fail = threading.current_thread(), threading.Event(), threading.Event()
+
+    def failing_in_thread(fd: int) -> None:
+        if threading.current_thread() is main_thread:
+            may_fail.set()
+            return
+        has_begun.set()
+        may_fail.wait(10)
+        raise OSError(errno.EIO, "lost the page")
+
+    async def main() -> None:
+        file = disk.open(str(tmp_path / "a"), create=True)
+        file.append([b"x"])
+        if is_ended:
+            may_fail.set()
+        pending = disk.fsync_soon(file)
+        has_begun.wait(10)
+        with pytest.raises(OSError, match="lost the page"):
+            file.fsync()
+        with pytest.raises(OSError, match="lost the page"):
+            await pending
+
+    monkeypatch.setattr(os, "fdatasync", failing_in_thread)
     run(main())
 
 

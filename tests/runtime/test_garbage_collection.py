@@ -46,10 +46,11 @@ def test_what_stays_is_frozen_while_it_comes() -> None:
         watched = Watched()
         before = gc.get_freeze_count()
         watched.grow(40 * YOUNG_OBJECTS)
+        frozen, left = gc.get_freeze_count(), sum(len(gc.get_objects(generation)) for generation in range(3))
         watched.collections.close()
-        assert gc.get_freeze_count() - before > 20 * YOUNG_OBJECTS
+        assert frozen - before > 20 * YOUNG_OBJECTS
         # The collector has that left to traverse, and no more.
-        assert sum(len(gc.get_objects(generation)) for generation in range(3)) < 15 * YOUNG_OBJECTS
+        assert left < 15 * YOUNG_OBJECTS
 
     asyncio.run(main())
 
@@ -79,6 +80,23 @@ def test_frozen_garbage_is_freed_once_an_hour_when_the_objects_have_doubled() ->
         watched.grow(400 * YOUNG_OBJECTS)
         await asyncio.sleep(0)  # the loop collects it all
         watched.collections.close()
+        assert garbage() is None
+
+    asyncio.run(main())
+
+
+def test_the_collector_is_as_before_when_the_server_has_stopped() -> None:
+    """What is left of it is garbage, though it was frozen."""
+
+    async def main() -> None:
+        before = gc.get_threshold(), gc.callbacks[:]
+        node = Node()
+        garbage = weakref.ref(node)
+        watched = Watched()
+        watched.collections.close()
+        assert (gc.get_threshold(), gc.callbacks) == before
+        del node
+        gc.collect()
         assert garbage() is None
 
     asyncio.run(main())

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from support.cluster.one_partition import OnePartition, batch
 
-from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, partition_range
+from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersError
+from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView, WaitsFor
+from raftwerk.cluster.client.consumer import LATEST, READ_COMMITTED, READ_UNCOMMITTED, Consumer, partition_range
 from raftwerk.cluster.client.perf import PerfResult, consume_perf
 from raftwerk.log.cleaner.batch_filter import emptied
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
 from raftwerk.wire.compression import Compression
+from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record, read_header
 
 
@@ -168,3 +174,66 @@ def test_an_answer_may_end_with_a_part_of_a_batch() -> None:
     data = [batch(0, b"a")]
     assert counted(OnePartition(data, tail=batch(1, b"b")[:65]), 0)[0] == 1
     assert consumed(OnePartition(data, tail=batch(1, b"b")[:65]), READ_COMMITTED) == ([b"a"], 1)
+
+
+class Refusing(OnePartition):
+    """Its Fetch answers have this error."""
+
+    code = ErrorCode.NONE
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        await asyncio.sleep(0)
+        if api is ApiKey.LIST_OFFSETS:
+            return await super().request_node(node_id, api, version, fields, waits_for)
+        row = Struct({"partition_index": 0, "error_code": self.code, "records": b"", "aborted_transactions": None})
+        return Struct({"responses": [Struct({"partitions": [row]})]})
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, "offset 0 is not in the log"),
+    ],
+)
+def test_perf_ends_when_its_reads_are_refused(code: ErrorCode, told: str) -> None:
+    cluster = Refusing([batch(0, b"a")])
+    cluster.code = code
+    with pytest.raises(ClientError, match=told):
+        asyncio.run(asyncio.wait_for(consume_perf(cluster, "t", PerfResult()), 10))
+
+
+def test_perf_ends_at_a_batch_that_is_longer_than_its_bytes() -> None:
+    longer = bytearray(batch(1, b"value"))
+    longer[9] ^= 1
+    cluster = OnePartition([batch(0, b"sound"), bytes(longer)])
+    with pytest.raises(ClientError, match="the batch at offset 1 is damaged"):
+        asyncio.run(asyncio.wait_for(consume_perf(cluster, "t", PerfResult()), 10))
+
+
+class CreatedAnew(OnePartition):
+    """A topic of two partitions, which is deleted and created again with one."""
+
+    partitions = 2
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(self.partitions))
+        return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
+
+
+def test_a_partition_that_its_topic_no_longer_has_is_without_a_leader() -> None:
+    cluster = CreatedAnew([batch(0, b"a")])
+    cluster.timeout_s = 0.2
+
+    async def run() -> None:
+        consumer = Consumer(cluster, "t")
+        await consumer.start(at=0)
+        assert consumer.positions == {0: 0, 1: 0}
+        cluster.partitions = 1
+        with pytest.raises(NoLeaderAnswersError, match="t-1"):
+            await consumer.offsets(LATEST, [0, 1])
+        assert [one.record.value for one in await consumer.poll()] == [b"a"]
+
+    asyncio.run(asyncio.wait_for(run(), 10))

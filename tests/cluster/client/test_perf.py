@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
-from raftwerk.cluster.client.perf import PerfProgress, PerfResult, ProduceLoad, ProducePerf, _Batch, reported
+from raftwerk.cluster.client.perf import (
+    PerfProgress,
+    PerfResult,
+    ProduceLoad,
+    ProducePerf,
+    _another,
+    _Batch,
+    reported,
+)
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import ConnectionLostError
@@ -205,3 +214,24 @@ def test_as_many_records_are_sent_as_were_asked_for(records: int) -> None:
     load = ProduceLoad("t", records=records, batch_records=20, record_size=10)
     asyncio.run(ProducePerf(cluster, load, result).run())
     assert (sum(cluster.sent), result.records, result.size_bytes) == (records, records, 10 * records)
+
+
+class _CreatedAnew(_Outage):
+    """The topic is deleted after two batches, and created again with one partition, whose leader is silent."""
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        view = await super().metadata(topics)
+        (topic,) = view.topics
+        partitions = topic.partitions[: 1 if self.acked == 2 else 2]
+        return replace(view, topics=(replace(topic, partitions=partitions),))
+
+
+def test_a_partition_that_its_topic_no_longer_has_is_without_a_leader() -> None:
+    load = ProduceLoad("t", batch_records=20, record_size=10, in_flight=1, delivery_timeout_s=0.2, records=1000)
+    with pytest.raises(ClientError, match="40 records without ack"):
+        asyncio.run(asyncio.wait_for(ProducePerf(_CreatedAnew("localhost:9092"), load, PerfResult()).run(), 10))
+
+
+def test_another_client_of_a_cluster_on_ipv6() -> None:
+    bootstrap = [("::1", 9092), ("localhost", 9093)]
+    assert _another(ClusterClient("[::1]:9092,localhost:9093")).bootstrap == bootstrap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,3 +169,32 @@ def test_what_a_send_waits_for_is_said_once(monkeypatch: pytest.MonkeyPatch, cap
         asyncio.run(run())
     (said,) = caplog.messages
     assert re.fullmatch(r"t-\d: broker 1 refuses the connection; trying for up to 0\.3 s", said), said
+
+
+class _CreatedAnew(_SmallBatches):
+    """The topic is deleted and created again with one partition, before the second one takes a batch."""
+
+    is_known = False
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        view, was_known = await super().metadata(topics), self.is_known
+        self.is_known = True
+        (topic,) = view.topics
+        return view if not was_known else replace(view, topics=(replace(topic, partitions=topic.partitions[:1]),))
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        await asyncio.sleep(0)
+        row = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1, "error_message": None}
+        return Struct({"responses": [Struct({"partition_responses": [Struct(row)]})]})
+
+
+def test_a_partition_that_its_topic_no_longer_has_is_without_a_leader() -> None:
+    async def run() -> None:
+        producer = Producer(_CreatedAnew(), "t", timeout_s=0.2)
+        await producer.start()
+        await producer.send([(None, b"v")], partition=1)
+
+    with pytest.raises(RefusedError, match=r"t-1, record 'v' not acked after 0\.2 s.*LEADER_NOT_AVAILABLE"):
+        asyncio.run(asyncio.wait_for(run(), 10))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,16 @@ def test_only_one_up_stays_with_a_directory(tmp_path: Path) -> None:
     assert running_up(directory) is None
     (tmp_path / "up.pid").write_text(f"{os.getpid()}\n")  # as after a crash
     assert running_up(directory) is None
+
+
+def test_a_command_that_looks_for_it_keeps_no_up_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a lock on the file for a moment."""
+    path = tmp_path / "up.pid"
+    path.write_text("")
+    with open(path, encoding="ascii") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        with staying_with(str(tmp_path)):
+            assert running_up(str(tmp_path)) == os.getpid()

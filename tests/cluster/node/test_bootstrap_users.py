@@ -11,7 +11,11 @@ import pytest
 
 from raftwerk.cluster.node.bootstrap_users import BootstrapUsers, choose_users, read_users, write_users
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
-from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
+from raftwerk.controller.metadata.metadata_records import (
+    FeatureLevelRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.security.sasl.scram_credential import SCRAM_SHA_256, SCRAM_SHA_512, credential_of, salted
 
@@ -100,3 +104,25 @@ def test_the_file_serves_logins_until_the_metadata_is_known_and_follows_it(tmp_p
 
 def test_no_file_has_no_users(tmp_path: Path) -> None:
     assert read_users(RealDisk(), str(tmp_path)) == ()
+
+
+def test_a_user_that_is_deleted_and_added_again_is_in_the_file_again(tmp_path: Path) -> None:
+    """After a restart of all controllers at once they could not log in to each other without it."""
+    disk = RealDisk()
+    (user,) = chosen("SCRAM-SHA-512=[name=node,password=x]")
+    write_users(disk, str(tmp_path), [user])
+
+    async def publish() -> None:
+        image = MetadataImage("c")
+        users = BootstrapUsers(disk, str(tmp_path), lambda mechanism, user: None, lambda: image)
+        removal = RemoveUserScramCredentialRecord(user.name, user.mechanism)
+        for offset, (record, left) in enumerate([(user, (user,)), (removal, ()), (user, (user,))]):
+            delta = MetadataDelta()
+            image.replay(record, offset, delta)
+            users.on_metadata(image, delta)
+            assert users.users == left
+            async with asyncio.timeout(10):
+                while read_users(disk, str(tmp_path)) != left:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(publish())
