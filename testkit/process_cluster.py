@@ -91,9 +91,9 @@ class TestCluster:
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=overrides, secure=secure)
             supervisor = _started(where, shape)
         except BaseException:
-            claim.close()
             if directory is None:
                 shutil.rmtree(where, ignore_errors=True)
+            claim.close()
             raise
         cluster = cls(supervisor, throw_away=directory is None, claim=claim)
         try:
@@ -428,6 +428,7 @@ class TestCluster:
 
 
 def _started(directory: str, shape: ClusterShape) -> Supervisor:
+    is_new = not _names_in(directory)
     for attempt in itertools.count(1):
         plan = plan_cluster(directory, shape)
         if shape.overrides:
@@ -440,10 +441,26 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
         except LocalNodeError as error:  # another process may take a port after it was chosen
             if "in use" not in str(error) or attempt == _START_ATTEMPTS:
                 raise
+            if is_new:  # controllers that were formatted would keep their ports
+                _empty(directory)
         except BaseException:
             supervisor.stop()
             raise
     return supervisor
+
+
+def _names_in(directory: str) -> list[str]:
+    """What is in a directory, but for the file by which this process claims it."""
+    return [name for name in os.listdir(directory) if name != TEST_PID] if os.path.isdir(directory) else []
+
+
+def _empty(directory: str) -> None:
+    for name in _names_in(directory):
+        path = os.path.join(directory, name)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
@@ -456,10 +473,12 @@ def _remove_abandoned() -> None:
     base = tempfile.gettempdir()
     for name in os.listdir(base):
         directory = os.path.join(base, name)
-        if not name.startswith(_PREFIX) or not os.path.exists(os.path.join(directory, TEST_PID)):
+        if not name.startswith(_PREFIX):
             continue
         with suppress(OSError):
-            if running_up(directory, TEST_PID) is None and not has_running_nodes(directory):
+            # An empty file is of a process that is about to lock it, and must be neither removed nor locked here.
+            has_claim = os.path.getsize(os.path.join(directory, TEST_PID)) > 0
+            if has_claim and running_up(directory, TEST_PID) is None and not has_running_nodes(directory):
                 shutil.rmtree(directory, ignore_errors=True)
 
 
