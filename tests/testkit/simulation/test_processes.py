@@ -124,3 +124,91 @@ def test_faults_begin_and_end_at_their_times_while_a_process_sleeps(asleep_from_
     assert outcome.failure is None
     assert min(down) == pytest.approx(31.0, abs=0.2)
     assert max(down) == pytest.approx(34.0, abs=0.2)
+
+
+# -- stop
+
+
+@quiet
+async def test_a_process_that_has_just_been_started_is_stopped(cluster: SimCluster) -> None:
+    application = cluster.start(forever)
+    await application.stop()
+    assert not application.is_running
+    application.start()
+    await asyncio.sleep(1.0)
+    application.kill()
+    application.start()
+    await application.stop()
+    assert not application.is_running
+
+
+# -- drawn kills
+
+
+def test_a_process_that_the_test_stops_after_a_drawn_kill_stays_so() -> None:
+    async def test(cluster: SimCluster) -> None:
+        stopped, killed = (cluster.start(forever, name=name) for name in ("stopped", "killed"))
+        await until(cluster, 31.0)
+        assert not (stopped.is_running or killed.is_running)
+        await stopped.stop()
+        killed.kill()
+        await until(cluster, 40.0)
+        await cluster.heal()
+        assert not (stopped.is_running or killed.is_running)
+
+    outcome = outcome_of(test, *[kill_of("application", at_s, 3.0) for at_s in (30.0, 30.1)])
+    assert outcome.failure is None, repr(outcome.failure)
+
+
+def test_a_process_is_started_again_after_a_drawn_kill() -> None:
+    async def test(cluster: SimCluster) -> None:
+        application = cluster.start(forever, name="app")
+        await until(cluster, 31.0)
+        assert not application.is_running
+        await until(cluster, 34.0)
+        assert application.is_running
+        await until(cluster, 41.0)
+        assert not application.is_running
+        await cluster.heal()
+        assert application.is_running
+
+    outcome = outcome_of(test, kill_of("application", 30.0, 3.0), kill_of("application", 40.0, 100.0))
+    assert outcome.failure is None, repr(outcome.failure)
+
+
+def test_a_program_that_has_done_its_work_since_a_drawn_kill_is_not_run_once_more() -> None:
+    async def test(cluster: SimCluster) -> None:
+        done: list[float] = []
+
+        async def program() -> None:
+            await asyncio.sleep(1.0)
+            await until(cluster, max(31.0, cluster.now_s))
+            done.append(cluster.now_s)
+
+        application = cluster.start(program, name="app")
+        await until(cluster, 30.2)
+        assert not application.is_running
+        application.start()  # the test is its supervisor
+        await application.ended()
+        await until(cluster, 40.0)
+        assert len(done) == 1, f"it ran once more: {done}"
+
+    outcome = outcome_of(test, kill_of("application", 30.0, 5.0))
+    assert outcome.failure is None, repr(outcome.failure)
+
+
+def test_an_error_of_a_program_since_a_drawn_kill_is_not_forgotten() -> None:
+    async def test(cluster: SimCluster) -> None:
+        async def program() -> None:
+            await asyncio.sleep(1.0)
+            if 30.5 < cluster.now_s < 32.0:
+                raise KeyError("gone")
+            await forever()
+
+        application = cluster.start(program, name="app")
+        await until(cluster, 30.2)
+        application.start()
+        await until(cluster, 40.0)
+
+    outcome = outcome_of(test, kill_of("application", 30.0, 5.0))
+    assert str(outcome.failure) == "app ended with KeyError('gone'); `await ended()` expects an error"
