@@ -137,7 +137,8 @@ class Nemesis:
         heapq.heappush(self._schedule, (at_s, self._entries, action))
 
     def _begin(self, fault: Fault, tries: int = _SYNC_TRIES) -> None:
-        target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
+        target = self._cluster.resolve(fault.target)
+        other = target if fault.other == fault.target else self._cluster.resolve(fault.other)
         if target is None or other is None:
             return
         must_wait = fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync()

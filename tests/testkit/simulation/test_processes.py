@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
-from raftwerk.testing import SimCluster, simulate
+from raftwerk.testing import SimApplication, SimCluster, simulate
 from raftwerk.testkit.simulation.simulated_run import SimulatedOutcome, SimulationOptions, Simulator
 
 quiet = simulate(seeds=1, faults="", limit_s=120.0)
@@ -212,3 +212,29 @@ def test_an_error_of_a_program_since_a_drawn_kill_is_not_forgotten() -> None:
 
     outcome = outcome_of(test, kill_of("application", 30.0, 5.0))
     assert str(outcome.failure) == "app ended with KeyError('gone'); `await ended()` expects an error"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_drawn_kills_hit_all_processes_of_the_application_in_turn(count: int) -> None:
+    applications: list[SimApplication] = []
+
+    async def test(cluster: SimCluster) -> None:
+        applications.extend(cluster.start(forever, name=f"app{number}") for number in range(count))
+        await until(cluster, 60.0)
+
+    outcome = outcome_of(test, *[kill_of("application", 30.0 + 2 * number, 0.5) for number in range(12)])
+    assert outcome.failure is None
+    assert [each.starts for each in applications] == [1 + 12 // count] * count
+
+
+def test_kills_by_their_name_hit_both_processes() -> None:
+    starts: list[list[int]] = []
+
+    @simulate(seeds=3, faults="kill-application", faults_for_s=60.0)
+    async def test(cluster: SimCluster) -> None:
+        applications = [cluster.start(forever) for _ in range(2)]
+        await asyncio.sleep(70.0)
+        starts.append([each.starts for each in applications])
+
+    test()
+    assert all(min(counts) > 1 for counts in starts), starts
