@@ -210,9 +210,9 @@ def test_threads_end_when_their_owner_is_closed_and_new_ones_do_later_work() -> 
 
 def test_closed_threads_are_kept_by_nothing() -> None:
     async def main() -> None:
-        threads = RealComputeThreads()
+        before, threads = set(threading.enumerate()), RealComputeThreads()
         await threads.run_soon(int)
-        running = [thread for thread in threading.enumerate() if thread.name == "compute"]
+        running = set(threading.enumerate()) - before
         threads.close()
         for thread in running:
             thread.join(10)
