@@ -73,5 +73,13 @@ class AcceptingSockets:
                 logger.warning("accepting connections pauses for %g s: %s", PAUSE_AFTER_ERROR_S, error.strerror)
                 await asyncio.sleep(PAUSE_AFTER_ERROR_S)
                 continue
-            self._on_accepted(AcceptedSocket(accepted, str(address[0])))
+            self._take(AcceptedSocket(accepted, str(address[0])))
             await asyncio.sleep(0)  # where many connections wait, others have their turn between them
+
+    def _take(self, accepted: AcceptedSocket) -> None:
+        """Hand a connection to the listener. An error concerns this connection only: the others are accepted still."""
+        try:
+            self._on_accepted(accepted)
+        except Exception:
+            logger.exception("a connection from %s is closed, since it could not be taken up", accepted.peer)
+            accepted.close()

@@ -40,7 +40,9 @@ class _Work:
 
 
 class RealComputeThreads:
-    """Threads of the operating system, started when there is work for them. The process ends after their present work.
+    """Threads of the operating system, started when there is work for them; `close` ends them.
+
+    The process ends after their present work.
 
     On Linux, work that takes long goes on at a lower priority, so that the event loop keeps its processor. No thread
     gets its priority back without a privilege, so it ends after that work, and another one takes its place.
@@ -56,8 +58,9 @@ class RealComputeThreads:
         self._work: dict[int, _Work] = {}
         """What the threads of ordinary priority do now, by the thread's native id."""
         self._is_watched = False
+        self._is_closed = True
+        """Whether threads end that have nothing to do."""
         self._is_ending = False
-        atexit.register(self._end)
 
     def run_soon(self, work: Callable[[], T], owner: object = None) -> asyncio.Future[T]:
         """Do `work` in a thread when it is the turn of `owner`, and of this work among those of `owner`.
@@ -66,11 +69,26 @@ class RealComputeThreads:
         """
         future: Future[T] = Future()
         with self._changed:
+            if self._is_closed:
+                self._is_closed = False
+                atexit.register(self._end)
             self._start_threads()
             self._waiting.add(owner, partial(_complete_with, future, work))
             self._changed.notify()
             self._watch(asyncio.get_running_loop())
         return asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """End the threads, once they have done what they were given; work that comes later gets new ones."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            self._unregister_when_done()
+
+    def _unregister_when_done(self) -> None:
+        """Let nothing of this object be kept for the end of the process, unless work goes on that it must wait for."""
+        if self._can_end() and not self._working_count:
+            atexit.unregister(self._end)
 
     def _start_threads(self) -> None:
         """Called on the loop only, as a thread has the priority of the one that starts it.
@@ -90,7 +108,10 @@ class RealComputeThreads:
         thread, clock, is_slow = threading.get_native_id(), _own_clock(), False
         while not is_slow:
             with self._changed:
-                self._changed.wait_for(self._can_begin)
+                self._changed.wait_for(lambda: self._can_begin() or self._can_end())
+                if not self._can_begin():
+                    self._threads -= 1
+                    return
                 self._working_count += 1
                 run = self._waiting.take()
                 self._work[thread] = _Work(clock, time.clock_gettime(clock))
@@ -99,11 +120,15 @@ class RealComputeThreads:
             with self._changed:
                 self._working_count -= 1
                 is_slow = self._work.pop(thread, None) is None
-                if is_slow or self._is_ending:
+                if is_slow or self._is_ending or self._is_closed:
                     self._changed.notify_all()
+                self._unregister_when_done()
 
     def _can_begin(self) -> bool:
         return bool(self._waiting) and self._working_count < THREADS and not self._is_ending
+
+    def _can_end(self) -> bool:
+        return self._is_closed and not self._waiting
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "linux" and not self._is_watched:  # elsewhere a thread has no priority of its own

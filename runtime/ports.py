@@ -208,6 +208,10 @@ class ComputeThreads(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Release the threads, once they have done what they were given; work that comes later gets new ones."""
+        ...
+
 
 class LoopAsThreads:
     """`ComputeThreads` without threads: the work is done in the next iteration of the loop."""
@@ -218,6 +222,9 @@ class LoopAsThreads:
         future: asyncio.Future[T] = loop.create_future()
         loop.call_soon(complete_with, future, work)
         return future
+
+    def close(self) -> None:
+        """Nothing: there are no threads."""
 
 
 def complete_with(future: asyncio.Future[T], work: Callable[[], T]) -> None:

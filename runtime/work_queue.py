@@ -28,6 +28,8 @@ class WorkQueue:
         self._waiting: deque[Job] = deque()
         self._running = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        """The next try, while there are no descriptors or threads for the job that is first."""
 
     def submit(self, job: Job) -> None:
         """Begin a job now, or when others have ended. Jobs of a former event loop are dropped."""
@@ -35,10 +37,18 @@ class WorkQueue:
         if loop is not self._loop:
             self._loop, self._running = loop, 0
             self._waiting.clear()
+            self._forget_retry()
         self._waiting.append(job)
-        self._begin_jobs()
+        if self._retry is None:
+            self._begin_jobs()
+
+    def _forget_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def _begin_jobs(self) -> None:
+        self._forget_retry()
         while self._running < self._width and self._waiting:
             job = self._waiting.popleft()
             try:
@@ -47,7 +57,7 @@ class WorkQueue:
                 if not is_out_of_files(error) and error.errno != errno.EAGAIN:
                     raise
                 self._waiting.appendleft(job)
-                asyncio.get_running_loop().call_later(_RETRY_S, self._begin_jobs)
+                self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._begin_jobs)
                 return
             if running is not None:
                 self._running += 1

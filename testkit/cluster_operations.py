@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
+from ..cluster.client.attempts import Attempts
 from ..cluster.client.client_errors import RefusedError, no_such_partition
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.client.consumer import LATEST, READ_COMMITTED, Consumer
@@ -53,15 +54,16 @@ class ClusterOperations(ABC):
         self, name: str, *, partitions: int = 1, replicas: int = -1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic and wait for its leaders. Raises `RefusedError` for what the cluster refuses."""
-        topic = NewTopic(name, partitions, replicas, texts_of(config or {}))
+        topic, attempts = NewTopic(name, partitions, replicas, texts_of(config or {})), Attempts()
         try:
-            await self._ask(lambda client: AdminClient(client).create_topic(topic))
+            await self._ask(lambda client: AdminClient(client).create_topic(topic, attempts=attempts))
         except RefusedError as error:
             raise with_number_of_nodes(error, replicas, len(self.node_ids)) from None
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises `RefusedError` when there is none of this name."""
-        await self._ask(lambda client: AdminClient(client).delete_topic(name))
+        attempts = Attempts()
+        await self._ask(lambda client: AdminClient(client).delete_topic(name, attempts=attempts))
 
     async def produce(self, topic: str, *values: Value, partition: int | None = None) -> None:
         """Send values, or pairs of key and value, each once; returns when all are acked by all in-sync replicas.

@@ -47,13 +47,15 @@ class TestCluster:
     __test__ = False
 
     def __init__(self, supervisor: Supervisor, *, throw_away: bool, claim: ExitStack | None = None) -> None:
-        """With `throw_away` the directory is removed at the end; `claim` is closed before."""
+        """With `throw_away` the directory is removed at the end; `claim` is closed afterwards."""
         self._claim = claim or ExitStack()
         self._supervisor = supervisor
         self._throw_away = throw_away
         self._is_removed = False
         self._sides: list[frozenset[int]] = []
         """The nodes that reach each other, while the network is cut."""
+        self._paused: dict[int, list[int] | None] = {}
+        """Processes that are paused, and what a partition cuts each of them off from when it is resumed."""
 
     @classmethod
     def start(
@@ -89,9 +91,9 @@ class TestCluster:
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=overrides, secure=secure)
             supervisor = _started(where, shape)
         except BaseException:
-            claim.close()
             if directory is None:
                 shutil.rmtree(where, ignore_errors=True)
+            claim.close()
             raise
         cluster = cls(supervisor, throw_away=directory is None, claim=claim)
         try:
@@ -235,6 +237,7 @@ class TestCluster:
         """Crash a node with SIGKILL; returns when its process is gone."""
         __tracebackhide__ = True
         self._signal(node_id, signal.SIGKILL)
+        self._paused.pop(self._child(node_id).pid, None)
 
     def stop_node(self, node_id: int) -> None:
         """Stop a node with SIGTERM: it hands its leaderships over, then ends. Returns when its process is gone.
@@ -243,7 +246,7 @@ class TestCluster:
         """
         __tracebackhide__ = True
         self._signal(node_id, signal.SIGTERM)
-        self._supervisor.kill(node_id, signal.SIGCONT)
+        self._end_pause(node_id)
         try:
             self._child(node_id).process.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -254,19 +257,28 @@ class TestCluster:
         """Pause a node with SIGSTOP: its process exists but does nothing, as in a long garbage collection."""
         __tracebackhide__ = True
         self._signal(node_id, signal.SIGSTOP)
+        self._paused.setdefault(self._child(node_id).pid)
 
     def resume(self, node_id: int) -> None:
-        """End a pause."""
+        """End a pause. A node that `partition` has cut off meanwhile cuts its own connections then."""
         __tracebackhide__ = True
         self._signal(node_id, signal.SIGCONT)
+        others = self._paused.pop(self._child(node_id).pid, None)
+        if others is not None:
+            self._supervisor.cut(node_id, others)
+
+    def _end_pause(self, node_id: int) -> None:
+        """Let a node go on, if it is paused, without what a partition has kept for its resumption."""
+        self._supervisor.kill(node_id, signal.SIGCONT)
+        self._paused.pop(self._child(node_id).pid, None)
 
     def partition(self, *sides: int | Iterable[int]) -> None:
         """Cut the network between sides: `partition(1)` cuts off node 1, `partition([1, 2], [3])` node 3.
 
         Nodes that are in no side form one side together. Nothing passes between sides, and no connection is refused, as
         if cables were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends
-        it. A node that is started again comes back without its cuts. Raises ValueError for no side, an empty one, or a
-        node in two.
+        it. A paused node is left alone, and cuts its own connections when it is resumed. A node that is started again
+        comes back without its cuts. Raises ValueError for no side, an empty one, or a node in two.
         """
         __tracebackhide__ = True
         named = [frozenset(side if isinstance(side, Iterable) else [side]) for side in sides]
@@ -279,9 +291,13 @@ class TestCluster:
         rest = frozenset(self.node_ids).difference(*named)
         self._sides = [*named, rest]
         for side in self._sides:
+            others = [other for other in self.node_ids if other not in side]
             for node_id in sorted(side):
-                if self.is_alive(node_id):
-                    self._supervisor.cut(node_id, [other for other in self.node_ids if other not in side])
+                child = self._child(node_id)
+                if child.pid in self._paused:
+                    self._paused[child.pid] = others
+                elif child.alive:
+                    self._supervisor.cut(node_id, others)
 
     def start_node(self, *node_ids: int) -> None:
         """Start nodes that were killed or stopped; returns when they serve.
@@ -326,7 +342,7 @@ class TestCluster:
         """End every pause and partition, start every dead node, return when all serve."""
         children = self._supervisor.children
         for node_id in [node_id for node_id, child in children.items() if child.alive]:
-            self._supervisor.kill(node_id, signal.SIGCONT)
+            self._end_pause(node_id)
             self._supervisor.cut(node_id, [])
         self._sides = []
         dead = [node_id for node_id, child in children.items() if not child.alive]
@@ -337,12 +353,12 @@ class TestCluster:
         """Stop all nodes, and remove a temporary directory."""
         for node_id, child in self._supervisor.children.items():
             if child.alive:
-                self._supervisor.kill(node_id, signal.SIGCONT)
+                self._end_pause(node_id)
         self._supervisor.stop()
-        self._claim.close()
-        if self._throw_away:
+        if self._throw_away:  # while it is claimed, so that what a killed process leaves of it is known as its own
             shutil.rmtree(self.plan.directory, ignore_errors=True)
             self._is_removed = True
+        self._claim.close()
 
     def _child(self, node_id: int) -> Child:
         """The process of a node. Raises `LocalNodeError` for an id that no node has."""
@@ -412,6 +428,7 @@ class TestCluster:
 
 
 def _started(directory: str, shape: ClusterShape) -> Supervisor:
+    is_new = not _names_in(directory)
     for attempt in itertools.count(1):
         plan = plan_cluster(directory, shape)
         if shape.overrides:
@@ -424,10 +441,26 @@ def _started(directory: str, shape: ClusterShape) -> Supervisor:
         except LocalNodeError as error:  # another process may take a port after it was chosen
             if "in use" not in str(error) or attempt == _START_ATTEMPTS:
                 raise
+            if is_new:  # controllers that were formatted would keep their ports
+                _empty(directory)
         except BaseException:
             supervisor.stop()
             raise
     return supervisor
+
+
+def _names_in(directory: str) -> list[str]:
+    """What is in a directory, but for the file by which this process claims it."""
+    return [name for name in os.listdir(directory) if name != TEST_PID] if os.path.isdir(directory) else []
+
+
+def _empty(directory: str) -> None:
+    for name in _names_in(directory):
+        path = os.path.join(directory, name)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
@@ -440,10 +473,12 @@ def _remove_abandoned() -> None:
     base = tempfile.gettempdir()
     for name in os.listdir(base):
         directory = os.path.join(base, name)
-        if not name.startswith(_PREFIX) or not os.path.exists(os.path.join(directory, TEST_PID)):
+        if not name.startswith(_PREFIX):
             continue
         with suppress(OSError):
-            if running_up(directory, TEST_PID) is None and not has_running_nodes(directory):
+            # An empty file is of a process that is about to lock it, and must be neither removed nor locked here.
+            has_claim = os.path.getsize(os.path.join(directory, TEST_PID)) > 0
+            if has_claim and running_up(directory, TEST_PID) is None and not has_running_nodes(directory):
                 shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -14,6 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
+from .attempts import Attempts
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
 
@@ -137,11 +138,15 @@ class AdminClient:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
-    async def create_topic(self, topic: NewTopic, *, wait: bool = True, validate_only: bool = False) -> None:
+    async def create_topic(
+        self, topic: NewTopic, *, wait: bool = True, validate_only: bool = False, attempts: Attempts | None = None
+    ) -> None:
         """Create a topic. With `wait`, return when every partition has a leader.
 
-        With `validate_only`, only find out whether it would be refused.
+        With `validate_only`, only find out whether it would be refused. A topic that exists is no error where one of
+        the `attempts`, in this call or before, may have created it.
         """
+        known = attempts or Attempts()
         configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
         fields = {
             "topics": [
@@ -156,16 +161,24 @@ class AdminClient:
             "timeout": int(self._client.timeout_s * 1000),
             "validate_only": validate_only,
         }
-        answer = await self._request_until_final(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
-        _raise_if_refused(answer.error_code, f"topic {topic.name}", answer.error_message)
+        answer = await known.final_row(self._client, ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
+        exists = ErrorCode.TOPIC_ALREADY_EXISTS
+        code = answer.error_code if validate_only else known.error_of(answer.error_code, exists)
+        _raise_if_refused(code, f"topic {topic.name}", answer.error_message)
         if wait and not validate_only:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
-    async def delete_topic(self, name: str, *, wait: bool = True) -> None:
-        """Delete a topic. With `wait`, return when the broker that is asked no longer shows it."""
+    async def delete_topic(self, name: str, *, wait: bool = True, attempts: Attempts | None = None) -> None:
+        """Delete a topic. With `wait`, return when the broker that is asked no longer shows it.
+
+        A topic that does not exist is no error where one of the `attempts`, in this call or before, may have deleted
+        it.
+        """
+        known = attempts or Attempts()
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self._client.timeout_s * 1000)}
-        answer = await self._request_until_final(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
-        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
+        answer = await known.final_row(self._client, ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
+        code = known.error_of(answer.error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _raise_if_refused(code, f"topic {name}", answer.error_message)
         if wait:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
@@ -176,8 +189,8 @@ class AdminClient:
             "timeout": int(self._client.timeout_s * 1000),
             "validate_only": False,
         }
-        answer = await self._request_until_final(
-            ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
+        answer = await Attempts().final_row(
+            self._client, ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
         )
         _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
         await self._until(lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name)
@@ -523,16 +536,6 @@ class AdminClient:
         answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
         for row in answer.results:
             _raise_if_refused(row.error_code, f"user {user}", row.error_message)
-
-    async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._client.timeout_s
-        while True:
-            answer = getattr(await self._client.request(api, version, fields), rows)[0]
-            temporary = answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
-            if not temporary or loop.time() > deadline:
-                return answer
-            await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _until(self, holds: Any, name: str) -> None:
         loop = asyncio.get_running_loop()

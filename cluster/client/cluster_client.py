@@ -269,10 +269,13 @@ class ClusterClient:
         """Until the next metadata these brokers, which metadata leaves out, can be asked, too."""
         self._brokers |= {broker.node_id: broker for broker in brokers}
 
-    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: Callable[[], None] | None = None
+    ) -> Struct:
         """Ask the brokers one after the other until one answers; last those that gave no answer before.
 
-        Raises `ClientError` when none does.
+        `on_no_answer` is called for each that got the request, and may have done something, but gave no answer. Raises
+        `ClientError` when none answers.
         """
         reasons: dict[Address, str] = {}
         silent: list[Address] = []
@@ -296,7 +299,7 @@ class ClusterClient:
                 with self._notice(peer):
                     await self._probe(host, port, api, may_wait=may_wait)
                     is_asked = True
-                    answer = await self._request_to(host, port, api, version, fields)
+                    answer = await self._request_to(host, port, api, version, fields, on_no_answer)
                 self._unanswering.discard((host, port))
                 return answer
             except NO_ANSWER as error:
@@ -467,9 +470,22 @@ class ClusterClient:
         if self._is_closed:
             raise ConnectionLostError("the client was closed")
 
-    async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def _request_to(
+        self,
+        host: str,
+        port: int,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        on_no_answer: Callable[[], None] | None = None,
+    ) -> Struct:
         connection = await self._connect(host, port)
-        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+        try:
+            return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+        except NO_ANSWER:
+            if on_no_answer is not None:
+                on_no_answer()
+            raise
 
 
 def own_scram_user() -> tuple[str, str] | None:

@@ -223,6 +223,7 @@ class Supervisor:
                 connection = self._faults[node_id] = FaultConnection(child.pid)
             connection.inject(NodeFaults(addresses))
         except FaultSocketError as error:
+            self._close_faults(node_id)  # a late answer would be taken for that to the next command
             raise LocalNodeError(f"node {node_id} {error}; see {child.plan.log_file}") from None
 
     def _close_faults(self, node_id: int) -> None:

@@ -139,7 +139,7 @@ class Node:
         raise NodeFailedError(_reason_of(reason)) from reason
 
     async def stop(self, *, graceful: bool = True) -> None:
-        """Hand leaderships over, stop serving, close the logs and unlock the directories. Safe in any state.
+        """Hand leaderships over, stop serving, close the logs, unlock the directories, end threads. Safe in any state.
 
         A stop that is not `graceful` hands nothing over, and this node's controller decides nothing any more: it would
         fence brokers that stop at the same time, and its own.
@@ -164,6 +164,7 @@ class Node:
             self.log_manager.shutdown(max(epoch, self.log_manager.previous_broker_epoch))
         self._broker_role = self._controller_role = None
         self.raft = self.log_manager = None
+        self._runtime.threads.close()
 
     # ---- starting
 

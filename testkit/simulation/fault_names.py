@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...chaos.sim.faults.fault import Fault, FaultKind
 
 APPLICATION = "application"
-"""The role of a process of the application; which one is drawn when the fault begins."""
+"""The role of a process of the application; they take turns."""
 _NODES = ("leader", "leader", "coordinator", "transaction-coordinator", "controller", "n1", "n2", "n3")
 _ANYBODY = (*_NODES, APPLICATION)
 

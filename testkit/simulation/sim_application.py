@@ -27,6 +27,8 @@ class SimApplication:
         """The error with which it ended by itself, if it did."""
         self.starts = 0
         """How many times it was started."""
+        self.was_killed_by_fault = False
+        """Whether a drawn fault has killed it and will start it again, if the test does nothing with it before."""
         self._world = world
         self._host = host
         self._make_loop = make_loop
@@ -51,13 +53,11 @@ class SimApplication:
             raise RuntimeError(f"{self.name} runs already: kill() or stop() ends it")
         self.starts += 1
         self.error = None
+        self.was_killed_by_fault = False
         loop = self._loop = self._make_loop(self.name)
         self._host.process = loop
         self._world.processes.append(loop)
         self._world.note_process(self.name, ProcessChange.START if self.starts == 1 else ProcessChange.RESTART)
-        loop.call_soon(self._begin, loop)
-
-    def _begin(self, loop: ApplicationLoop) -> None:
         self._main = loop.create_task(self._run(), name="main")
         self._main.add_done_callback(self._on_end)
 
@@ -80,7 +80,11 @@ class SimApplication:
         self._leave(power_loss=False)
 
     def kill(self) -> None:
-        """End the process at once, as SIGKILL does: nothing of it runs again, no `finally`, no `close()`."""
+        """End the process at once, as SIGKILL does: nothing of it runs again, no `finally`, no `close()`.
+
+        In a program that `time.sleep` blocks at that time the `finally` blocks around it run, as Python leaves them.
+        """
+        self.was_killed_by_fault = False
         if self._loop is not None:
             self._world.note_process(self.name, ProcessChange.KILLED)
             self._leave(power_loss=False)
@@ -95,6 +99,7 @@ class SimApplication:
 
     async def stop(self) -> None:
         """Cancel the program's main task, as asyncio does on Ctrl-C, and wait until it has ended."""
+        self.was_killed_by_fault = False
         if self._loop is not None and self._main is not None:
             self._loop.call_soon(self._main.cancel)
         await self.ended()

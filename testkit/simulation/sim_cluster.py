@@ -13,7 +13,7 @@ from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...chaos.sim.kernel.event_loop import ProcessLoop
 from ...chaos.sim.kernel.world import World
 from ...chaos.sim.simulated_cluster import SimulatedCluster
-from ...cluster.client.client_errors import RefusedError, UnreachableError
+from ...cluster.client.client_errors import NoLeaderAnswersError, RefusedError, UnreachableError
 from ...cluster.client.cluster_client import ClusterClient
 from ..cluster_operations import ClusterOperations
 from .sim_application import SimApplication
@@ -44,6 +44,8 @@ class SimCluster(ClusterOperations):
         self._targets = targets
         self._heal = heal
         self._names = itertools.count(1)
+        self._cut_off: dict[str, None] = {}
+        """The nodes that the test has cut off, also from programs that it starts later."""
 
     # ---- where it is
 
@@ -73,6 +75,8 @@ class SimCluster(ClusterOperations):
         _check_call(program, args)
         host = name or f"{getattr(program, '__name__', 'application')}-{next(self._names)}"
         application = self._make_application(host, lambda: program(*args))
+        for node in self._cut_off:
+            self._cut_link(node, host)
         application.start()
         return application
 
@@ -135,8 +139,8 @@ class SimCluster(ClusterOperations):
         self._world.trace.note(here, "CUT OFF")
         for name in self._world.hosts:
             if name not in (here, self._harness.name):
-                self._world.network.cut(here, name)
-                self._world.network.cut(name, here)
+                self._cut_link(here, name)
+        self._cut_off[here] = None
         return node_id
 
     async def heal(self) -> None:
@@ -144,6 +148,7 @@ class SimCluster(ClusterOperations):
 
         They have then what was committed at the call; the application may go on writing.
         """
+        self._cut_off.clear()
         self._heal()
         deadline_s = self.now_s + _HEAL_LIMIT_S
         is_whole, why_not = self._nodes.healthy_again()
@@ -154,6 +159,10 @@ class SimCluster(ClusterOperations):
             self._targets.restart_all()  # a node that was stopping has ended
 
     # ---- inside
+
+    def _cut_link(self, node: str, host: str) -> None:
+        self._world.network.cut(node, host)
+        self._world.network.cut(host, node)
 
     def _name(self, node_id: int) -> str:
         if node_id not in self._nodes.ids:
@@ -209,13 +218,14 @@ class SimCluster(ClusterOperations):
                 try:
                     async with ClusterClient(self.bootstrap, timeout_s=10.0) as client:
                         return await ask(client)
-                except UnreachableError:  # drawn faults may hit all nodes at once
+                except (UnreachableError, NoLeaderAnswersError):  # drawn faults may hit all nodes or replicas at once
                     if self.now_s > deadline_s:
                         raise
                 await asyncio.sleep(_POLL_S)
 
         def done(task: asyncio.Task[T]) -> None:
-            here.call_soon(_transfer, task, answer)
+            error = task.exception()  # asked for here, since who waited for the answer may have gone
+            here.call_soon(_transfer, task, error, answer)
 
         self._harness.call_soon(lambda: self._harness.create_task(run()).add_done_callback(done))
         return await answer
@@ -240,10 +250,9 @@ def _check_call(program: object, args: tuple[object, ...]) -> None:
         raise TypeError(f"start({call}): {error}") from None
 
 
-def _transfer(task: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
+def _transfer(task: asyncio.Task[T], error: BaseException | None, answer: asyncio.Future[T]) -> None:
     if answer.done():
         return
-    error = task.exception()
     if error is None:
         answer.set_result(task.result())
     else:

@@ -44,6 +44,10 @@ class SimulationFailed(AssertionError):
     """A simulated test failed in another way than by an error of its own; the sentence says how."""
 
 
+class _ProcessEnded(BaseException):
+    """`time.sleep` raises it in a process that was killed meanwhile. No `except Exception` of the program stops it."""
+
+
 def _exited(name: str, end: SystemExit) -> SimulationFailed:
     where = "in a task; the coroutine that was started may call it"
     failed = SimulationFailed(f"{name} called sys.exit({end.code!r}) {where}")
@@ -85,7 +89,7 @@ class Simulator:
         self._runs = 0
         self._warnings = warnings.catch_warnings()
         self._unraisable = sys.unraisablehook
-        self._world: World | None = None
+        self._run: _Run | None = None
         self._loop: ApplicationLoop | None = None
         """The process of the application whose event runs."""
 
@@ -124,18 +128,18 @@ class Simulator:
         """
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
-        world = self._world = World(seed, lines_kept=_LINES_KEPT)
+        world = World(seed, lines_kept=_LINES_KEPT)
         self.sources.begin(seed)
         self._modules.restore()
         self.escapes.found.clear()
         try:
             with world, _StoryOfLogs(world, self.sources):
-                run = _Run(self, world, options)
+                run = self._run = _Run(self, world, options)
                 if observe is not None:
                     world.observe(observe(run.nodes))
                 return run.execute(test, faults)
         finally:
-            self._world = None
+            self._run = None
             if gc_was_on:
                 gc.enable()
             self._runs += 1
@@ -159,42 +163,45 @@ class Simulator:
             self.sources.is_inside, self._loop = was
 
     def _enter(self, loop: ApplicationLoop) -> None:
-        world = self._world
-        if world is not None:
+        if self._run is not None:
+            world = self._run.world
             self._loop = loop
             self.sources.enter(world.now_s, world.hosts[loop.name].clock.wall_ms() / 1000)
 
     def _sleep(self, seconds: float) -> None:
-        """`time.sleep` in the application: its process does nothing while the world goes on."""
-        loop, world = self._loop, self._world
-        if loop is None or world is None:
+        """`time.sleep` in the application: its process does nothing while the world and its faults go on."""
+        loop, run = self._loop, self._run
+        if loop is None or run is None:
             return
         if loop.slept_s is not None:
             loop.slept_s += seconds
             return
-        world.trace.show(loop.name, f"time.sleep({seconds:g}) blocks the event loop")
+        run.world.trace.show(loop.name, f"time.sleep({seconds:g}) blocks the event loop")
         swap = getattr(asyncio.tasks, "_swap_current_task", None)
         task = swap(loop, None) if swap is not None else None
         self.sources.is_inside = False
-        loop.pause()
+        loop.block()
         try:
-            world.scheduler.run_for(seconds)
+            has_slept = run.sleep(loop, seconds)
         finally:
-            loop.resume()
+            loop.unblock()
             asyncio._set_running_loop(loop.as_asyncio)
             if swap is not None:
                 swap(loop, task)
             self._enter(loop)
+        if not has_slept:
+            raise _ProcessEnded
 
 
 class _Run:
     """The parts of one run."""
 
     def __init__(self, simulator: Simulator, world: World, options: SimulationOptions) -> None:
-        self._world = world
+        self.world = world
         self._simulator = simulator
         self._options = options
-        self._began_s = 0.0
+        self._began_s = self._deadline_s = 0.0
+        self._nemesis: Nemesis | None = None
         self.nodes = SimulatedCluster(world, ClusterConfig(options.nodes, properties=options.settings))
         self._targets = SimulatedTargets(self.nodes, _TEST, _flushes_each_batch(options.settings))
         world.scheduler.around_event = simulator.around_event
@@ -208,32 +215,34 @@ class _Run:
         drawn: Sequence[Fault] = ()
         try:
             self.nodes.start_all()
-            scheduler = self._world.scheduler
+            scheduler = self.world.scheduler
             if not scheduler.run_until(self.nodes.is_healthy, _START_LIMIT_S):
                 raise SimulationFailed(f"the cluster does not start: {self.nodes.why_not_healthy()}")
             scheduler.stop_at_first_error = True
-            self._began_s = self._world.now_s
+            self._began_s = self.world.now_s
             drawn = self._draw() if faults is None else faults
-            failure = self._run_test(test, Nemesis(self._targets, drawn))
+            self._nemesis = Nemesis(self._targets, drawn)
+            self._deadline_s = self.world.now_s + self._options.limit_s
+            failure = self._run_test(test, self._nemesis)
         except (SimulationError, InvariantBroken, SimulationFailed) as error:
             failure = error
-        if self._world.errors:
-            first = self._world.errors[0]
+        if self.world.errors:
+            first = self.world.errors[0]
             failure = SimulationFailed(f"the cluster itself failed, which is a bug of Raftwerk: {first}")
-        world = self._world
+        world = self.world
         story = [line for line in world.trace.timeline(_LINES_KEPT) if _tells(line)]
         story = [line for line in story if float(line.split(maxsplit=1)[0]) > self._began_s]
         return SimulatedOutcome(world.seed, failure, drawn, world.trace.digest(), story, world.now_s)
 
     def _draw(self) -> list[Fault]:
-        options, now_s = self._options, self._world.now_s
-        rng = self._world.rng_for("faults of the application")
+        options, now_s = self._options, self.world.now_s
+        rng = self.world.rng_for("faults of the application")
         end_s = now_s + options.faults_for_s
         return draw(rng, options.faults, start_s=now_s, end_s=end_s, mean_gap_s=options.mean_gap_s)
 
     def _run_test(self, test: Test, nemesis: Nemesis) -> BaseException | None:
         def heal() -> None:
-            self._world.trace.note(_TEST, "heal()")
+            self.world.trace.note(_TEST, "heal()")
             nemesis.cancel()
             nemesis.heal_links_and_hosts()
             for application in self._targets.applications.values():
@@ -242,18 +251,24 @@ class _Run:
 
         cluster = SimCluster(self.nodes, self._harness, self._make_application, self._targets, heal)
         loop = self._make_loop(_TEST)
-        self._world.processes.append(loop)
-        self._world.hosts[_TEST].process = loop
+        self.world.processes.append(loop)
+        self.world.hosts[_TEST].process = loop
         task = loop.create_task(test(cluster), name="test")
-        deadline_s = self._world.now_s + self._options.limit_s
-        while not task.done() and self._world.now_s < deadline_s:
-            at_s = nemesis.next_at_s
-            until_s = deadline_s if at_s is None else min(at_s, deadline_s)
-            if not self._world.scheduler.run_until(task.done, until_s - self._world.now_s):
-                nemesis.run(self._world.now_s)
-        if not task.done():
+        if not nemesis.run_until(task.done, self._deadline_s):
             return self._not_ended(loop)
         return self._failure_of(task)
+
+    def sleep(self, loop: ApplicationLoop, seconds: float) -> bool:
+        """Let the world go on while a process sleeps, and longer if it is paused; False when it has been killed.
+
+        It is also False at the end of the run, if the process is paused for longer.
+        """
+        if self._nemesis is None:
+            return False
+        self._nemesis.run_until(lambda: loop.dead, self.world.now_s + seconds)
+        if loop.paused:
+            self._nemesis.run_until(lambda: loop.dead or not loop.paused, self._deadline_s)
+        return not (loop.dead or loop.paused)
 
     def _failure_of(self, task: asyncio.Task[object]) -> BaseException | None:
         if task.cancelled():
@@ -280,13 +295,13 @@ class _Run:
         return SimulationFailed("\n".join([told, *waiting]))
 
     def _make_loop(self, name: str) -> ApplicationLoop:
-        world = self._world
+        world = self.world
         return ApplicationLoop(world.scheduler, name, world.network, world.trace.show, self._simulator.escapes.refusal)
 
     def _make_application(self, name: str, program: Callable[[], Awaitable[object]]) -> SimApplication:
-        if name in self._world.hosts:
+        if name in self.world.hosts:
             raise ValueError(f"there is a process {name!r} already: give this one another `name`")
-        application = SimApplication(self._world, self._world.add_host(name), self._make_loop, program)
+        application = SimApplication(self.world, self.world.add_host(name), self._make_loop, program)
         self._targets.applications[name] = application
         return application
 

@@ -19,8 +19,6 @@ class SimulatedTargets:
         self.world: World = cluster.world
         self.names: Sequence[str] = cluster.names
         self.applications: dict[str, SimApplication] = {}
-        self.killed: dict[str, None] = {}
-        """Processes of the application that a drawn fault has killed and not yet started again."""
         self._cluster = cluster
         self._test_host = test_host
         self._flushes_each_batch = flushes_each_batch
@@ -48,7 +46,7 @@ class SimulatedTargets:
         """See `TargetCluster`."""
         if name in self.applications:
             self.applications[name].kill()
-            self.killed[name] = None
+            self.applications[name].was_killed_by_fault = True
         elif name != self._test_host:
             if power_loss and not self._survives_power_loss():
                 power_loss = False
@@ -62,8 +60,7 @@ class SimulatedTargets:
     def restart(self, name: str) -> None:
         """See `TargetCluster`."""
         if name in self.applications:
-            self.killed.pop(name, None)
-            if not self.applications[name].is_running:
+            if self.applications[name].was_killed_by_fault:
                 self.applications[name].start()
         elif name != self._test_host:
             self._cluster.restart(name)
@@ -71,7 +68,7 @@ class SimulatedTargets:
     def restart_all(self) -> None:
         """Start the nodes that are down, and the processes of the application that a fault has killed."""
         down = [name for name in self.names if not self.world.hosts[name].running]
-        for name in (*down, *self.killed):
+        for name in (*down, *self.applications):
             self.restart(name)
 
     def stop(self, name: str) -> None:

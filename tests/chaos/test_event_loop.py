@@ -183,6 +183,25 @@ def test_a_paused_process_catches_up_in_order() -> None:
     assert seen == [(0, 0.0), (1, 10.5), (2, 10.5)]
 
 
+def test_a_process_that_an_event_blocks_does_not_go_on_when_a_pause_ends() -> None:
+    scheduler, process = make()
+    seen: list[float] = []
+    process.call_later(1.0, lambda: seen.append(scheduler.now_s))
+    process.block()
+    process.pause()
+    scheduler.run_for(2.0)
+    process.resume()
+    scheduler.run_for(1.0)
+    assert not seen
+    process.pause()
+    process.unblock()
+    scheduler.run_for(1.0)
+    assert not seen, "it is paused"
+    process.resume()
+    scheduler.run_for(1.0)
+    assert seen == [4.0]
+
+
 def test_a_livelock_and_an_endless_task_are_errors() -> None:
     _, process = make()
 

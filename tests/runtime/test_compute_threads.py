@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.blocking.daemon_threads import DaemonThreads
 from raftwerk.runtime.blocking.thread_pool import ThreadPool
 from raftwerk.runtime.compute_threads import LONG_WORK_CPU_S, LONG_WORK_NICENESS, THREADS, RealComputeThreads
 from raftwerk.runtime.files.real_disk import RealDisk
-from raftwerk.runtime.work_queue import TurnQueue
+from raftwerk.runtime.work_queue import TurnQueue, WorkQueue
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.none()), max_size=60))
@@ -49,6 +52,57 @@ def test_an_item_waits_for_one_of_each_other_owner_at_most(steps: list[int | Non
                     assert taken_of not in passed[other]
                     passed[other].append(taken_of)
     assert not waiting
+
+
+def test_a_queue_of_work_tries_again_with_one_timer_while_there_are_no_descriptors() -> None:
+    process = ProcessLoop(Scheduler(), "a")
+    queue, begun = WorkQueue(8), []
+    tries, is_out = 0, True
+
+    def begin(number: int) -> None:
+        nonlocal tries
+        tries += 1
+        if is_out:
+            raise OSError(errno.EMFILE, "too many open files")
+        begun.append(number)
+
+    async def main() -> None:
+        nonlocal is_out
+        for number in range(500):
+            queue.submit(partial(begin, number))
+        await asyncio.sleep(1.0)
+        assert 10 <= tries <= 25
+        is_out = False
+        await asyncio.sleep(0.1)
+        assert begun == list(range(500))
+        queue.submit(partial(begin, 500))
+        assert begun[-1] == 500, "it waits no more"
+
+    process.run_until_complete(main())
+
+
+def test_a_queue_of_work_tries_again_at_once_when_work_has_ended_that_may_have_had_the_descriptor() -> None:
+    process = ProcessLoop(Scheduler(), "a")
+    queue, begun = WorkQueue(8), []
+
+    async def main() -> None:
+        first = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if not first.done():
+                raise OSError(errno.EMFILE, "too many open files")
+            begun.append(asyncio.get_running_loop().time())
+
+        queue.submit(lambda: first)
+        queue.submit(begin)
+        queue.submit(begin)
+        assert not begun
+        await asyncio.sleep(0.01)
+        first.set_result(None)
+        await asyncio.sleep(0.2)
+
+    process.run_until_complete(main())
+    assert begun == [0.01, 0.01]
 
 
 def test_a_neighbours_work_is_done_after_one_of_each_other_owner() -> None:
@@ -172,6 +226,51 @@ def test_long_works_are_done_where_the_system_allows_no_change_of_priority(monke
 
     monkeypatch.setattr(os, "setpriority", refuse)
     asyncio.run(main())
+
+
+def test_threads_end_when_their_owner_is_closed_and_new_ones_do_later_work() -> None:
+    def is_computing() -> bool:
+        return any(thread.name == "compute" for thread in started if thread.is_alive())
+
+    started: set[threading.Thread] = set()
+
+    async def main() -> None:
+        threads, gate = RealComputeThreads(), threading.Event()
+        before = set(threading.enumerate())
+        works = [threads.run_soon(gate.wait, "busy") for _ in range(THREADS)]
+        works += [threads.run_soon(lambda: True, number) for number in range(10)]
+        started.update(set(threading.enumerate()) - before)
+        assert is_computing()
+        threads.close()
+        gate.set()
+        assert all(await asyncio.gather(*works)), "what they were given before is done"
+        for thread in started:
+            thread.join(10)
+        assert not is_computing()
+        assert await threads.run_soon(lambda: 7) == 7
+        started.update(set(threading.enumerate()) - before)
+        threads.close()
+        for thread in started:
+            thread.join(10)
+        assert not is_computing()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_closed_threads_are_kept_by_nothing() -> None:
+    async def main() -> None:
+        before, threads = set(threading.enumerate()), RealComputeThreads()
+        await threads.run_soon(int)
+        running = set(threading.enumerate()) - before
+        threads.close()
+        for thread in running:
+            thread.join(10)
+        kept.append(weakref.ref(threads))
+
+    kept: list[weakref.ref[RealComputeThreads]] = []
+    asyncio.run(main())
+    gc.collect()
+    assert kept[0]() is None
 
 
 def test_a_process_ends_after_work_in_progress_and_leaves_what_waits() -> None:

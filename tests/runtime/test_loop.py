@@ -1,4 +1,4 @@
-"""Background tasks, signals, and the end of a process whose invariant broke."""
+"""Background tasks, accepted connections, signals, and the end of a process whose invariant broke."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from raftwerk.runtime.accepted_sockets import AcceptedSocket, AcceptingSockets
 from raftwerk.runtime.loop import EXIT_BROKEN_INVARIANT, TaskSet, real_runtime, run, stop_event_on_signals
 
 
@@ -121,3 +122,32 @@ def test_a_broken_invariant_ends_the_process_where_nothing_can_be_written_to_std
     finally:
         os.close(stderr)
     assert ended.returncode == EXIT_BROKEN_INVARIANT
+
+
+def test_an_error_about_one_connection_does_not_end_the_accepting(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
+        accepted: asyncio.Queue[AcceptedSocket] = asyncio.Queue()
+
+        def on_accepted(one: AcceptedSocket) -> None:
+            accepted.put_nowait(one)
+            if accepted.qsize() == 1:
+                raise MemoryError("of the first")
+
+        accepting = AcceptingSockets(server, 10, on_accepted)
+        port = server.sockets[0].getsockname()[1]
+        readers = [(await asyncio.open_connection("127.0.0.1", port))[0] for _ in range(3)]
+        async with asyncio.timeout(10):
+            assert await readers[0].read() == b"", "it is closed"
+            while accepted.qsize() < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        accepting.close()
+        for _ in range(3):
+            accepted.get_nowait().close()
+
+    run(main())
+    (told,) = [record for record in caplog.records if "is closed" in record.getMessage()]
+    assert told.getMessage() == "a connection from 127.0.0.1 is closed, since it could not be taken up"
+    assert told.exc_info is not None
+    assert isinstance(told.exc_info[1], MemoryError)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from raftwerk.cluster.local.running_up import TEST_PID, staying_with
 from raftwerk.cluster.local.supervisor import has_running_nodes
+from raftwerk.testkit import process_cluster
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -44,3 +48,25 @@ def test_directories_of_a_killed_run_are_removed(tmp_path: Path, monkeypatch: py
                 assert not os.path.exists(directory)
                 assert os.path.exists(beside.plan.directory)
     assert os.listdir(tmp_path) == [foreign.name]
+
+
+def test_the_directory_of_a_run_that_is_about_to_claim_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run removes what was abandoned after this one has made its file, and before it has locked it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    directory = tempfile.mkdtemp(prefix=process_cluster._PREFIX)
+    real_lock = fcntl.flock
+    removals: list[None] = []
+
+    def lock(file: Any, how: int) -> None:
+        if how & fcntl.LOCK_EX:
+            removals.append(process_cluster._remove_abandoned())
+        real_lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with staying_with(directory, TEST_PID):
+        assert removals
+        assert os.path.isdir(directory)
+        process_cluster._remove_abandoned()
+        assert os.path.isdir(directory)

@@ -6,14 +6,18 @@ import asyncio
 import glob
 import os
 import tempfile
+import threading
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.settings.node_config import ConfigError
 from raftwerk.testing import cluster
 from raftwerk.testkit import in_process
+from raftwerk.wire.compression import Compression
 
 
 def directories() -> set[str]:
@@ -122,3 +126,24 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="1 to "):
         asyncio.run(main("min.insync.replicas", 1, nodes=0))
     assert directories() <= before
+
+
+def test_clusters_leave_no_threads_behind() -> None:
+    computing: set[threading.Thread] = set()
+
+    async def main() -> None:
+        async with cluster() as started:
+            await started.create_topic("t", config={"cleanup.policy": "compact"})
+            async with ClusterClient(started.bootstrap) as client:
+                producer = Producer(client, "t", compression=Compression.GZIP)
+                await producer.start()
+                await producer.send([(b"k", bytes(6_000_000))])
+            computing.update(thread for thread in threading.enumerate() if thread.name == "compute")
+
+    before = {thread for thread in threading.enumerate() if thread.name == "compute"}
+    asyncio.run(main())
+    computing -= before
+    assert computing, "a batch that inflates to megabytes is checked in another thread"
+    for thread in computing:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in computing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -10,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import ClusterMetadata
 
 from raftwerk.cluster.local.supervisor import LocalNodeError
+from raftwerk.runtime.faults import fault_socket
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -164,3 +167,41 @@ def test_all_nodes_are_killed_and_start_again(cluster: TestCluster) -> None:
     read = [one.value() for one in consumer.consume(len(acked), 30)]
     consumer.close()
     assert read == acked
+
+
+def injected(cluster: TestCluster, node: int) -> list[str]:
+    """What the node has logged of the addresses that it is cut off from, each time that they changed."""
+    return [line for line in cluster.log_of(node).splitlines() if "faults-injected" in line]
+
+
+def test_a_paused_node_cuts_its_connections_when_it_is_resumed() -> None:
+    with TestCluster.start(2) as cluster:
+        cluster.pause(1)
+        cluster.partition(1)
+        assert not injected(cluster, 1), "it stands still"
+        assert "cut=[]" not in injected(cluster, 2)[-1]
+        cluster.resume(1)
+        assert "cut=[]" not in injected(cluster, 1)[-1]
+        cluster.pause(1)
+        cluster.resume(1)
+        assert len(injected(cluster, 1)) == 1, "it was cut off before the second pause, and nothing has changed"
+        cluster.pause(1)
+        cluster.partition([1, 2])
+        cluster.heal()
+        assert "cut=[]" in injected(cluster, 1)[-1]
+
+
+def test_a_cut_that_a_node_did_not_take_in_time_does_not_hold_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its late answer would be taken for that to the next command, such as the one that heals the node."""
+    with TestCluster.start(2) as cluster:
+        with open(cluster.plan.node(1).pid_file, encoding="ascii") as file:
+            pid = int(file.read())
+        os.kill(pid, signal.SIGSTOP)
+        with monkeypatch.context() as patched, pytest.raises(LocalNodeError, match="node 1 did not take .*: timed out"):
+            patched.setattr(fault_socket, "_TIMEOUT_S", 0.5)
+            cluster.partition(1)
+        os.kill(pid, signal.SIGCONT)
+        wait_for("it has heard of the cut and of its end", lambda: len(injected(cluster, 1)) == 2)
+        assert "cut=[]" in injected(cluster, 1)[-1]
+        cluster.partition(1)
+        assert "cut=[]" not in injected(cluster, 1)[-1]

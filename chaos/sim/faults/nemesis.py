@@ -54,18 +54,24 @@ class Nemesis:
         for fault in faults:
             self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
-    @property
-    def next_at_s(self) -> float | None:
-        """When the next fault begins or ends."""
-        return self._schedule[0][0] if self._schedule else None
-
     def run(self, until_s: float) -> None:
         """Run the world up to `until_s`, with the faults that begin or end before."""
+        self.run_until(None, until_s)
+
+    def run_until(self, condition: Callable[[], bool] | None, until_s: float) -> bool:
+        """Run the world until the condition holds, with the faults that begin or end before; False at `until_s`.
+
+        It may be called within an event of the world, as by a process that sleeps: each fault happens once.
+        """
+        world = self._world
         while self._schedule and self._schedule[0][0] <= until_s:
-            at_s, _, action = heapq.heappop(self._schedule)
-            self._world.scheduler.run_for(max(0.0, at_s - self._world.now_s))
-            action()
-        self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
+            entry = self._schedule[0]
+            if world.scheduler.run_until(condition, max(0.0, entry[0] - world.now_s)):
+                return True
+            if self._schedule and self._schedule[0] is entry:
+                heapq.heappop(self._schedule)
+                entry[2]()
+        return world.scheduler.run_until(condition, max(0.0, until_s - world.now_s))
 
     def cancel(self) -> None:
         """Begin and undo nothing more."""
@@ -131,7 +137,8 @@ class Nemesis:
         heapq.heappush(self._schedule, (at_s, self._entries, action))
 
     def _begin(self, fault: Fault, tries: int = _SYNC_TRIES) -> None:
-        target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
+        target = self._cluster.resolve(fault.target)
+        other = target if fault.other == fault.target else self._cluster.resolve(fault.other)
         if target is None or other is None:
             return
         must_wait = fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync()

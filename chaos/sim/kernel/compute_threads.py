@@ -36,5 +36,8 @@ class SimComputeThreads:
         loop.call_at(ends_at, self._run_next)
         return future
 
+    def close(self) -> None:
+        """Nothing: there are no threads."""
+
     def _run_next(self) -> None:
         self._waiting.take()()

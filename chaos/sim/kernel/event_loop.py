@@ -211,7 +211,7 @@ class Scheduler:
             process = handle.process
             if handle._cancelled or process.dead:
                 continue
-            if process.paused:
+            if process.paused or process.blocked:
                 process.stalled.append(handle)
                 continue
             return handle
@@ -242,6 +242,7 @@ class ProcessLoop:
         self.network = network
         self.dead = False
         self.paused = False
+        self.blocked = False
         self.stalled: list[ScheduledHandle] = []
         self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
         """This loop, for asyncio's types."""
@@ -261,8 +262,22 @@ class ProcessLoop:
         self.paused = True
 
     def resume(self) -> None:
-        """Run the delayed callbacks, in their order."""
+        """End a pause: the delayed callbacks run in their order, unless an event of the process blocks it."""
         self.paused = False
+        self._go_on()
+
+    def block(self) -> None:
+        """Delay all callbacks, as an event does that blocks its process, while time passes."""
+        self.blocked = True
+
+    def unblock(self) -> None:
+        """The event that blocked the process goes on; the delayed callbacks run afterwards, unless it is paused."""
+        self.blocked = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.paused or self.blocked:
+            return
         stalled, self.stalled = self.stalled, []
         for handle in stalled:
             self.scheduler.reschedule(handle)

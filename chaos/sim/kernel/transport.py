@@ -358,7 +358,7 @@ class SimTransport(asyncio.Transport):
     def _read_now(self) -> None:
         """Let a process that waits for events read at once."""
         process = self.process
-        if self._read_scheduled or process.paused or process.dead:
+        if self._read_scheduled or process.paused or process.blocked or process.dead:
             self._schedule_read()
         else:
             process.scheduler.run_now(process, self._read)

@@ -242,6 +242,9 @@ class ManualThreads:
         self.running.append((future, work))
         return future
 
+    def close(self) -> None:
+        """Nothing: there are no threads."""
+
 
 @given(st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_any_order_of_threads_keeps_the_order_of_each_partition(requests: list[set[int]], rng: random.Random) -> None:

@@ -24,6 +24,9 @@ class OneThread:
         self.left += 1
         return future
 
+    def close(self) -> None:
+        """Nothing: there are no threads."""
+
     def do_one(self) -> None:
         """Do the next work, and end its future."""
         self.left -= 1
