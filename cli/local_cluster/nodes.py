@@ -211,8 +211,8 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
             click.echo(f"Note: {_nodes(down)} cannot serve yet{without}.", err=True)
         supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
-        is_waiting = supervisor.children and all(child.alive for child in supervisor.children.values())
-        why = f"{missing_majority(plan)}{lost_majority_told(plan)}" if is_waiting else ""
+        has_died = not all(child.alive for child in supervisor.children.values())
+        why = "" if has_died else f"{missing_majority(plan)}{lost_majority_told(plan)}"
         raise click.ClickException(f"{error}{why}") from None
     except KeyboardInterrupt:
         click.echo(_interrupted_told(supervisor.children, down, options_of(directory)), err=True)

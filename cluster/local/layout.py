@@ -4,11 +4,11 @@ Nodes 1..N are brokers on consecutive ports from the base port; controller i lis
 have consecutive ports of their own. Node i has its data in `D/node-i`, its settings in `D/s<i>.properties`, its process
 id in `D/n<i>.pid`, its log in `D/n<i>.log`.
 
-A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all of them
-are formatted, before any node runs; after that a node that loses its disk must not be formatted as the voter that it
-was. The controllers keep their ports when the brokers' ports change, since the voters' record holds their addresses.
-Nodes that are added later join the quorum by themselves. A cluster that was made with static voters keeps them until
-`kraft.version` is raised.
+A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all nodes have
+started once. A node that loses its disk must not be formatted as the voter that it was, so the list counts only until
+the quorum has begun. The controllers keep their ports when the brokers' ports change, since the voters' record holds
+their addresses. Nodes that are added later join the quorum by themselves. A cluster that was made with static voters
+keeps them until `kraft.version` is raised.
 
 Controllers listen on a loopback address, whatever the brokers listen on: all nodes are on this machine.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -39,6 +40,7 @@ NODES_MAX = 100
 FIRST_SEPARATE_CONTROLLER = 101
 META_FILE = "meta.properties"
 INITIAL_CONTROLLERS = "initial-controllers"
+_QUORUM_STATE = os.path.join("__cluster_metadata-0", "quorum-state")
 STATIC_VOTERS_KEY = "controller.quorum.voters"
 _BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
 AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
@@ -116,7 +118,7 @@ class ClusterPlan:
     directory: str
     nodes: tuple[NodePlan, ...]
     first_voters: str | None = None
-    """`--initial-controllers` for a cluster that is to be formatted, or was in part; None when no voter is missing."""
+    """`--initial-controllers` for nodes that are not formatted yet; None when the cluster has its voters."""
 
     @property
     def initial_controllers_file(self) -> str:
@@ -339,16 +341,13 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
 
 
 def write_properties(plan: ClusterPlan) -> None:
-    """Write every node's server.properties. What an interrupted `raftwerk shrink` left of one is removed before.
-
-    The first voters are written as long as no node is formatted.
-    """
+    """Write every node's server.properties. What an interrupted `raftwerk shrink` left of one is removed before."""
     os.makedirs(plan.directory, exist_ok=True)
     for node in plan.nodes:
         if os.path.exists(node.leaving_file):
             remove_remains(node)
         write_node_properties(node)
-    if plan.first_voters is not None and existing_cluster_id(node.data_dir for node in plan.nodes) is None:
+    if plan.first_voters is not None:
         with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
             file.write(plan.first_voters)
 
@@ -415,6 +414,28 @@ def _nodes_in(directory: str, ending: str) -> Iterator[NodePlan]:
             raise ValueError(f"{path} is not the file of a node: take another directory") from None
         port = ports.get(PLAINTEXT, ports.get(LISTENER))
         yield NodePlan(node_id, port, ports.get("CONTROLLER"), directory, properties)
+
+
+def may_be_first_voter(plan: ClusterPlan, node: NodePlan) -> bool:
+    """Whether a node that is not formatted may be formatted as one of the first voters.
+
+    Not after the quorum has begun: then its disk is lost, and as the voter that it was it would vote with an empty log,
+    without what it has acknowledged. That the first `raftwerk up` was interrupted does not tell which of both it is.
+    """
+    first = [one.partition("@")[0] for one in (plan.first_voters or "").split(",")]
+    return str(node.node_id) in first and not any(_has_voted(one) for one in plan.nodes)
+
+
+def _has_voted(node: NodePlan) -> bool:
+    """Whether the controller of a node has seen an election. A file that cannot be read counts as yes."""
+    home = node.properties.get("metadata.log.dir") or node.data_dir
+    try:
+        with open(os.path.join(home, _QUORUM_STATE), encoding="utf-8") as file:
+            return int(json.load(file)["leaderEpoch"]) > 0
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:

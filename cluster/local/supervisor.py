@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ...runtime.faults.fault_socket import FaultConnection, FaultSocketError, NodeFaults
 from ...runtime.files.real_disk import LOCK_FILE
 from ..command_line.cluster_address import options_of
-from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
+from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, may_be_first_voter, write_properties
 from .processes import command_line, is_paused, is_running, lock_holders, process_ids
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
@@ -123,6 +123,7 @@ class Supervisor:
         self.plan = plan
         self.detach = detach
         self._options = list(log_options)
+        self._first_voters = plan.first_voters
         self._faults: dict[int, FaultConnection] = {}
         self.children: dict[int, Child] = {}
 
@@ -150,19 +151,14 @@ class Supervisor:
         except LocalNodeError:
             self.stop()
             raise
+        self._forget_first_voters()
         return time.monotonic() - began
 
     def start_node(self, node_id: int) -> Child:
-        """Start one node's process, unless it runs, without waiting until it serves.
-
-        Before the first one of a new cluster, all that vote first are formatted. Raises `LocalNodeError` where that
-        fails.
-        """
+        """Start one node's process, unless it runs, without waiting until it serves."""
         running = self.children.get(node_id)
         if running is not None and running.alive:
             return running
-        if self.plan.first_voters is not None:
-            self._format_first_voters()
         plan = self.plan.node(node_id)
         forget_progress(plan.progress_file)
         process, ready_pipe, log_start = spawn(partial(self._command, plan), plan.log_file, detach=self.detach)
@@ -269,14 +265,10 @@ class Supervisor:
             self._forget_pipe(child)
             del self.children[node_id]
 
-    def _format_first_voters(self) -> None:
-        from ..node.formatting import FormatError
-        from .voters_on_disk import format_first_voters
-
-        try:
-            format_first_voters(self.plan)
-        except (FormatError, OSError) as error:
-            raise LocalNodeError(str(error)) from error
+    def _forget_first_voters(self) -> None:
+        if self._first_voters is not None:
+            self._first_voters = None
+            os.remove(self.plan.initial_controllers_file)
 
     def _make_users(self) -> None:
         from ..client.client_errors import ClientError
@@ -291,7 +283,8 @@ class Supervisor:
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
         command += ["--progress-file", plan.progress_file, "--pid-file", plan.pid_file]
         if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
-            command.append("--no-initial-controllers")
+            first = self._first_voters if may_be_first_voter(self.plan, plan) else None
+            command += ["--no-initial-controllers"] if first is None else ["--initial-controllers", first]
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:

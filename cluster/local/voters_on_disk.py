@@ -13,50 +13,17 @@ from uuid import UUID
 
 from ...log.errors import LogDirError
 from ...log.manager.meta_properties import read_meta_properties
-from ...log.state.checkpoints import encode_uuid, remove_durably
+from ...log.state.checkpoints import encode_uuid
 from ...raft.messages.control_records import voter_records
 from ...raft.types import METADATA_TOPIC, NO_DIRECTORY
 from ...raft.voters.voter_set import DYNAMIC_VERSION, ControlRecord, KRaftVersion, Voter, VoterSet
 from ...runtime.files.real_disk import RealDisk
-from ...runtime.loop import real_runtime
-from ...runtime.os_errors import os_reason
-from ...runtime.ports import Runtime
 from ...wire.errors import ProtocolError, WireFormatError
 from ..command_line.cluster_address import options_of
-from ..node.formatting import FirstVoters, FormatError, format_node, formatted_directory_id, parse_controllers
-from ..settings.node_config import ConfigError, load_config
 from .layout import ClusterPlan, NodePlan
 
 _LOG, _SNAPSHOT = ".log", ".checkpoint"
 _RECOVERY = "docs/voters.md, under 'A majority has lost its directories'"
-
-
-def format_first_voters(plan: ClusterPlan) -> None:
-    """Format the controllers of a new cluster that vote first, and then forget their list, before any node runs.
-
-    A controller whose directory is empty later has lost its disk: formatted by that list, it would vote again as the
-    voter that it was, without what it has acknowledged. An interrupted formatting goes on the next time. Raises
-    `FormatError` and `OSError`.
-    """
-    if plan.first_voters is None or not os.path.exists(plan.initial_controllers_file):
-        return
-    runtime = real_runtime()
-    for voter in parse_controllers(plan.first_voters, ["CONTROLLER"]):
-        try:
-            _format_first_voter(plan, plan.node(voter.key.id), runtime)
-        except (ConfigError, FormatError, OSError) as error:
-            reason = os_reason(error) if isinstance(error, OSError) else str(error).replace("\n", "; ")
-            raise FormatError(f"node {voter.key.id} cannot be formatted: {reason}") from error
-    remove_durably(runtime.disk, plan.initial_controllers_file)
-
-
-def _format_first_voter(plan: ClusterPlan, node: NodePlan, runtime: Runtime) -> None:
-    with open(node.properties_file, "rb") as file:
-        config = load_config(file.read())
-    first = FirstVoters(initial=plan.first_voters)
-    format_node(config, runtime, plan.cluster_id, ignore_formatted=True, first_voters=first)
-    if formatted_directory_id(config, runtime) is None:  # directories that cannot be read were left out
-        raise FormatError(f"log directory {config.metadata_log_dir} could not be read")
 
 
 @dataclass(frozen=True, slots=True)

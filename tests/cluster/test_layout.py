@@ -131,7 +131,7 @@ def test_controllers_keep_their_addresses(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=3, port=9092))
     formatted(plan)
     again = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=19092))
-    assert again.first_voters == load_plan(str(tmp_path)).first_voters == plan.first_voters, "not all are formatted"
+    assert again.first_voters == load_plan(str(tmp_path)).first_voters == plan.first_voters, "not all have started"
     Path(plan.initial_controllers_file).unlink()
     again = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=19092))
     assert again.first_voters is load_plan(str(tmp_path)).first_voters is None

@@ -13,10 +13,17 @@ from uuid import UUID
 import pytest
 from support.e2e.command import fails, ok, raftwerk
 
-from raftwerk.cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.local.layout import (
+    ClusterPlan,
+    ClusterShape,
+    load_plan,
+    may_be_first_voter,
+    plan_cluster,
+    write_properties,
+)
 from raftwerk.cluster.local.supervisor import Supervisor
-from raftwerk.cluster.local.voters_on_disk import format_first_voters, initial_controllers, lost_majority
-from raftwerk.cluster.node.formatting import FormatError, parse_controllers
+from raftwerk.cluster.local.voters_on_disk import initial_controllers, lost_majority
+from raftwerk.cluster.node.formatting import parse_controllers
 from raftwerk.log.manager.meta_properties import MetaProperties, read_meta_properties
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
@@ -53,45 +60,6 @@ def write_meta(plan: ClusterPlan, node_id: int, directory: int) -> None:
 
 def lose(plan: ClusterPlan, node_id: int) -> None:
     shutil.rmtree(plan.node(node_id).data_dir)
-
-
-def directory_ids(plan: ClusterPlan) -> dict[int, UUID | None]:
-    """The ids of the metadata directories; None where one is not formatted."""
-    found = {node.node_id: read_meta_properties(RealDisk(), node.data_dir) for node in plan.nodes}
-    return {node_id: None if one is None else one.directory_id for node_id, one in found.items()}
-
-
-def first_voters(plan: ClusterPlan) -> dict[int, UUID | None]:
-    return {one.key.id: one.key.directory_id for one in parse_controllers(str(plan.first_voters), ["CONTROLLER"])}
-
-
-def test_the_first_voters_are_formatted_and_their_list_is_forgotten(tmp_path: Path) -> None:
-    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
-    write_properties(plan)
-    format_first_voters(plan)
-    assert directory_ids(plan) == first_voters(plan)
-    assert load_plan(str(tmp_path)).first_voters is None
-    lose(plan, 2)
-    write_properties(plan)
-    format_first_voters(plan)
-    assert directory_ids(plan) == first_voters(plan) | {2: None}, "it is no voter any more"
-
-
-def test_an_interrupted_formatting_goes_on_with_the_same_list(tmp_path: Path) -> None:
-    plan = plan_cluster(str(tmp_path), ClusterShape(2, port=0))
-    write_properties(plan)
-    blocked = Path(plan.node(2).data_dir)
-    blocked.write_text("not a directory")
-    with pytest.raises(FormatError, match="node 2 cannot be formatted: "):
-        format_first_voters(plan)
-    told = fails(1, "start", "-d", str(tmp_path))
-    assert told.startswith("Error: node 2 cannot be formatted: ") and "majority" not in told, "nothing was started"
-    blocked.unlink()
-    again = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
-    write_properties(again)
-    format_first_voters(again)
-    assert directory_ids(again) == first_voters(plan) | {3: None}, "a node that was added joins later"
-    assert load_plan(str(tmp_path)).first_voters is None
 
 
 def test_a_quorum_that_keeps_its_majority_has_lost_none(tmp_path: Path) -> None:
@@ -136,6 +104,40 @@ def test_the_only_voter_and_many_voters(tmp_path: Path) -> None:
     assert "of node 1 back" in found.way_out and len(voters.voters) == 1
 
 
+def directory_ids(plan: ClusterPlan) -> dict[int, UUID | None]:
+    """The ids of the metadata directories; None where one is not formatted."""
+    found = {node.node_id: read_meta_properties(RealDisk(), node.data_dir) for node in plan.nodes}
+    return {node_id: None if one is None else one.directory_id for node_id, one in found.items()}
+
+
+def first_voters(plan: ClusterPlan) -> dict[int, UUID | None]:
+    return {one.key.id: one.key.directory_id for one in parse_controllers(str(plan.first_voters), ["CONTROLLER"])}
+
+
+def note_election(plan: ClusterPlan, node_id: int, content: str) -> None:
+    """The controller of the node has this quorum-state."""
+    home = Path(plan.node(node_id).data_dir, "__cluster_metadata-0")
+    home.mkdir(parents=True)
+    (home / "quorum-state").write_text(content)
+
+
+@pytest.mark.parametrize(("state", "may"), [('{"leaderEpoch":0}', True), ('{"leaderEpoch":1}', False), ("{", False)])
+def test_nobody_is_formatted_as_a_first_voter_after_the_quorum_has_begun(tmp_path: Path, state: str, may: bool) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=0))
+    assert all(may_be_first_voter(plan, node) for node in plan.nodes)
+    note_election(plan, 1, state)
+    assert may_be_first_voter(plan, plan.node(2)) is may
+
+
+def test_a_node_that_was_added_is_no_first_voter(tmp_path: Path) -> None:
+    former = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(former)
+    Path(former.node(1).data_dir).mkdir()
+    Path(former.node(1).data_dir, "meta.properties").write_text(f"cluster.id={former.cluster_id}\n")
+    plan = plan_cluster(str(tmp_path), ClusterShape(2, port=0))
+    assert [may_be_first_voter(plan, node) for node in plan.nodes] == [True, False]
+
+
 @pytest.mark.process
 def test_after_an_interrupted_start_a_lost_disk_does_not_come_back_as_the_voter_that_it_was(tmp_path: Path) -> None:
     """With an empty metadata log it would vote for whoever lacks what it has acknowledged."""
@@ -143,15 +145,19 @@ def test_after_an_interrupted_start_a_lost_disk_does_not_come_back_as_the_voter_
     write_properties(plan)
     with Supervisor(plan) as interrupted:
         interrupted.start_node(1)
+        interrupted.start_node(2)
+        interrupted.wait_ready([1, 2])
     with Supervisor(load_plan(str(tmp_path))) as again:
         for node in plan.nodes:
             again.start_node(node.node_id)
         again.wait_ready()
-        assert directory_ids(plan) == first_voters(plan)
+        assert directory_ids(plan)[3] != first_voters(plan)[3], "the quorum had begun without it"
+        wait_until_votes(plan, 3)
         again.kill(2)
         lose(plan, 2)
         again.restart_node(2)
-    assert directory_ids(plan)[2] not in (None, first_voters(plan)[2])
+        assert directory_ids(plan)[2] not in (None, first_voters(plan)[2])
+        wait_until_votes(plan, 2)
 
 
 def wait_until_votes(plan: ClusterPlan, node_id: int) -> None:
