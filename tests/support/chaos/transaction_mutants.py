@@ -125,8 +125,8 @@ def complete_after_the_first_marker(
     ORIGINAL_ON_MARKED(self, transactional_id, producer, partitions, now_ms)
 
 
-def send_markers_once(self: TransactionMarkerSender, batch: Any, codes: Any) -> None:
-    ORIGINAL_FINISH(self, batch, codes)
+def send_markers_once(self: TransactionMarkerSender, broker_id: int, batch: Any, codes: Any) -> None:
+    ORIGINAL_FINISH(self, broker_id, batch, codes)
     self._again.clear()
 
 
