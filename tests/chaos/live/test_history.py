@@ -41,7 +41,7 @@ def test_of_a_send_that_was_not_acked_javas_producer_does_not_tell_the_partition
     command = [sys.executable, "-m", "raftwerk.chaos.live.load.java_producer", task.to_argument()]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as load:
-        assert load.wait(60) == 0
+        assert load.wait(60) == 1, "nobody has stopped the tool"
     _, acked, failed, unanswered = read_lines(task.history)
     assert [(one["type"], one["partition"]) for one in (acked, failed, unanswered)] == [
         ("ok", 2),
