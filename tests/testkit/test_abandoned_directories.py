@@ -57,11 +57,12 @@ def test_the_directory_of_a_run_that_is_about_to_claim_it_stays(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     directory = tempfile.mkdtemp(prefix=process_cluster._PREFIX)
     real_lock = fcntl.flock
-    removals: list[None] = []
+    removals: list[int] = []
 
     def lock(file: Any, how: int) -> None:
         if how & fcntl.LOCK_EX:
-            removals.append(process_cluster._remove_abandoned())
+            process_cluster._remove_abandoned()
+            removals.append(how)
         real_lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", lock)

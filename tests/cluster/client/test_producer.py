@@ -35,7 +35,9 @@ class _SmallBatches(ClusterClient):
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
-    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: object = None
+    ) -> Struct:
         return Struct({"error_code": 0, "producer_id": self.producer_id, "producer_epoch": 0})
 
     async def request_node(

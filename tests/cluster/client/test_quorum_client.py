@@ -57,7 +57,9 @@ class _Scripted(ClusterClient):
         super().__init__("localhost:9093", timeout_s=timeout_s)
         self._answers = list(answers)
 
-    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any], **_: Any) -> Struct:
+    async def request(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: object = None, **_: Any
+    ) -> Struct:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     async def request_at(self, endpoint: Any, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
