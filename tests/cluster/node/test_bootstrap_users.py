@@ -122,7 +122,7 @@ def test_a_user_that_is_deleted_and_added_again_is_in_the_file_again(tmp_path: P
             users.on_metadata(image, delta)
             assert users.users == left
             async with asyncio.timeout(10):
-                while read_users(disk, str(tmp_path)) != left:
+                while read_users(disk, str(tmp_path)) != left:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
     asyncio.run(publish())
