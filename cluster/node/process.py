@@ -174,11 +174,11 @@ async def serve(config: NodeConfig, options: NodeOptions) -> int:
     runtime = _runtime(config)
     while (code := await _serve_once(config, options, runtime, ready_fd, asked_to_stop, has_served)) is None:
         ready_fd, has_served = None, True  # who waits for it was told of the first start
-        gc.collect()  # what the former start has left is in reference cycles, and may keep files open
         await _until_space(config, runtime.disk, asked_to_stop)
         if asked_to_stop.is_set():
             code = EXIT_STOPPED
             break
+        gc.collect()  # what the former start has left is in reference cycles, and may keep files open
     if code == EXIT_STOPPED and options.pid_file is not None:
         with contextlib.suppress(OSError):
             os.truncate(options.pid_file, 0)
