@@ -29,12 +29,9 @@ EXIT_BROKEN_INVARIANT = 70
 _logger = logging.getLogger(__name__)
 
 
-def real_runtime(seed: int | None = None, disk: RealDisk | None = None) -> Runtime:
-    """Real files, the machine's clock, and randomness from the operating system or from `seed`.
-
-    `disk` is one that the process has already.
-    """
-    return Runtime(disk or RealDisk(), SystemClock(), random.Random(seed), RealComputeThreads())
+def real_runtime(seed: int | None = None) -> Runtime:
+    """Real files, the machine's clock, and randomness from the operating system or from `seed`."""
+    return Runtime(RealDisk(), SystemClock(), random.Random(seed), RealComputeThreads())
 
 
 def raise_file_limit() -> None:

@@ -145,8 +145,9 @@ class TopicView:
     partitions: tuple[PartitionView, ...]
 
     def partition(self, number: int) -> PartitionView:
-        """The partition of this number. One that the topic does not have, as after it was created anew with fewer, is one
-        without leader and replicas.
+        """The partition of this number.
+
+        One that the topic does not have, as after it was created anew with fewer, has no leader and no replicas.
         """
         if 0 <= number < len(self.partitions):
             return self.partitions[number]

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...log.errors import LogDirError
-from ...runtime.files.real_disk import RealDisk
 from ...runtime.log_lines import TEXT, configure_logging, flush_logs
 from ...runtime.loop import real_runtime, run, stop_event_on_signals
 from ...runtime.os_errors import os_reason
@@ -172,33 +171,29 @@ async def serve(config: NodeConfig, options: NodeOptions) -> int:
     if options.stop_at_eof:
         _watch_stdin(asked_to_stop)
     ready_fd, has_served = options.ready_fd, False
-    disk = _disk(config)
-    while True:
-        runtime = real_runtime(disk=disk)
-        code = await _serve_once(config, options, runtime, ready_fd, asked_to_stop, has_served)
-        if code is not None:
-            break
+    runtime = _runtime(config)
+    while (code := await _serve_once(config, options, runtime, ready_fd, asked_to_stop, has_served)) is None:
         ready_fd, has_served = None, True  # who waits for it was told of the first start
-        gc.collect()  # what the former start has left is in reference cycles, and may keep files open
-        await _until_space(config, disk, asked_to_stop)
+        await _until_space(config, runtime.disk, asked_to_stop)
         if asked_to_stop.is_set():
             code = EXIT_STOPPED
             break
+        gc.collect()  # what the former start has left is in reference cycles, and may keep files open
     if code == EXIT_STOPPED and options.pid_file is not None:
         with contextlib.suppress(OSError):
             os.truncate(options.pid_file, 0)
     return code
 
 
-def _disk(config: NodeConfig) -> RealDisk:
-    """The disk of all starts of the node. Faults that are injected outlive a start, too."""
+def _runtime(config: NodeConfig) -> Runtime:
+    """What all starts of the node use. Faults that are injected outlive a start, too."""
     if not config["fault.injection.enable"]:
-        return RealDisk()
+        return real_runtime()
     from ...runtime.faults.fault_socket import FaultListener
 
     listener = FaultListener()
     listener.listen()
-    return listener.new_disk()
+    return replace(real_runtime(), disk=listener.new_disk())
 
 
 async def _serve_once(

@@ -183,7 +183,7 @@ class NodeConfig:
 
 
 def _plain_path(path: str) -> str:
-    """The path without slashes that mean nothing, so that a directory has one name. `..` stays: it may follow a link."""
+    """The path without needless slashes, so that a directory has one name. `..` stays: it may follow a link."""
     plain = re.sub("/+", "/", path)
     return plain.rstrip("/") or plain
 

@@ -8,9 +8,10 @@ answered together by the next one. This group commit makes small durable appends
 
 After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would report
 success wrongly (PostgreSQL's "fsyncgate", 2018). So a file whose fsync failed fails every later fsync with the same
-error, and those that wait or run beside it: only one of them is told of the failure. For the same reason a descriptor with unsynced writes must not simply be closed: Linux reports a failed
-write-back once to each open file description that existed before, and forgets it with the inode. So the description is
-kept by a mapping of one page, which takes no descriptor, and the next fsync asks that one too.
+error, and those that wait or run beside it: only one of them is told of the failure. For the same reason a descriptor
+with unsynced writes must not simply be closed: Linux reports a failed write-back once to each open file description
+that existed before, and forgets it with the inode. So the description is kept by a mapping of one page, which takes no
+descriptor, and the next fsync asks that one too.
 """
 
 from __future__ import annotations

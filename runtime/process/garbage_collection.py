@@ -48,7 +48,7 @@ class ServerCollections:
         gc.callbacks.append(self._on_gc)
 
     def close(self) -> None:
-        """Set the collector as it was before: the server is to start again, and what is frozen of it can be collected."""
+        """Set the collector as it was before, for a server that starts again: what was frozen can be collected."""
         self._is_closed = True
         gc.callbacks.remove(self._on_gc)
         gc.unfreeze()

@@ -199,7 +199,7 @@ def test_names_of_users_and_topics_that_are_none_are_told() -> None:
     assert code == 2 and "no topic has * in its name: --topic orders --prefixed is for all that begin so" in told
 
 
-@pytest.mark.parametrize("path", ["/home/\U0001f600/login", "/home/ä\x7f\t\"\\/login", "/home/ \u2028\ufeff/login"])
+@pytest.mark.parametrize("path", ["/home/\U0001f600/login", '/home/ä\x7f\t"\\/login', "/home/ \u2028\ufeff/login"])
 def test_a_profile_keeps_its_path_whatever_its_characters(path: str) -> None:
     profiles = Profiles().with_profile(path, "a:1", path).using(path)
     save_profiles(profiles)

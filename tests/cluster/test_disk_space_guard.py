@@ -212,7 +212,7 @@ def test_a_broker_stays_fenced_while_the_logs_that_wait_find_no_space(
 
             monkeypatch.setattr(disk, "makedirs", refusing)
             await admin.create_topic(NewTopic(TOPIC, 1, 3))
-            while await fenced() != [3]:
+            while await fenced() != [3]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             for _ in range(200):
                 assert await fenced() == [3]

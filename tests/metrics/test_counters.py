@@ -81,7 +81,7 @@ def test_requests_are_timed_by_api() -> None:
 
 
 def test_what_is_answered_after_a_topic_is_deleted_counts_for_none() -> None:
-    """A fetch that waited for its records, or an append for its replicas, is answered when the partition's role ends."""
+    """A fetch that waited for its records, or an append for its replicas, is answered when a partition's role ends."""
     stats, image, created, deleted = BrokerTopicStats(), MetadataImage("c"), MetadataDelta(), MetadataDelta()
     stats.know_metadata(1, image)
     topic_id = UUID(int=5)

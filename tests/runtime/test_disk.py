@@ -191,9 +191,8 @@ def test_an_fsync_fails_when_another_one_of_the_file_has_failed_meanwhile(
         real(fd)
 
     async def main() -> None:
-        others = []
-        for number in range(0 if is_begun else 8):  # so many are begun at once
-            others.append(disk.open(str(tmp_path / f"other{number}"), create=True))
+        count = 0 if is_begun else 8  # so many are begun at once
+        others = [disk.open(str(tmp_path / f"other{number}"), create=True) for number in range(count)]
         busy = [disk.fsync_soon(other) for other in others]
         file = disk.open(str(tmp_path / "a"), create=True)
         file.append([b"x"])

@@ -83,9 +83,7 @@ def test_only_one_up_stays_with_a_directory(tmp_path: Path) -> None:
     assert running_up(directory) is None
 
 
-def test_a_command_that_looks_for_it_keeps_no_up_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_looks_for_it_keeps_no_up_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a lock on the file for a moment."""
     path = tmp_path / "up.pid"
     path.write_text("")

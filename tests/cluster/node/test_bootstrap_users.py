@@ -116,13 +116,14 @@ def test_a_user_that_is_deleted_and_added_again_is_in_the_file_again(tmp_path: P
         image = MetadataImage("c")
         users = BootstrapUsers(disk, str(tmp_path), lambda mechanism, user: None, lambda: image)
         removal = RemoveUserScramCredentialRecord(user.name, user.mechanism)
-        for offset, (record, left) in enumerate([(user, (user,)), (removal, ()), (user, (user,))]):
+        for offset, is_added in enumerate((True, False, True)):
+            record, left = (user, (user,)) if is_added else (removal, ())
             delta = MetadataDelta()
             image.replay(record, offset, delta)
             users.on_metadata(image, delta)
             assert users.users == left
             async with asyncio.timeout(10):
-                while read_users(disk, str(tmp_path)) != left:
+                while read_users(disk, str(tmp_path)) != left:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
     asyncio.run(publish())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ class Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage())
 
-    def times(self, text: str) -> int:
-        return sum(text in one for one in self.texts)
+    def has(self, text: str, times: int) -> Callable[[], bool]:
+        """Asks whether so many lines have this text."""
+        return lambda: sum(text in one for one in self.texts) == times
 
 
 @pytest.fixture(autouse=True)
@@ -54,23 +55,25 @@ def _collector_as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture
-def messages() -> Iterator[Messages]:
-    """Those of the package's loggers, which reach no other handler."""
+@contextmanager
+def messages_only() -> Iterator[Messages]:
+    """The messages of the package's loggers, whose records reach no handler of pytest meanwhile."""
     found, logger = Messages(), logging.getLogger("raftwerk")
     level, propagate = logger.level, logger.propagate
     logger.addHandler(found)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    yield found
-    logger.propagate = propagate
-    logger.setLevel(level)
-    logger.removeHandler(found)
+    try:
+        yield found
+    finally:
+        logger.propagate = propagate
+        logger.setLevel(level)
+        logger.removeHandler(found)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -78,16 +81,14 @@ async def fill_until(has_failed: Callable[[], bool], bootstrap: str) -> None:
     """Let the disk of this process be full until its node has failed, for want of space in the metadata log."""
     faults = await asyncio.to_thread(FaultConnection, os.getpid())
     await asyncio.to_thread(faults.inject, NodeFaults(is_disk_full=True))
-    with contextlib.suppress(ClientError):
+    with suppress(ClientError):
         async with ClusterClient(bootstrap, timeout_s=1.0) as client:
             await AdminClient(client).create_topic(NewTopic("t", 1, 1))
     await until(has_failed)
     faults.close()
 
 
-def test_the_former_start_is_collected_and_its_disk_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_the_former_start_is_collected_and_its_disk_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk has its share of the descriptors of the process, which each disk that is left makes smaller."""
     settings = {"fault.injection.enable": "true", "metadata.log.spare.bytes": "0", "log.dirs.reserve.bytes": "0"}
     plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0, overrides=settings))
@@ -104,15 +105,16 @@ def test_the_former_start_is_collected_and_its_disk_used_again(
     monkeypatch.setattr(node_module, "Node", SeenNode)
     monkeypatch.setattr(real_disk, "_disks", disks)
 
-    async def main() -> None:
+    async def main(messages: Messages) -> None:
         serving = asyncio.get_running_loop().create_task(serve(config, options))
         for starts in range(1, STARTS + 1):
-            await until(lambda: messages.times("is ready and listens") == starts)  # noqa: B023
+            await until(messages.has("is ready and listens", starts))
             assert (len(nodes), len(disks)) == (1, 1)
             if starts < STARTS:
-                text = "the node starts again when there is space"
-                await fill_until(lambda: messages.times(text) == starts, plan.bootstrap)  # noqa: B023
+                has_failed = messages.has("the node starts again when there is space", starts)
+                await fill_until(has_failed, plan.bootstrap)
         os.kill(os.getpid(), signal.SIGTERM)
         assert await serving == 0
 
-    run(main())
+    with messages_only() as messages:
+        run(main(messages))
