@@ -41,6 +41,13 @@ def invalid_version(text: str) -> RegistryError:
     )
 
 
+def schema_too_large() -> RegistryError:
+    """The record of a schema is longer than the cluster takes one."""
+    return RegistryError(
+        42209, "Schema is too large: its record would be longer than max.message.bytes of the topic of schemas allows"
+    )
+
+
 def forwarding_failed(why: str) -> RegistryError:
     """The registry that writes gives no answer."""
     return RegistryError(

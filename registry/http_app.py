@@ -80,7 +80,9 @@ class Request:
         if not isinstance(text, str):
             raise invalid_schema("the body has no schema, which is a text")
         try:
-            used = tuple(Reference(str(one["name"]), str(one["subject"]), int(one["version"])) for one in references)
+            used = tuple(
+                Reference(_name(one["name"]), _name(one["subject"]), int(one["version"])) for one in references
+            )
             number, version = (None if found.get(k) in (None, -1) else int(found[k]) for k in ("id", "version"))
         except (KeyError, TypeError, ValueError):
             raise RegistryError(
@@ -319,6 +321,13 @@ def _not_here(request: Request, is_path: bool) -> RegistryError:
     if is_path and request.method not in ("GET", "HEAD"):
         return RegistryError(405, "HTTP 405 Method Not Allowed")
     return RegistryError(404, "HTTP 404 Not Found")
+
+
+def _name(found: object) -> str:
+    """A name in a body. Raises `ValueError` for half of a surrogate pair, which no record can hold."""
+    name = str(found)
+    name.encode()
+    return name
 
 
 def _id(text: str) -> int:
