@@ -155,6 +155,7 @@ def test_normalized_schemas_have_one_order() -> None:
         (proto3("", 'import "../../etc/passwd";'), "not allowed"),
         ('edition = "2024"; message A {}', "only 2023"),
         ("AAAA", "Expected"),
+        (" " * 300_000 + "{", "line"),
         (base64.b64encode(b"\n\x01x\x12\x01y\x22\x0a\n\x08A {} } {{").decode(), "line"),
         (proto3("message A { " * 100_000), "recursion limit"),
         (proto3("message A { option (x) = " + "{a: " * 200_000), "end of"),
