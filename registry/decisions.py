@@ -285,8 +285,8 @@ def _problems(
 
 
 def set_level(image: RegistryImage, subject: str | None, level: object) -> Decision:
-    """Set a compatibility level."""
-    wanted = str(level).upper()
+    """Set a compatibility level, which has to be named: without one, nothing is switched off."""
+    wanted = level.upper() if isinstance(level, str) else ""
     if wanted not in LEVELS:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS).lower()}")
     _check_writable(image, subject)

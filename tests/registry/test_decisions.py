@@ -179,7 +179,9 @@ def test_levels_of_subjects(registry: Registry) -> None:
     assert registry.do(decisions.level_of, "a", in_scope=True) == {"compatibilityLevel": "BACKWARD"}
     assert registry.do(decisions.set_level, "a", "none") == {"compatibility": "NONE"}
     assert registry.do(decisions.forget_level, "a") == {"compatibilityLevel": "NONE"}
-    assert code_of(registry, decisions.set_level, "a", "some") == 42203
+    unnamed: list[object] = ["some", None, ["FULL"], {}]
+    for wrong in unnamed:
+        assert code_of(registry, decisions.set_level, "a", wrong) == 42203
 
 
 @pytest.mark.parametrize("number", ["0", "-2", "x", "", "2147483648", "9" * 40, "²"])
