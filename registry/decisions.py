@@ -194,12 +194,10 @@ def delete_subject(image: RegistryImage, subject: str, *, permanent: bool = Fals
     if not permanent and not alive:
         raise RegistryError(40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
     chosen = everything if permanent else alive
-    for one in alive:
-        _check_unused(image, one)
+    for one in chosen:
+        _check_unused(image, one, removed_subject=subject)
     records = [forget_schema_record(one) if permanent else schema_record(deleted(one)) for one in chosen]
-    records += [config_record(subject, None)] * (subject in image.levels)
-    records += [mode_record(subject, None)] * (subject in image.modes)
-    return Decision([one.version for one in chosen], records)
+    return Decision([one.version for one in chosen], records + _forgotten_settings(image, subject))
 
 
 def delete_version(image: RegistryImage, subject: str, number: str, *, permanent: bool = False) -> Decision:
@@ -211,10 +209,18 @@ def delete_version(image: RegistryImage, subject: str, number: str, *, permanent
         raise RegistryError(40407, f"{what} was not deleted first before being permanently deleted")
     if not permanent and found.deleted:
         raise RegistryError(40406, f"{what} was soft deleted. Set permanent=true to delete permanently")
+    _check_unused(image, found)
     if permanent:
         return Decision(found.version, [forget_schema_record(found)])
-    _check_unused(image, found)
-    return Decision(found.version, [schema_record(deleted(found))])
+    is_last = image.versions(subject) == [found]
+    settings = _forgotten_settings(image, subject) if is_last else []
+    return Decision(found.version, [schema_record(deleted(found)), *settings])
+
+
+def _forgotten_settings(image: RegistryImage, subject: str) -> list[Record]:
+    """The records after which a subject has no level and no mode of its own: it has no versions any more."""
+    levels = [config_record(subject, None)] * (subject in image.levels)
+    return levels + [mode_record(subject, None)] * (subject in image.modes)
 
 
 def _check_writable(image: RegistryImage, subject: str | None) -> None:
@@ -222,8 +228,9 @@ def _check_writable(image: RegistryImage, subject: str | None) -> None:
         raise RegistryError(42205, f"Subject {subject} is in read-only mode")
 
 
-def _check_unused(image: RegistryImage, found: SchemaVersion) -> None:
-    users = [one for one in image.users_of(found.subject, found.version) if one.subject != found.subject]
+def _check_unused(image: RegistryImage, found: SchemaVersion, removed_subject: str = "") -> None:
+    """Raise `RegistryError` 42206 where a version is referred to, but by one of a subject that is removed with it."""
+    users = [one for one in image.users_of(found.subject, found.version) if one.subject != removed_subject]
     if users:
         names = ", ".join(f"{one.subject} version {one.version}" for one in users)
         raise RegistryError(

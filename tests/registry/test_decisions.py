@@ -141,19 +141,48 @@ def test_deleted_versions_keep_their_ids_and_come_back(registry: Registry) -> No
     assert registry.id_of("a", LONG) == 2, "an id is never given twice"
 
 
+ORDER = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
+"""It uses the type `Money`, which it does not define."""
+
+
+def order_of(subject: str) -> NewSchema:
+    """An order whose price is the first version of this subject."""
+    return NewSchema(ORDER, references=(Reference("Money", subject, 1),))
+
+
 def test_references_are_types_of_the_schema_and_stay(registry: Registry) -> None:
     registry.id_of("money", record("Money", "cents"))
-    order = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
-    assert code_of(registry, decisions.register, "order", NewSchema(order)) == 42201
-    used = NewSchema(order, references=(Reference("Money", "money", 1),))
+    assert code_of(registry, decisions.register, "order", NewSchema(ORDER)) == 42201
+    used = order_of("money")
     registry.id_of("order", used)
     assert registry.do(decisions.look_up, "order", used)["references"] == [
         {"name": "Money", "subject": "money", "version": 1}
     ]
     assert code_of(registry, decisions.delete_subject, "money") == 42206
     assert code_of(registry, decisions.delete_version, "money", "1") == 42206
-    missing = NewSchema(order, references=(Reference("Money", "money", 7),))
+    missing = NewSchema(ORDER, references=(Reference("Money", "money", 7),))
     assert code_of(registry, decisions.register, "order", missing) == 42201
+
+
+def test_deleted_versions_that_others_refer_to_stay(registry: Registry) -> None:
+    """As in Confluent's registry: what is marked as deleted may be referred to, and is there until nobody does."""
+    registry.id_of("money", record("Money", "cents"))
+    registry.do(decisions.delete_subject, "money")
+    registry.id_of("order", order_of("money"))
+    assert code_of(registry, decisions.delete_subject, "money", permanent=True) == 42206
+    assert code_of(registry, decisions.delete_version, "money", "1", permanent=True) == 42206
+    registry.do(decisions.delete_subject, "order")
+    assert registry.do(decisions.delete_version, "money", "1", permanent=True) == 1
+
+
+def test_references_within_a_subject(registry: Registry) -> None:
+    """They keep a version, but not the whole subject: with it, those who refer to it go."""
+    registry.do(decisions.set_level, "a", "NONE")
+    registry.id_of("a", record("Money", "cents"))
+    registry.id_of("a", order_of("a"))
+    assert code_of(registry, decisions.delete_version, "a", "1") == 42206
+    assert registry.do(decisions.delete_subject, "a") == [1, 2]
+    assert registry.do(decisions.delete_subject, "a", permanent=True) == [1, 2]
 
 
 def test_modes(registry: Registry) -> None:
