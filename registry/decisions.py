@@ -16,6 +16,7 @@ from .errors import (
     RegistryError,
     invalid_schema,
     invalid_version,
+    numbers_out_of_range,
     schema_not_found,
     subject_not_found,
     version_not_found,
@@ -39,13 +40,13 @@ from .references import Referenced
 LATEST = "latest"
 LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
 MODES = ("READWRITE", "READONLY", READONLY_OVERRIDE, "IMPORT")
-_VERSION_MAX = (1 << 31) - 1
+_NUMBER_MAX = (1 << 31) - 1
 _READ_AGAIN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class NewSchema:
-    """A schema in a request. A `schema_id` of its own belongs to the mode IMPORT; `version` too, or is the next.
+    """A schema in a request. A `schema_id` of its own belongs to the mode IMPORT; `version` too, None for the next one.
 
     With `normalize` it counts, and is kept, in its normalized form.
     """
@@ -100,7 +101,12 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
 
 
 def _records_of(image: RegistryImage, made: SchemaVersion) -> list[Record]:
-    """The records of a new version: before the first one of a context, that of the context."""
+    """The records of a new version: before the first one of a context, that of the context.
+
+    Raises `RegistryError` 422 for an id or a version that records and frames cannot have.
+    """
+    if not (0 < made.schema_id <= _NUMBER_MAX and 0 < made.version <= _NUMBER_MAX):
+        raise numbers_out_of_range()
     context = context_of(made.subject)
     is_new = context != DEFAULT and context not in image.contexts
     return [*([context_record(context)] if is_new else []), schema_record(made)]
@@ -357,7 +363,7 @@ def _number(text: str) -> int | None:
     """A version's number; None for the latest."""
     if text in (LATEST, "-1"):
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= _VERSION_MAX:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= _NUMBER_MAX:
         raise invalid_version(text)
     return int(text)
 

@@ -41,6 +41,11 @@ def invalid_version(text: str) -> RegistryError:
     )
 
 
+def numbers_out_of_range() -> RegistryError:
+    """An id or a version that is no positive number of 32 bits with a sign, as records and frames have them."""
+    return RegistryError(422, "The id and the version of a schema are between 1 and 2^31-1")
+
+
 def schema_too_large() -> RegistryError:
     """The record of a schema is longer than the cluster takes one."""
     return RegistryError(

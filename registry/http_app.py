@@ -84,11 +84,13 @@ class Request:
                 Reference(_name(one["name"]), _name(one["subject"]), int(one["version"])) for one in references
             )
             number, version = (None if found.get(k) in (None, -1) else int(found[k]) for k in ("id", "version"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise RegistryError(
                 422, "References have a name, a subject and a version; ids and versions are numbers"
             ) from None
         kind = str(found.get("schemaType") or AVRO).upper()
+        if version is not None and version <= 0:  # how Confluent's clients say that they name none
+            version = None
         return NewSchema(text, kind, used, number, version, self.flag("normalize"))
 
 

@@ -311,7 +311,7 @@ class SchemasTopic:
             self._snapshot = None
             try:
                 self._replayed.replay(decode(key, value))
-            except (DamagedRecordError, AttributeError, TypeError, ValueError) as error:
+            except (DamagedRecordError, AttributeError, TypeError, ValueError, OverflowError) as error:
                 _logger.warning("the record at offset %d of %s is passed over: %s", next_offset - 1, self.topic, error)
         self._next_offset = max(self._next_offset, next_offset)
         async with self._moved:

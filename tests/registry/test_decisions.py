@@ -222,7 +222,8 @@ def test_versions_that_cannot_be(registry: Registry, number: str) -> None:
 def test_damaged_records_are_told(registry: Registry) -> None:
     key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
     deep = b'{"schema":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    values = (b"5", b"{}", b'{"subject":"a"}', deep)
+    endless = b'{"subject":"a","version":1,"id":Infinity,"schema":"x"}'
+    values = (b"5", b"{}", b'{"subject":"a"}', deep, endless)
     for wrong in ((None, b"{}"), (b"x", b"{}"), (b"[]", b"{}"), *((key, value) for value in values)):
         with pytest.raises(DamagedRecordError):
             registry.image.replay(decode(*wrong))
