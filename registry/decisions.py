@@ -76,12 +76,12 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     A schema that any subject of the context has had keeps its id.
     """
     check_subject(subject)
-    _check_writable(image, subject)
     parsed = _parse(image, subject, new)
     text = _text_of(parsed, new)
-    same = _find_in_subject(image, subject, text, new)
-    if same is not None and new.schema_id in (None, same.schema_id):
+    same = _same_version(image, subject, text, new)
+    if same is not None:
         return Decision(_registered(same))
+    _check_writable(image, subject)
     everywhere = _find(image.in_context(context_of(subject)), text, new)
     if image.mode(subject) == "IMPORT":
         return _import(image, subject, new, text)
@@ -98,6 +98,23 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
         new.references,
     )
     return Decision(_registered(made), _records_of(image, made))
+
+
+def registered(image: RegistryImage, subject: str, new: NewSchema) -> Any:
+    """The answer to a registration of what is there already. It writes nothing, so it needs no writer, in any mode.
+
+    None for all else, also for what is refused: the writer may know of references that are not in this image yet.
+    """
+    try:
+        same = _same_version(image, subject, _text_of(_parse(image, subject, new), new), new)
+    except RegistryError:
+        return None
+    return None if same is None else _registered(same)
+
+
+def _same_version(image: RegistryImage, subject: str, text: str, new: NewSchema) -> SchemaVersion | None:
+    same = _find_in_subject(image, subject, text, new)
+    return same if same is not None and new.schema_id in (None, same.schema_id) else None
 
 
 def _records_of(image: RegistryImage, made: SchemaVersion) -> list[Record]:

@@ -224,8 +224,7 @@ class RegistryApp:
             case "GET", [subject, "versions"]:
                 return decisions.versions_of(image, subject, with_deleted=with_deleted).answer
             case "POST", [subject, "versions"]:
-                new = request.schema()
-                return await self._change(request, lambda now: decisions.register(now, subject, new))
+                return await self._register(request, subject)
             case "GET", [subject, "versions", number]:
                 one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
                 return await self._shown(request, one)
@@ -240,6 +239,15 @@ class RegistryApp:
                 found = decisions.version(image, subject, number, with_deleted=True)
                 return sorted({one.schema_id for one in image.users_of(subject, found.version)})
         raise _not_here(request, len(rest) <= 2)
+
+    async def _register(self, request: Request, subject: str) -> Any:
+        """The version of a schema. Producers register at each start what is there already, which writes nothing."""
+        new = request.schema()
+        await self._check_may(request, AclOperation.WRITE)
+        there = await self._topic.ask(lambda now: decisions.registered(now, subject, new))
+        if there is not None:
+            return there
+        return await self._change(request, lambda now: decisions.register(now, subject, new))
 
     async def _shown(self, request: Request, one: SchemaVersion) -> dict[str, Any]:
         """A version in the format that was asked for."""

@@ -189,6 +189,7 @@ def test_modes(registry: Registry) -> None:
     registry.id_of("a", STRING)
     registry.do(decisions.set_mode, "a", "READONLY")
     assert code_of(registry, decisions.register, "a", LONG) == 42205
+    assert registry.id_of("a", STRING) == 1, "it is there already"
     assert registry.do(decisions.mode_of, "a") == {"mode": "READONLY"}
     assert code_of(registry, decisions.mode_of, "b") == 40409
     assert registry.do(decisions.forget_mode, "a") == {"mode": "READONLY"}
