@@ -141,6 +141,19 @@ def test_deleted_versions_keep_their_ids_and_come_back(registry: Registry) -> No
     assert registry.id_of("a", LONG) == 2, "an id is never given twice"
 
 
+def test_a_cleared_subject_keeps_what_is_not_deleted(registry: Registry) -> None:
+    """Only Confluent's registry writes such a record: it forgets what was deleted."""
+    clear = b'{"keytype":"CLEAR_SUBJECT","subject":"a","magic":0}'
+    for text in ('"string"', '"bytes"'):
+        registry.id_of("a", NewSchema(text))
+    registry.do(decisions.delete_version, "a", "1")
+    registry.image.replay(decode(clear, b'{"subject":"a"}'))
+    assert registry.do(decisions.versions_of, "a", with_deleted=True) == [2]
+    registry.do(decisions.delete_subject, "a")
+    registry.image.replay(decode(clear, b'{"subject":"a"}'))
+    assert not registry.image.subjects
+
+
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
 """It uses the type `Money`, which it does not define."""
 
