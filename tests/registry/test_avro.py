@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import Any
 
 import fastavro
@@ -137,6 +138,21 @@ def test_unions_that_double_at_each_level_are_refused() -> None:
     assert why_not(level(4, "int"), level(4, "int")) == []
     with pytest.raises(RegistryError, match="too complex"):
         why_not(level(11, "int"), level(11, "string"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": "int"} for n in range(25_000)]},
+        {"type": "enum", "name": "E", "symbols": [f"S{n}" for n in range(100_000)]},
+    ],
+    ids=["fields", "symbols"],
+)
+def test_comparing_takes_a_time_that_grows_with_the_length_only(schema: Any) -> None:
+    parsed = parse_avro(json.dumps(schema))
+    begun = time.monotonic()
+    assert why_not_readable(parsed, parsed) == []
+    assert time.monotonic() - begun < 5, "looking at all of them for each takes half a minute"
 
 
 FIELD_TYPES = st.sampled_from([*PRIMITIVES, ["null", "int"], ["null", "string"], {"type": "array", "items": "long"}])
