@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from raftwerk.registry.avro.compatibility import why_not_readable
 from raftwerk.registry.avro.schema import PRIMITIVES, parse_avro
 from raftwerk.registry.errors import RegistryError
+from raftwerk.registry.references import Referenced
 
 
 def why_not(reader: Any, writer: Any) -> list[str]:
@@ -47,6 +48,26 @@ def test_one_text_for_one_meaning(written: str, text: str | None) -> None:
             parse_avro(written)
         return
     assert parse_avro(written).text == text == parse_avro(text).text
+
+
+MONEY = '{"type":"record","name":"Money","fields":[{"name":"cents","type":"int"}]}'
+
+
+def test_a_type_without_a_namespace_is_used_from_within_one() -> None:
+    """Avro's Java library looks for a name in the namespace around it, and then without one."""
+    order = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"price","type":["null","Money"]}]}'
+    parsed = parse_avro(order, [Referenced("Money", MONEY)])
+    assert parsed.text == order
+    assert parsed.root.fields[0].type.items[1].name == "Money"
+    own = MONEY.replace('"name":"Money"', '"name":"Money","namespace":"shop"')
+    parsed = parse_avro(order, [Referenced("Money", MONEY), Referenced("shop.Money", own)])
+    assert parsed.root.fields[0].type.items[1].name == "shop.Money", "its own namespace goes before"
+    inner = '{"type":"record","name":"a.Leaf","fields":[{"name":"up","type":["null","Tree"]}]}'
+    tree = '{"type":"record","name":"Tree","fields":[{"name":"leaf","type":' + inner + "}]}"
+    root = parse_avro(tree).root
+    assert root.fields[0].type.fields[0].type.items[1] is root
+    with pytest.raises(RegistryError, match=r"there is no type shop\.Money"):
+        parse_avro(order)
 
 
 @pytest.mark.parametrize(
