@@ -100,7 +100,7 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     return Decision(_registered(made), _records_of(image, made))
 
 
-def registered(image: RegistryImage, subject: str, new: NewSchema) -> Any:
+def already_registered(image: RegistryImage, subject: str, new: NewSchema) -> Any:
     """The answer to a registration of what is there already. It writes nothing, so it needs no writer, in any mode.
 
     None for all else, also for what is refused: the writer may know of references that are not in this image yet.

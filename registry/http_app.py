@@ -244,7 +244,7 @@ class RegistryApp:
         """The version of a schema. Producers register at each start what is there already, which writes nothing."""
         new = request.schema()
         await self._check_may(request, AclOperation.WRITE)
-        there = await self._topic.ask(lambda now: decisions.registered(now, subject, new))
+        there = await self._topic.ask(lambda now: decisions.already_registered(now, subject, new))
         if there is not None:
             return there
         return await self._change(request, lambda now: decisions.register(now, subject, new))
