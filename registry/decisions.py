@@ -16,6 +16,7 @@ from .errors import (
     RegistryError,
     invalid_schema,
     invalid_version,
+    numbers_out_of_range,
     schema_not_found,
     subject_not_found,
     version_not_found,
@@ -39,13 +40,13 @@ from .references import Referenced
 LATEST = "latest"
 LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
 MODES = ("READWRITE", "READONLY", READONLY_OVERRIDE, "IMPORT")
-_VERSION_MAX = (1 << 31) - 1
+_NUMBER_MAX = (1 << 31) - 1
 _READ_AGAIN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class NewSchema:
-    """A schema in a request. A `schema_id` of its own belongs to the mode IMPORT; `version` too, or is the next.
+    """A schema in a request. A `schema_id` of its own belongs to the mode IMPORT; `version` too, None for the next one.
 
     With `normalize` it counts, and is kept, in its normalized form.
     """
@@ -75,12 +76,12 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     A schema that any subject of the context has had keeps its id.
     """
     check_subject(subject)
-    _check_writable(image, subject)
     parsed = _parse(image, subject, new)
     text = _text_of(parsed, new)
-    same = _find_in_subject(image, subject, text, new)
-    if same is not None and new.schema_id in (None, same.schema_id):
+    same = _same_version(image, subject, text, new)
+    if same is not None:
         return Decision(_registered(same))
+    _check_writable(image, subject)
     everywhere = _find(image.in_context(context_of(subject)), text, new)
     if image.mode(subject) == "IMPORT":
         return _import(image, subject, new, text)
@@ -99,8 +100,30 @@ def register(image: RegistryImage, subject: str, new: NewSchema) -> Decision:
     return Decision(_registered(made), _records_of(image, made))
 
 
+def already_registered(image: RegistryImage, subject: str, new: NewSchema) -> Any:
+    """The answer to a registration of what is there already. It writes nothing, so it needs no writer, in any mode.
+
+    None for all else, also for what is refused: the writer may know of references that are not in this image yet.
+    """
+    try:
+        same = _same_version(image, subject, _text_of(_parse(image, subject, new), new), new)
+    except RegistryError:
+        return None
+    return None if same is None else _registered(same)
+
+
+def _same_version(image: RegistryImage, subject: str, text: str, new: NewSchema) -> SchemaVersion | None:
+    same = _find_in_subject(image, subject, text, new)
+    return same if same is not None and new.schema_id in (None, same.schema_id) else None
+
+
 def _records_of(image: RegistryImage, made: SchemaVersion) -> list[Record]:
-    """The records of a new version: before the first one of a context, that of the context."""
+    """The records of a new version: before the first one of a context, that of the context.
+
+    Raises `RegistryError` 422 for an id or a version that records and frames cannot have.
+    """
+    if not (0 < made.schema_id <= _NUMBER_MAX and 0 < made.version <= _NUMBER_MAX):
+        raise numbers_out_of_range()
     context = context_of(made.subject)
     is_new = context != DEFAULT and context not in image.contexts
     return [*([context_record(context)] if is_new else []), schema_record(made)]
@@ -194,12 +217,10 @@ def delete_subject(image: RegistryImage, subject: str, *, permanent: bool = Fals
     if not permanent and not alive:
         raise RegistryError(40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
     chosen = everything if permanent else alive
-    for one in alive:
-        _check_unused(image, one)
+    for one in chosen:
+        _check_unused(image, one, removed_subject=subject)
     records = [forget_schema_record(one) if permanent else schema_record(deleted(one)) for one in chosen]
-    records += [config_record(subject, None)] * (subject in image.levels)
-    records += [mode_record(subject, None)] * (subject in image.modes)
-    return Decision([one.version for one in chosen], records)
+    return Decision([one.version for one in chosen], records + _forgotten_settings(image, subject))
 
 
 def delete_version(image: RegistryImage, subject: str, number: str, *, permanent: bool = False) -> Decision:
@@ -211,10 +232,18 @@ def delete_version(image: RegistryImage, subject: str, number: str, *, permanent
         raise RegistryError(40407, f"{what} was not deleted first before being permanently deleted")
     if not permanent and found.deleted:
         raise RegistryError(40406, f"{what} was soft deleted. Set permanent=true to delete permanently")
+    _check_unused(image, found)
     if permanent:
         return Decision(found.version, [forget_schema_record(found)])
-    _check_unused(image, found)
-    return Decision(found.version, [schema_record(deleted(found))])
+    is_last = image.versions(subject) == [found]
+    settings = _forgotten_settings(image, subject) if is_last else []
+    return Decision(found.version, [schema_record(deleted(found)), *settings])
+
+
+def _forgotten_settings(image: RegistryImage, subject: str) -> list[Record]:
+    """The records after which a subject has no level and no mode of its own: it has no versions any more."""
+    levels = [config_record(subject, None)] * (subject in image.levels)
+    return levels + [mode_record(subject, None)] * (subject in image.modes)
 
 
 def _check_writable(image: RegistryImage, subject: str | None) -> None:
@@ -222,8 +251,9 @@ def _check_writable(image: RegistryImage, subject: str | None) -> None:
         raise RegistryError(42205, f"Subject {subject} is in read-only mode")
 
 
-def _check_unused(image: RegistryImage, found: SchemaVersion) -> None:
-    users = [one for one in image.users_of(found.subject, found.version) if one.subject != found.subject]
+def _check_unused(image: RegistryImage, found: SchemaVersion, removed_subject: str = "") -> None:
+    """Raise `RegistryError` 42206 where a version is referred to, but by one of a subject that is removed with it."""
+    users = [one for one in image.users_of(found.subject, found.version) if one.subject != removed_subject]
     if users:
         names = ", ".join(f"{one.subject} version {one.version}" for one in users)
         raise RegistryError(
@@ -285,8 +315,8 @@ def _problems(
 
 
 def set_level(image: RegistryImage, subject: str | None, level: object) -> Decision:
-    """Set a compatibility level."""
-    wanted = str(level).upper()
+    """Set a compatibility level, which has to be named: without one, nothing is switched off."""
+    wanted = level.upper() if isinstance(level, str) else ""
     if wanted not in LEVELS:
         raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS).lower()}")
     _check_writable(image, subject)
@@ -350,7 +380,7 @@ def _number(text: str) -> int | None:
     """A version's number; None for the latest."""
     if text in (LATEST, "-1"):
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= _VERSION_MAX:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= _NUMBER_MAX:
         raise invalid_version(text)
     return int(text)
 

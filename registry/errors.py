@@ -41,6 +41,18 @@ def invalid_version(text: str) -> RegistryError:
     )
 
 
+def numbers_out_of_range() -> RegistryError:
+    """An id or a version that is no positive number of 32 bits with a sign, as records and frames have them."""
+    return RegistryError(422, "The id and the version of a schema are between 1 and 2^31-1")
+
+
+def schema_too_large() -> RegistryError:
+    """The record of a schema is longer than the cluster takes one."""
+    return RegistryError(
+        42209, "Schema is too large: its record would be longer than max.message.bytes of the topic of schemas allows"
+    )
+
+
 def forwarding_failed(why: str) -> RegistryError:
     """The registry that writes gives no answer."""
     return RegistryError(

@@ -80,13 +80,17 @@ class Request:
         if not isinstance(text, str):
             raise invalid_schema("the body has no schema, which is a text")
         try:
-            used = tuple(Reference(str(one["name"]), str(one["subject"]), int(one["version"])) for one in references)
+            used = tuple(
+                Reference(_name(one["name"]), _name(one["subject"]), int(one["version"])) for one in references
+            )
             number, version = (None if found.get(k) in (None, -1) else int(found[k]) for k in ("id", "version"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise RegistryError(
                 422, "References have a name, a subject and a version; ids and versions are numbers"
             ) from None
         kind = str(found.get("schemaType") or AVRO).upper()
+        if version is not None and version <= 0:  # how Confluent's clients say that they name none
+            version = None
         return NewSchema(text, kind, used, number, version, self.flag("normalize"))
 
 
@@ -220,8 +224,7 @@ class RegistryApp:
             case "GET", [subject, "versions"]:
                 return decisions.versions_of(image, subject, with_deleted=with_deleted).answer
             case "POST", [subject, "versions"]:
-                new = request.schema()
-                return await self._change(request, lambda now: decisions.register(now, subject, new))
+                return await self._register(request, subject)
             case "GET", [subject, "versions", number]:
                 one = decisions.version_in_contexts(image, subject, number, with_deleted=with_deleted)
                 return await self._shown(request, one)
@@ -236,6 +239,15 @@ class RegistryApp:
                 found = decisions.version(image, subject, number, with_deleted=True)
                 return sorted({one.schema_id for one in image.users_of(subject, found.version)})
         raise _not_here(request, len(rest) <= 2)
+
+    async def _register(self, request: Request, subject: str) -> Any:
+        """The version of a schema. Producers register at each start what is there already, which writes nothing."""
+        new = request.schema()
+        await self._check_may(request, AclOperation.WRITE)
+        there = await self._topic.ask(lambda now: decisions.already_registered(now, subject, new))
+        if there is not None:
+            return there
+        return await self._change(request, lambda now: decisions.register(now, subject, new))
 
     async def _shown(self, request: Request, one: SchemaVersion) -> dict[str, Any]:
         """A version in the format that was asked for."""
@@ -319,6 +331,13 @@ def _not_here(request: Request, is_path: bool) -> RegistryError:
     if is_path and request.method not in ("GET", "HEAD"):
         return RegistryError(405, "HTTP 405 Method Not Allowed")
     return RegistryError(404, "HTTP 404 Not Found")
+
+
+def _name(found: object) -> str:
+    """A name in a body. Raises `ValueError` for half of a surrogate pair, which no record can hold."""
+    name = str(found)
+    name.encode()
+    return name
 
 
 def _id(text: str) -> int:

@@ -60,7 +60,15 @@ class RegistryImage:
         elif kind == CONTEXT and isinstance(record.key.get("context"), str):
             self._replay_context(record.key["context"], is_there=record.value is not None)
         elif kind == CLEAR_SUBJECT:
-            self.subjects.pop(str(subject), None)
+            self._clear(str(subject))
+
+    def _clear(self, subject: str) -> None:
+        """Forget the versions of a subject that are deleted, as Confluent's registry does."""
+        kept = {one.version: one for one in self.versions(subject)}
+        if kept:
+            self.subjects[subject] = kept
+        else:
+            self.subjects.pop(subject, None)
 
     def _replay_schema(self, record: Record) -> None:
         if record.value is None:

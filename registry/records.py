@@ -129,7 +129,7 @@ def version_of(value: Mapping[str, Any]) -> SchemaVersion:
             references,
             bool(value.get("deleted")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedRecordError(f"its value is no schema: {error!r}") from None
 
 

@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .decisions import Decide
-from .errors import RegistryError
+from .errors import RegistryError, schema_too_large
 from .image import RegistryImage
 from .records import DamagedRecordError, Record, decode
 
@@ -27,6 +28,8 @@ _REACH_TIMEOUT_S = 5.0
 """How long a write waits for a broker that answers. An election takes none away from the others."""
 _RECONNECT_MS_MAX = 1000
 _REPLICAS = 3
+_RECORD_BYTES_MAX = 16 << 20
+"""What librdkafka sends at most, so that it is the topic's `max.message.bytes` that decides."""
 _DECIDING_THREADS = 4
 T = TypeVar("T")
 
@@ -67,6 +70,7 @@ class SchemasTopic:
         self._next_offset = 0
         self._ended = threading.Event()
         self._producer: Any = None
+        """The producer, once the image has all that it and those before it have written; None until then."""
         self._deciding = ThreadPoolExecutor(_DECIDING_THREADS, "decisions")
         self._snapshot: RegistryImage | None = None
         self._follower = threading.Thread(target=self._follow, name="schemas", daemon=True)
@@ -90,7 +94,7 @@ class SchemasTopic:
         """Fence all other writers, and read what they have written."""
         from confluent_kafka import Producer
 
-        settings = {"transactional.id": self.group, "linger.ms": 0}
+        settings = {"transactional.id": self.group, "linger.ms": 0, "message.max.bytes": _RECORD_BYTES_MAX}
         producer = Producer({**self._settings, **settings})
         await asyncio.to_thread(self._check_reached, producer)
         await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
@@ -142,12 +146,23 @@ class SchemasTopic:
                 await self._until(0)
                 decision = await self.ask(decide)
                 if decision.records:
-                    await self._until(await asyncio.to_thread(self._write, decision.records))
+                    await self._write_and_read_back(decision.records)
             except TimeoutError:
                 raise RegistryError(50002, _SLOW) from None
             except KafkaException as error:
                 raise _store_error(error.args[0]) from None
             return decision.answer
+
+    async def _write_and_read_back(self, records: Sequence[Record]) -> None:
+        """Write records, and read up to behind them. Raises as `_write`, and `TimeoutError`.
+
+        A write that failed or was not read back in time may be in the log all the same. So there is no producer until
+        it is read, and the next change takes over anew, which reads to the end: an older image would give an id twice.
+        """
+        producer, self._producer = self._producer, None
+        end = await asyncio.to_thread(self._write, producer, records)
+        await self._until(end)
+        self._producer = producer
 
     # -- in threads
 
@@ -258,9 +273,11 @@ class SchemasTopic:
         else:
             asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _write(self, records: Sequence[Record]) -> int:
-        from confluent_kafka import KafkaException
+    def _write(self, producer: Any, records: Sequence[Record]) -> int:
+        """The offset behind the records, which are committed. Raises `RegistryError` and `FencedError`."""
+        from confluent_kafka import KafkaError, KafkaException
 
+        encoded = [one.encode() for one in records]
         offsets: list[int] = []
         failures: list[Any] = []
 
@@ -271,21 +288,18 @@ class SchemasTopic:
                 failures.append(error)
 
         try:
-            self._producer.begin_transaction()
-            for record in records:
-                key, value = record.encode()
-                self._producer.produce(self.topic, key=key, value=value, partition=0, on_delivery=on_delivery)
-            self._producer.commit_transaction(_TIMEOUT_S)
+            producer.begin_transaction()
+            for key, value in encoded:
+                producer.produce(self.topic, key=key, value=value, partition=0, on_delivery=on_delivery)
+            producer.commit_transaction(_TIMEOUT_S)
         except KafkaException as raised:
             error = raised.args[0]
             if error.fatal():
-                self._producer = None
                 raise FencedError from None
-            try:
-                self._producer.abort_transaction(_TIMEOUT_S)
-            except KafkaException:  # whether it was committed is known when another producer has begun
-                self._producer = None
-            raise _store_error(error) from None
+            is_too_large = any(one.code() == KafkaError.MSG_SIZE_TOO_LARGE for one in (error, *failures))
+            with suppress(KafkaException):  # whether it was committed is known when another producer has begun
+                producer.abort_transaction(_TIMEOUT_S)
+            raise (schema_too_large() if is_too_large else _store_error(error)) from None
         return max(offsets) + 1
 
     # -- in the event loop
@@ -297,7 +311,7 @@ class SchemasTopic:
             self._snapshot = None
             try:
                 self._replayed.replay(decode(key, value))
-            except (DamagedRecordError, AttributeError, TypeError, ValueError) as error:
+            except (DamagedRecordError, AttributeError, TypeError, ValueError, OverflowError) as error:
                 _logger.warning("the record at offset %d of %s is passed over: %s", next_offset - 1, self.topic, error)
         self._next_offset = max(self._next_offset, next_offset)
         async with self._moved:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...registry.avro.schema import fastavro_schema
 from ...registry.data.readers import protobuf_types
 from ...registry.errors import RegistryError
 from ...registry.protobuf.schema import parse_protobuf
@@ -118,13 +119,13 @@ def _nested(depth: int) -> int:
 
 def expanded_avro(text: str, references: Sequence[Referenced]) -> Any:
     """An Avro schema with the named types that it uses in their places. Raises `NoColumnsError`."""
-    from fastavro.schema import SchemaParseException, parse_schema
+    from fastavro.schema import SchemaParseException
 
     known: dict[str, Any] = {}
     try:
         for one in dict.fromkeys(one.text for one in references):
-            parse_schema(json.loads(one), named_schemas=known)
-        return parse_schema(json.loads(text), named_schemas=known, expand=True)
+            fastavro_schema(json.loads(one), known)
+        return fastavro_schema(json.loads(text), known, expand=True)
     except (SchemaParseException, ValueError) as error:
         raise NoColumnsError(f"it is no Avro schema: {error}") from None
 

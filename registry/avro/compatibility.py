@@ -5,6 +5,8 @@ As Avro's Java library does it, named types match by their names without namespa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import invalid_schema
 from .schema import AvroField, AvroSchema, AvroType
 
@@ -71,15 +73,16 @@ class _Check:
             if reader.size != writer.size:
                 self._note(f"FIXED_SIZE_MISMATCH: {reader.name} has {reader.size} bytes, was {writer.size}", path)
         elif reader.kind == "enum":
-            missing = [one for one in writer.symbols if one not in reader.symbols]
+            known = set(reader.symbols)
+            missing = [one for one in writer.symbols if one not in known]
             if missing and not reader.has_default:
                 self._note(f"MISSING_ENUM_SYMBOLS: {reader.name} has no {', '.join(missing)}, and no default", path)
         else:
+            there = {one.name: one for one in writer.fields}
             for wanted in reader.fields:
-                self._field(wanted, writer, f"{path}fields/{wanted.name}/")
+                self._field(wanted, there, f"{path}fields/{wanted.name}/")
 
-    def _field(self, wanted: AvroField, writer: AvroType, path: str) -> None:
-        there = {one.name: one for one in writer.fields}
+    def _field(self, wanted: AvroField, there: Mapping[str, AvroField], path: str) -> None:
         found = next((there[name] for name in (wanted.name, *wanted.aliases) if name in there), None)
         if found is not None:
             self.read(wanted.type, found.type, path)

@@ -7,7 +7,7 @@ say the same is what makes them one schema with one id.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..references import Referenced
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
+_KINDS = (*PRIMITIVES, *_NAMED, "array", "map")
 _MAX_DEPTH = 200
 
 
@@ -73,7 +74,7 @@ def parse_avro(text: str, references: Iterable[Referenced] = ()) -> AvroSchema:
 
 
 def _parse(text: str, references: Iterable[str]) -> AvroSchema:
-    from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+    from fastavro.schema import SchemaParseException, UnknownType
 
     names: dict[str, AvroType] = {}
     known: dict[str, Any] = {}
@@ -82,7 +83,7 @@ def _parse(text: str, references: Iterable[str]) -> AvroSchema:
         found = _json_of(one)
         _check_depth(found)
         try:
-            parse_schema(found, named_schemas=known)
+            fastavro_schema(found, known)
             root = _Builder(names).build(found, "")
         except UnknownType as error:
             raise invalid_schema(f"there is no type {error.name}") from None
@@ -91,6 +92,43 @@ def _parse(text: str, references: Iterable[str]) -> AvroSchema:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise invalid_schema(f"{type(error).__name__}: {error}") from None
     return AvroSchema(root, json.dumps(_written(found, ""), separators=(",", ":"), ensure_ascii=False))
+
+
+def fastavro_schema(found: Any, known: dict[str, Any], *, expand: bool = False) -> Any:
+    """The schema of some JSON as `fastavro` reads data by it. It may use the types that are `known`, and adds its own.
+
+    As in Avro's Java library, a name without a dot that is not defined in the namespace around it is looked for without
+    a namespace, which `fastavro` does not do. With `expand` types stand in the places of their names. Raises what
+    `fastavro` raises.
+    """
+    from fastavro.schema import UnknownType, parse_schema
+
+    missing: dict[str, Any] = {}
+    names = {full: name for full, name in _names_in_namespaces(found) if full not in known}
+    known |= {full: known.get(name, missing) for full, name in names.items()}
+    parsed = parse_schema(found, named_schemas=known, expand=expand)
+    for full, name in names.items():
+        if known[full] is missing:
+            if name not in known:
+                raise UnknownType(full)  # type: ignore[no-untyped-call]
+            known[full] = known[name]
+    return parsed
+
+
+def _names_in_namespaces(found: Any) -> Iterator[tuple[str, str]]:
+    """The names without a dot by which types of a namespace are used: the full name of each, and itself."""
+    left = [(found, "")]
+    while left:
+        one, namespace = left.pop()
+        if isinstance(one, str) and namespace and "." not in one and one not in _KINDS:
+            yield _full_name(one, namespace), one
+        elif isinstance(one, list):
+            left += [(inner, namespace) for inner in one]
+        elif isinstance(one, dict):
+            name, space = one.get("name"), one.get("namespace", namespace)
+            if one.get("type") in _NAMED and isinstance(name, str) and isinstance(space, str | None):
+                namespace = _full_name(name, space).rpartition(".")[0]
+            left += [(one.get(part), namespace) for part in ("type", "items", "values", "fields")]
 
 
 def _json_of(text: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..avro.schema import AvroType, parse_avro
+from ..avro.schema import AvroType, fastavro_schema, parse_avro
 from ..errors import RegistryError
 from ..protobuf.schema import parse_protobuf
 from ..records import AVRO, JSON, PROTOBUF
@@ -74,16 +74,15 @@ def _read_json(data: bytes) -> Any:
 
 def _avro_reader(text: str, references: Sequence[Referenced]) -> Reader:
     from fastavro import schemaless_reader
-    from fastavro.schema import parse_schema
 
     root = parse_avro(text, references).root
     shape = _AvroShape(root)
     known: dict[str, Any] = {}
     for one in dict.fromkeys(one.text for one in references):
-        parse_schema(json.loads(one), named_schemas=known)
+        fastavro_schema(json.loads(one), known)
     # Only a record takes the types of other schemas along; one with a single field is written as that field is.
     field = {"name": _WRAPPED, "type": json.loads(text)}
-    parsed = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named_schemas=known)
+    parsed = fastavro_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, known)
 
     def read(data: bytes) -> Any:
         if shape.has_empty_items:

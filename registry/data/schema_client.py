@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from ...runtime.http.client import Fetch, HttpError, HttpRequest, fetch, without_login
 from ...runtime.tls_contexts import TlsContext, TlsMaterial, TlsOptions, client_context
+from ..contexts import qualified
 from ..records import AVRO
 from ..references import Referenced
 
@@ -70,7 +71,6 @@ class SchemaClient:
         self._fetch = fetch
         self._tls = tls if url.startswith("https:") else None
         self._found: dict[int, RegisteredSchema] = {}
-        self._found_characters = 0
 
     async def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema with this id. Raises `SchemaClientError`."""
@@ -120,9 +120,11 @@ class SchemaClient:
 
     def _keep(self, found: RegisteredSchema) -> None:
         self._found[found.schema_id] = found
-        self._found_characters += found.size
-        while len(self._found) > 1 and (len(self._found) > _KEPT or self._found_characters > _KEPT_CHARACTERS):
-            self._found_characters -= self._found.pop(next(iter(self._found))).size
+        while len(self._found) > 1 and self._has_too_many():
+            del self._found[next(iter(self._found))]
+
+    def _has_too_many(self) -> bool:
+        return len(self._found) > _KEPT or sum(one.size for one in self._found.values()) > _KEPT_CHARACTERS
 
     async def _schema_in(self, answer: Mapping[str, Any], schema_id: int, what: str) -> RegisteredSchema:
         try:
@@ -143,8 +145,9 @@ class SchemaClient:
         found: dict[tuple[str, int], Referenced],
         begun: set[tuple[str, int]],
     ) -> None:
+        parent = str(answer.get("subject", ""))  # none where an id was asked for, which is of the default context
         for one in answer.get("references") or ():
-            key = (str(one["subject"]), int(one["version"]))
+            key = (qualified(str(one["subject"]), parent), int(one["version"]))
             if key in begun:
                 continue
             begun.add(key)

@@ -33,6 +33,8 @@ _SAME_OR_GONE = {
     "maxContains": ("array", "MAX_CONTAINS_CHANGED"),
 }
 """Keywords that must be the same for both, or be gone for the reader."""
+_LATER_KEYWORDS = ("prefixItems", "unevaluatedItems", "unevaluatedProperties")
+"""Keywords with schemas that older drafts do not know. There they may be anything, and say nothing."""
 _CONDITION = ("if", "then", "else")
 _ANYTHING: dict[str, Any] = {}
 _NEVER = {"not": _ANYTHING}
@@ -56,6 +58,8 @@ class _Check:
     def __init__(self, reader: JsonSchema, writer: JsonSchema) -> None:
         self._targets = {**reader.targets, **writer.targets}
         self._only_references = {number for one in (reader, writer) if one.ignores_siblings for number in one.targets}
+        self._unknown = {**_unknown_keywords(reader), **_unknown_keywords(writer)}
+        self._known_parts: dict[int, Mapping[str, Any]] = {}
         self._left = _STEPS_MAX
         self._fitting: set[tuple[int, int]] = set()
         """Pairs that fit, or were begun; those that hang on one that does not fit are taken out again."""
@@ -121,10 +125,21 @@ class _Check:
                 return [_NEVER]
             targets = self._targets.get(id(one), [])
             if not (targets and id(one) in self._only_references):
-                parts.append(one)
+                parts.append(self._known_part(one))
                 left += one.get("allOf", ())
             left += targets
         return parts
+
+    def _known_part(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A schema without what its draft does not know."""
+        unknown = self._unknown.get(id(schema))
+        if unknown is None:
+            return schema
+        if id(schema) not in self._known_parts:
+            made = {keyword: value for keyword, value in schema.items() if keyword not in unknown}
+            self._known_parts[id(schema)] = made
+            self._targets[id(made)] = self._targets.get(id(schema), [])
+        return self._known_parts[id(schema)]
 
     def _part(self, before: Any, now: Mapping[str, Any], path: str) -> list[str]:
         """What a part of the reader's does not allow, compared with the part of the writer's that is nearest."""
@@ -317,6 +332,23 @@ class _Check:
             yield from self._rest(old.rest, new.rest, "ADDITIONAL_ITEMS", f"{path}/additionalItems")
         else:
             yield from self.compare(old.rest, new.rest, f"{path}/items")
+
+
+def _unknown_keywords(schema: JsonSchema) -> dict[int, list[str]]:
+    """The later keywords that stand in objects of a schema and its references, where its draft knows none, by `id`."""
+    unknown = [one for one in _LATER_KEYWORDS if one not in schema.validator.VALIDATORS]
+    found: dict[int, list[str]] = {}
+    left = [schema.root, *schema.documents.values()] if unknown else []
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            here = [keyword for keyword in unknown if keyword in one]
+            if here:
+                found[id(one)] = here
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return found
 
 
 def _told(rule: str, sentence: str, path: str) -> str:

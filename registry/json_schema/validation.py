@@ -33,6 +33,7 @@ class Validation:
     """Judges values by a schema. Raises `RegistryError` 42201 for a schema by which none can be judged in limits."""
 
     def __init__(self, schema: JsonSchema) -> None:
+        from attrs import evolve
         from jsonschema import validators
 
         self._schema = schema
@@ -51,6 +52,7 @@ class Validation:
         keywords: Mapping[str, _Keyword] = schema.validator.VALIDATORS
         counted = {name: _counted(name, own.get(name, keyword)) for name, keyword in keywords.items()}
         judge: Any = validators.extend(schema.validator, counted)  # type: ignore[no-untyped-call]
+        judge.evolve = evolve  # that of jsonschema would take the stock class, without limits, below a `$schema`
         self._validator = judge(schema.root, registry=schema.known)
 
     def problem(self, value: Any) -> str | None:

@@ -86,5 +86,4 @@ def quoted(text: str) -> str:
 
 
 def _each(field: FieldDescriptor, value: Any) -> Iterator[Any]:
-    is_list = not isinstance(value, str | bytes | Message) and hasattr(value, "__iter__")
-    yield from value if is_list else (value,)
+    yield from value if field.is_repeated else (value,)

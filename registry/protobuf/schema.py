@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}")
 _EDITION_2023 = 1000
 
 
@@ -74,7 +74,7 @@ def _descriptor(text: str) -> FileDescriptorProto | None:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import DecodeError
 
-    if _BASE64.fullmatch(text) is None:
+    if _BASE64.fullmatch(text.rstrip()) is None:
         return None
     try:
         return FileDescriptorProto.FromString(base64.b64decode(text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import Any
 
 import fastavro
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from raftwerk.registry.avro.compatibility import why_not_readable
 from raftwerk.registry.avro.schema import PRIMITIVES, parse_avro
 from raftwerk.registry.errors import RegistryError
+from raftwerk.registry.references import Referenced
 
 
 def why_not(reader: Any, writer: Any) -> list[str]:
@@ -46,6 +48,26 @@ def test_one_text_for_one_meaning(written: str, text: str | None) -> None:
             parse_avro(written)
         return
     assert parse_avro(written).text == text == parse_avro(text).text
+
+
+MONEY = '{"type":"record","name":"Money","fields":[{"name":"cents","type":"int"}]}'
+
+
+def test_a_type_without_a_namespace_is_used_from_within_one() -> None:
+    """Avro's Java library looks for a name in the namespace around it, and then without one."""
+    order = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"price","type":["null","Money"]}]}'
+    parsed = parse_avro(order, [Referenced("Money", MONEY)])
+    assert parsed.text == order
+    assert parsed.root.fields[0].type.items[1].name == "Money"
+    own = MONEY.replace('"name":"Money"', '"name":"Money","namespace":"shop"')
+    parsed = parse_avro(order, [Referenced("Money", MONEY), Referenced("shop.Money", own)])
+    assert parsed.root.fields[0].type.items[1].name == "shop.Money", "its own namespace goes before"
+    inner = '{"type":"record","name":"a.Leaf","fields":[{"name":"up","type":["null","Tree"]}]}'
+    tree = '{"type":"record","name":"Tree","fields":[{"name":"leaf","type":' + inner + "}]}"
+    root = parse_avro(tree).root
+    assert root.fields[0].type.fields[0].type.items[1] is root
+    with pytest.raises(RegistryError, match=r"there is no type shop\.Money"):
+        parse_avro(order)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +159,21 @@ def test_unions_that_double_at_each_level_are_refused() -> None:
     assert why_not(level(4, "int"), level(4, "int")) == []
     with pytest.raises(RegistryError, match="too complex"):
         why_not(level(11, "int"), level(11, "string"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": "int"} for n in range(25_000)]},
+        {"type": "enum", "name": "E", "symbols": [f"S{n}" for n in range(100_000)]},
+    ],
+    ids=["fields", "symbols"],
+)
+def test_comparing_takes_a_time_that_grows_with_the_length_only(schema: Any) -> None:
+    parsed = parse_avro(json.dumps(schema))
+    begun = time.monotonic()
+    assert why_not_readable(parsed, parsed) == []
+    assert time.monotonic() - begun < 5, "looking at all of them for each takes half a minute"
 
 
 FIELD_TYPES = st.sampled_from([*PRIMITIVES, ["null", "int"], ["null", "string"], {"type": "array", "items": "long"}])

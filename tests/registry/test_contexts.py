@@ -214,11 +214,12 @@ def test_subjects_that_cannot_be(asked: AskedApp, subject: str) -> None:
     assert refused(asked, "POST", f"/subjects/{subject}/versions", STRING) == 42208
 
 
-def test_a_deleted_subject_forgets_its_level_and_mode(asked: AskedApp) -> None:
+@pytest.mark.parametrize("path", ["/subjects/:.c:s", "/subjects/:.c:s/versions/1"])
+def test_a_subject_without_versions_forgets_its_level_and_mode(asked: AskedApp, path: str) -> None:
     register(asked, ":.c:s", STRING)
-    for path, body in (("/config/:.c:s", {"compatibility": "NONE"}), ("/mode/:.c:s", {"mode": "IMPORT"})):
-        assert asked.ask("PUT", path + "?force=true", body)[0] == 200
-    assert asked.ask("DELETE", "/subjects/:.c:s") == (200, [1])
+    for setting, body in (("/config/:.c:s", {"compatibility": "NONE"}), ("/mode/:.c:s", {"mode": "IMPORT"})):
+        assert asked.ask("PUT", setting + "?force=true", body)[0] == 200
+    assert asked.ask("DELETE", path)[0] == 200
     assert refused(asked, "GET", "/config/:.c:s") == 40408
     assert refused(asked, "GET", "/mode/:.c:s") == 40409
     assert asked.ask("DELETE", "/subjects/:.c:s?permanent=true") == (200, [1])

@@ -141,25 +141,68 @@ def test_deleted_versions_keep_their_ids_and_come_back(registry: Registry) -> No
     assert registry.id_of("a", LONG) == 2, "an id is never given twice"
 
 
+def test_a_cleared_subject_keeps_what_is_not_deleted(registry: Registry) -> None:
+    """Only Confluent's registry writes such a record: it forgets what was deleted."""
+    clear = b'{"keytype":"CLEAR_SUBJECT","subject":"a","magic":0}'
+    for text in ('"string"', '"bytes"'):
+        registry.id_of("a", NewSchema(text))
+    registry.do(decisions.delete_version, "a", "1")
+    registry.image.replay(decode(clear, b'{"subject":"a"}'))
+    assert registry.do(decisions.versions_of, "a", with_deleted=True) == [2]
+    registry.do(decisions.delete_subject, "a")
+    registry.image.replay(decode(clear, b'{"subject":"a"}'))
+    assert not registry.image.subjects
+
+
+ORDER = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
+"""It uses the type `Money`, which it does not define."""
+
+
+def order_of(subject: str) -> NewSchema:
+    """An order whose price is the first version of this subject."""
+    return NewSchema(ORDER, references=(Reference("Money", subject, 1),))
+
+
 def test_references_are_types_of_the_schema_and_stay(registry: Registry) -> None:
     registry.id_of("money", record("Money", "cents"))
-    order = '{"type":"record","name":"Order","fields":[{"name":"price","type":"Money"}]}'
-    assert code_of(registry, decisions.register, "order", NewSchema(order)) == 42201
-    used = NewSchema(order, references=(Reference("Money", "money", 1),))
+    assert code_of(registry, decisions.register, "order", NewSchema(ORDER)) == 42201
+    used = order_of("money")
     registry.id_of("order", used)
     assert registry.do(decisions.look_up, "order", used)["references"] == [
         {"name": "Money", "subject": "money", "version": 1}
     ]
     assert code_of(registry, decisions.delete_subject, "money") == 42206
     assert code_of(registry, decisions.delete_version, "money", "1") == 42206
-    missing = NewSchema(order, references=(Reference("Money", "money", 7),))
+    missing = NewSchema(ORDER, references=(Reference("Money", "money", 7),))
     assert code_of(registry, decisions.register, "order", missing) == 42201
+
+
+def test_deleted_versions_that_others_refer_to_stay(registry: Registry) -> None:
+    """As in Confluent's registry: what is marked as deleted may be referred to, and is there until nobody does."""
+    registry.id_of("money", record("Money", "cents"))
+    registry.do(decisions.delete_subject, "money")
+    registry.id_of("order", order_of("money"))
+    assert code_of(registry, decisions.delete_subject, "money", permanent=True) == 42206
+    assert code_of(registry, decisions.delete_version, "money", "1", permanent=True) == 42206
+    registry.do(decisions.delete_subject, "order")
+    assert registry.do(decisions.delete_version, "money", "1", permanent=True) == 1
+
+
+def test_references_within_a_subject(registry: Registry) -> None:
+    """They keep a version, but not the whole subject: with it, those who refer to it go."""
+    registry.do(decisions.set_level, "a", "NONE")
+    registry.id_of("a", record("Money", "cents"))
+    registry.id_of("a", order_of("a"))
+    assert code_of(registry, decisions.delete_version, "a", "1") == 42206
+    assert registry.do(decisions.delete_subject, "a") == [1, 2]
+    assert registry.do(decisions.delete_subject, "a", permanent=True) == [1, 2]
 
 
 def test_modes(registry: Registry) -> None:
     registry.id_of("a", STRING)
     registry.do(decisions.set_mode, "a", "READONLY")
     assert code_of(registry, decisions.register, "a", LONG) == 42205
+    assert registry.id_of("a", STRING) == 1, "it is there already"
     assert registry.do(decisions.mode_of, "a") == {"mode": "READONLY"}
     assert code_of(registry, decisions.mode_of, "b") == 40409
     assert registry.do(decisions.forget_mode, "a") == {"mode": "READONLY"}
@@ -179,7 +222,9 @@ def test_levels_of_subjects(registry: Registry) -> None:
     assert registry.do(decisions.level_of, "a", in_scope=True) == {"compatibilityLevel": "BACKWARD"}
     assert registry.do(decisions.set_level, "a", "none") == {"compatibility": "NONE"}
     assert registry.do(decisions.forget_level, "a") == {"compatibilityLevel": "NONE"}
-    assert code_of(registry, decisions.set_level, "a", "some") == 42203
+    unnamed: list[object] = ["some", None, ["FULL"], {}]
+    for wrong in unnamed:
+        assert code_of(registry, decisions.set_level, "a", wrong) == 42203
 
 
 @pytest.mark.parametrize("number", ["0", "-2", "x", "", "2147483648", "9" * 40, "²"])
@@ -191,7 +236,8 @@ def test_versions_that_cannot_be(registry: Registry, number: str) -> None:
 def test_damaged_records_are_told(registry: Registry) -> None:
     key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
     deep = b'{"schema":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    values = (b"5", b"{}", b'{"subject":"a"}', deep)
+    endless = b'{"subject":"a","version":1,"id":Infinity,"schema":"x"}'
+    values = (b"5", b"{}", b'{"subject":"a"}', deep, endless)
     for wrong in ((None, b"{}"), (b"x", b"{}"), (b"[]", b"{}"), *((key, value) for value in values)):
         with pytest.raises(DamagedRecordError):
             registry.image.replay(decode(*wrong))

@@ -277,6 +277,23 @@ def test_drafts_that_write_the_same_differently() -> None:
     assert why_not(CLOSED, closed) == why_not(closed, CLOSED) == []
 
 
+@pytest.mark.parametrize("value", [5, [5], {"type": 5}, False], ids=str)
+@pytest.mark.parametrize(
+    ("draft", "keyword"),
+    [
+        *((draft, "unevaluatedProperties") for draft in ("draft4", "draft6", "draft7")),
+        ("draft7", "unevaluatedItems"),
+        ("draft7", "prefixItems"),
+        ("2019-09", "prefixItems"),
+    ],
+)
+def test_keywords_that_a_draft_does_not_know_say_nothing(draft: str, keyword: str, value: Any) -> None:
+    old = {"$schema": DRAFTS[draft], "items": {"$ref": "#/definitions/a"}, "definitions": {"a": {keyword: value}}}
+    new = {**old, "title": "a", "type": ["array", "object"], keyword: value}
+    assert why_not(old, new) == []
+    assert why_not({**new, "items": {"type": "string"}}, old) == ["TYPE_NARROWED #/", "TYPE_NARROWED #/items"]
+
+
 def test_a_recursive_schema_is_compared_once() -> None:
     def tree(value: str) -> Any:
         properties = {"children": {"type": "array", "items": {"$ref": "#"}}, "value": {"type": value}}

@@ -91,5 +91,30 @@ def test_work_is_limited() -> None:
     assert time.monotonic() - begun < 60  # comparing each with each would take hours
 
 
+DRAFT = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize(
+    ("schema", "around"),
+    [
+        ({"properties": {"in": {"$schema": DRAFT, "pattern": "^(a+)+$", "uniqueItems": True}}}, ["in"]),
+        ({"pattern": "^(a+)+$", "uniqueItems": True, "properties": {"in": {"$ref": "#"}}}, ["in", "in"]),
+    ],
+    ids=["below another one", "by a reference to the root"],
+)
+def test_limits_hold_below_each_schema_keyword(schema: Any, around: list[str]) -> None:
+    """`jsonschema` judges what is below a `$schema` by the class of its draft, which is the stock one."""
+
+    def problem(value: Any) -> str | None:
+        for name in around:
+            value = {name: value}
+        return validation({"$schema": DRAFT, **schema}).problem(value)
+
+    assert problem("a") is None
+    assert str(problem("a!")).startswith("a text does not match"), "not by re, for which 40 characters take hours"
+    assert str(problem([1, 1])).startswith("items of an array are the same")
+    assert problem([{"n": n} for n in range(300_000)]) == "it is too large to be judged by its schema"
+
+
 def test_numbers_beyond_a_float_are_refused() -> None:
     assert "OverflowError" in str(validation({"multipleOf": 0.5}).problem(10**400))

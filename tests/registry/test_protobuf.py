@@ -104,6 +104,12 @@ service Orders {
             'import "confluent/meta.proto";',
         ),
         proto3(
+            'message M { int32 i = 1 [(tags) = "p", (tags) = "q", (kinds) = B]; string s = 2 [(kinds) = A]; }'
+            " enum Kind { A = 0; B = 1; } extend google.protobuf.FieldOptions { repeated string tags = 50001;"
+            " repeated Kind kinds = 50002; }",
+            'import "google/protobuf/descriptor.proto";',
+        ),
+        proto3(
             "message a { message b { message a { b.c x = 1; } message c {} } } message b { a.b y = 1; }", "package a;"
         ),
         proto3(
@@ -112,7 +118,7 @@ service Orders {
             '"google/protobuf/any.proto";',
         ),
     ],
-    ids=["proto2", "edition", "options", "names", "well-known"],
+    ids=["proto2", "edition", "options", "repeated-options", "names", "well-known"],
 )
 def test_a_text_says_what_its_descriptor_says(text: str) -> None:
     parsed = parse_protobuf(text)
@@ -149,6 +155,7 @@ def test_normalized_schemas_have_one_order() -> None:
         (proto3("", 'import "../../etc/passwd";'), "not allowed"),
         ('edition = "2024"; message A {}', "only 2023"),
         ("AAAA", "Expected"),
+        (" " * 300_000 + "{", "line"),
         (base64.b64encode(b"\n\x01x\x12\x01y\x22\x0a\n\x08A {} } {{").decode(), "line"),
         (proto3("message A { " * 100_000), "recursion limit"),
         (proto3("message A { option (x) = " + "{a: " * 200_000), "end of"),

@@ -233,6 +233,15 @@ def test_paths(cluster: TestCluster) -> None:
         assert ask(url, "GET", "/mode") == (200, {"mode": "READWRITE"})
 
 
+HALF_A_SURROGATE = {"name": "\ud800", "subject": "a", "version": 1}
+
+
+def schema_of(length: int) -> str:
+    """A schema whose text has so many characters, which are more in a record."""
+    start, end = '{"type":"record","name":"A","doc":"', '","fields":[]}'
+    return start + "x" * (length - len(start + end)) + end
+
+
 def test_requests_that_cannot_be_served(cluster: TestCluster) -> None:
     with registry(cluster, unique_topic("schemas")) as url:
         for method, path, body, status, code in (
@@ -254,12 +263,15 @@ def test_requests_that_cannot_be_served(cluster: TestCluster) -> None:
             ("POST", "/subjects/a/versions", {"schema": "\ud800"}, 422, 42201),
             ("POST", "/subjects/a/versions", {"schema": "x" * ((1 << 20) + 1)}, 422, 42201),
             ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [5]}, 422, 422),
+            ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [HALF_A_SURROGATE]}, 422, 422),
+            ("POST", "/subjects/a/versions", {"schema": schema_of(1 << 20)}, 422, 42209),
             ("POST", "/subjects/a/versions", {"schema": "x" * (5 << 20)}, 413, 413),
             ("PUT", "/config", {"compatibility": ["FULL"]}, 422, 42203),
         ):
             answer = ask(url, method, path, body)
             assert (answer[0], answer[1]["error_code"]) == (status, code), (path, answer)
         assert ask(url, "GET", "/subjects") == (200, [])
+        assert ask(url, "POST", "/subjects/a/versions", {"schema": '"int"'})[0] == 200, "no transaction is left open"
 
 
 def test_writes_go_on_when_the_writer_is_killed(cluster: TestCluster) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from raftwerk.registry import schemas_topic
+from raftwerk.registry import decisions, schemas_topic
+from raftwerk.registry.decisions import NewSchema
 from raftwerk.registry.errors import RegistryError
 from raftwerk.registry.schemas_topic import SchemasTopic
 
@@ -54,3 +59,89 @@ def test_other_errors_are_told_at_once() -> None:
     with pytest.raises(KafkaException):
         check(producer)
     assert producer.asked == 1
+
+
+class LogInMemory:
+    """The log of the topic, with the clients for it. It is followed when it grows, or when its end was asked for."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes | None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._is_asked = asyncio.Event()
+        self._followed = 0
+
+    def ask(self) -> None:
+        """Let the follower read, from any thread."""
+        self._loop.call_soon_threadsafe(self._is_asked.set)
+
+    async def follow(self, topic: SchemasTopic) -> None:
+        """What the topic's thread does."""
+        self._is_asked.clear()
+        while True:
+            await self._is_asked.wait()
+            self._is_asked.clear()
+            while self._followed < len(self.records):
+                self._followed += 1
+                await topic._take(self._followed, *self.records[self._followed - 1])
+            await topic._take(self._followed, None, None)
+
+    def producer(self, _: Any) -> ProducerInMemory:
+        return ProducerInMemory(self)
+
+    def consumer(self, _: Any) -> Any:
+        def get_watermark_offsets(place: Any, timeout: float) -> tuple[int, int]:
+            self.ask()
+            return 0, len(self.records)
+
+        return SimpleNamespace(get_watermark_offsets=get_watermark_offsets, close=lambda: None)
+
+
+class ProducerInMemory:
+    """A transactional producer, whose transactions are committed at once."""
+
+    def __init__(self, log: LogInMemory) -> None:
+        self._log = log
+        self._sent: list[tuple[bytes, bytes | None, Callable[[Any, Any], None]]] = []
+
+    def list_topics(self, topic: str, timeout: float) -> None: ...
+
+    def init_transactions(self, timeout: float) -> None: ...
+
+    def begin_transaction(self) -> None:
+        assert not self._sent, "a transaction is open"
+
+    def produce(
+        self, topic: str, *, key: bytes, value: bytes | None, partition: int, on_delivery: Callable[[Any, Any], None]
+    ) -> None:
+        self._sent.append((key, value, on_delivery))
+
+    def commit_transaction(self, timeout: float) -> None:
+        for key, value, on_delivery in self._sent:
+            offset = len(self._log.records)
+            self._log.records.append((key, value))
+            on_delivery(None, SimpleNamespace(offset=lambda offset=offset: offset))
+        self._sent.clear()
+        self._log.ask()
+
+
+def test_an_id_is_not_given_twice_when_a_write_is_not_read_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is committed all the same, and the next change must not decide without it."""
+
+    async def main() -> list[tuple[str, int]]:
+        log = LogInMemory()
+        monkeypatch.setattr(confluent_kafka, "Producer", log.producer)
+        monkeypatch.setattr(confluent_kafka, "Consumer", log.consumer)
+        topic = SchemasTopic({}, "schemas")
+        with monkeypatch.context() as patience:
+            patience.setattr(schemas_topic, "_TIMEOUT_S", 0.2)
+            with pytest.raises(RegistryError, match="it may be done or not") as told:
+                await topic.change(lambda image: decisions.register(image, "a", NewSchema('"string"')))
+        assert (told.value.code, len(log.records)) == (50002, 1)
+        following = asyncio.ensure_future(log.follow(topic))
+        await topic.change(lambda image: decisions.register(image, "b", NewSchema('"bytes"')))
+        await topic.change(lambda image: decisions.register(image, "c", NewSchema('"long"')))
+        following.cancel()
+        await topic.stop()
+        return [(one.subject, one.schema_id) for one in topic.image.all_versions()]
+
+    assert asyncio.run(main()) == [("a", 1), ("b", 2), ("c", 3)]

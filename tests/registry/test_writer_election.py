@@ -12,7 +12,8 @@ import pytest
 from support.registry.topic_in_memory import AskedApp, ElectedWriter, answered
 
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.registry import writer_election
+from raftwerk.registry import decisions, writer_election
+from raftwerk.registry.decisions import NewSchema
 from raftwerk.registry.errors import RegistryError
 from raftwerk.registry.forwarding import FORWARDED, Forwarding
 from raftwerk.registry.writer_election import Writer, WriterElection
@@ -137,6 +138,32 @@ def test_reads_are_answered_here(path: str) -> None:
     network = Network()
     assert follower(network).ask("GET", path)[0] == 200
     assert not network.requests
+
+
+def test_a_schema_that_is_there_is_answered_here() -> None:
+    """Producers register at each start what is there already, so they start while no writer is elected."""
+    network = Network()
+    asked = follower(network)
+    decided = decisions.register(asked.topic.image, "s", NewSchema('"string"'))
+    for record in decided.records:
+        asked.topic.image.replay(record)
+    assert asked.ask("POST", "/subjects/s/versions", STRING) == (200, decided.answer)
+    assert not network.requests
+    assert asked.ask("POST", "/subjects/s/versions", {"schema": '"int"'})[0] == 500
+    assert len(network.requests) == 1
+
+
+def test_what_is_refused_here_is_asked_at_the_writer() -> None:
+    """It may know of references that are not read here yet."""
+    network = Network(AskedApp())
+    assert network.answers is not None
+    money = {"schema": '{"type":"record","name":"Money","fields":[]}'}
+    assert network.answers.ask("POST", "/subjects/money/versions", money)[0] == 200
+    prices = {
+        "schema": '{"type":"array","items":"Money"}',
+        "references": [{"name": "Money", "subject": "money", "version": 1}],
+    }
+    assert follower(network).ask("POST", "/subjects/prices/versions", prices)[0] == 200
 
 
 def test_a_request_is_forwarded_once() -> None:

@@ -42,6 +42,9 @@ def test_avro_types_of_other_schemas() -> None:
     found = columns_of_schema("AVRO", text, [Referenced("geo.Place", place, 0)])
     assert found == {"home": "STRUCT<`lat`: FLOAT>", "other": "STRUCT<`lat`: FLOAT>"}
     assert ddl_of(found) == "`home` STRUCT<`lat`: FLOAT>, `other` STRUCT<`lat`: FLOAT>"
+    within = json.dumps({"type": "record", "name": "shop.R", "fields": [{"name": "home", "type": "Place"}]})
+    without = Referenced("Place", place.replace("geo.", ""), 0)
+    assert columns_of_schema("AVRO", within, [without]) == {"home": "STRUCT<`lat`: FLOAT>"}
 
 
 PROTOBUF = """

@@ -71,6 +71,15 @@ def test_avro_with_types_of_other_schemas() -> None:
     assert reader(avro({"type": "array", "items": FLIGHT}, [{"carrier": "UA"}])) == [{"carrier": "UA"}]
 
 
+def test_avro_with_types_without_a_namespace_within_one() -> None:
+    flown: dict[str, Any] = {"type": "record", "name": "a.Flown", "fields": [{"name": "of", "type": "Flight"}]}
+    reader = reader_of("AVRO", json.dumps(flown), (Referenced("Flight", json.dumps(FLIGHT)),))
+    assert reader(b"\x04UA") == {"of": {"carrier": "UA"}}
+    leaf = {"type": "record", "name": "a.Leaf", "fields": [{"name": "up", "type": ["null", "Tree"]}]}
+    tree = {"type": "record", "name": "Tree", "fields": [{"name": "leaf", "type": leaf}]}
+    assert read(tree, b"\x02\x00") == {"leaf": {"up": {"leaf": {"up": None}}}}
+
+
 def test_avro_that_is_not_of_its_schema() -> None:
     for data, told in ((b"", "not of its schema"), (b"\x0aab", "not of its schema"), (b"\x04UAx", "1 bytes are left")):
         with pytest.raises(DataError, match=told):

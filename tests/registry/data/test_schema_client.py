@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raftwerk.registry.data import schema_client
 from raftwerk.registry.data.schema_client import SchemaClient, SchemaClientError
 from raftwerk.registry.references import Referenced
 from raftwerk.runtime.http.client import HttpAnswer, HttpError, HttpRequest
@@ -98,6 +99,45 @@ def test_references_come_before_those_that_use_them() -> None:
     found = asyncio.run(registry.client().schema(7))
     assert found.schema_type == "PROTOBUF"
     assert found.references == (Referenced("b", "B", 1), Referenced("a", "A", 0))
+
+
+def test_references_are_of_the_context_of_the_schema() -> None:
+    """The registry answers with the qualified name of a subject, also where it was found in another context."""
+    blue = "/subjects/%3A.blue%3A"
+    registry = Registry(
+        {
+            "/subjects/order/versions/latest": {
+                "subject": ":.blue:order",
+                "version": 1,
+                "id": 2,
+                "schema": "order",
+                "references": [reference("M", "money", 1), reference("C", ":.red:colour", 1)],
+            },
+            f"{blue}money/versions/1?deleted=true": {
+                "subject": ":.blue:money",
+                "schema": "money",
+                "references": [reference("N", "number", 3)],
+            },
+            f"{blue}number/versions/3?deleted=true": {"subject": ":.blue:number", "schema": "number"},
+            "/subjects/%3A.red%3Acolour/versions/1?deleted=true": {"subject": ":.red:colour", "schema": "colour"},
+        }
+    )
+    found = asyncio.run(registry.client().version("order", None))
+    assert [one.text for one in found.schema.references] == ["number", "money", "colour"]
+
+
+def test_a_schema_that_is_asked_for_at_once_takes_its_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_client, "_KEPT_CHARACTERS", 300)
+    registry = Registry({f"/schemas/ids/{number}": {"schema": "x" * 100} for number in (1, 2, 3, 4)})
+    client = registry.client()
+
+    async def ask() -> None:
+        await asyncio.gather(*(client.schema(1) for _ in range(20)))
+        for number in (2, 3, 2, 3, 4, 2, 3):
+            await client.schema(number)
+
+    asyncio.run(ask())
+    assert [registry.asked.count(f"/schemas/ids/{number}") for number in (2, 3, 4)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
