@@ -17,6 +17,7 @@ from ..lakehouse.partition_fields import PartitionField, quoted
 from ..lakehouse.table import MaintainedTable, StreamBatch
 from .change_event import DELETE, TOMBSTONE, UPSERT
 from .change_rows import (
+    LOG_POSITION,
     OPERATION,
     OWN_COLUMNS,
     POSITION,
@@ -139,7 +140,7 @@ class ChangedTable:
             *(f.col(quoted(name)).alias(alias) for name, alias in names.items()), f.col(POSITION).alias("_later")
         )
         same = [last[quoted(name)] == deleted[alias] for name, alias in names.items()]
-        stale = deleted["_later"].isNotNull() & (last[POSITION] < deleted["_later"])
+        stale = deleted["_later"].isNotNull() & (last[LOG_POSITION] < deleted["_later"])
         return last.join(deleted, [*same, stale], "left_anti")
 
     def _check_unlogged(self, last: DataFrame, key: Sequence[str]) -> None:
