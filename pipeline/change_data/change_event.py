@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +18,16 @@ UPSERT, DELETE, TRUNCATE, TOMBSTONE, NOTHING = "upsert", "delete", "truncate", "
 """What is to be done with the row."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """What stands for a large value that PostgreSQL has not logged, as an update did not change it (TOAST)."""
-_UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+_UNAVAILABLE_BYTES = UNAVAILABLE.encode()
+_UNAVAILABLE_UUID = uuid.UUID(bytes=hashlib.md5(_UNAVAILABLE_BYTES, usedforsecurity=False).digest(), version=3)
+_UNAVAILABLE_TEXTS = (UNAVAILABLE, base64.b64encode(_UNAVAILABLE_BYTES).decode())
+_UNAVAILABLE_PARTS: tuple[Any, ...] = (
+    *([text] for text in _UNAVAILABLE_TEXTS),
+    [str(_UNAVAILABLE_UUID)],  # as Java's UUID.nameUUIDFromBytes makes it
+    list(_UNAVAILABLE_BYTES),
+    {UNAVAILABLE: UNAVAILABLE},
+)
+"""What stands for arrays of texts and bytes, of UUIDs, and of integers, and for an hstore."""
 _SNAPSHOT_ROW, _INCREMENTAL = "r", "incremental"
 _OPERATIONS = {"c": UPSERT, _SNAPSHOT_ROW: UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": NOTHING}
 _BEGIN, _BETWEEN = b'{"schema":', b',"payload":'
@@ -91,9 +102,9 @@ def _read_change(key: bytes | None, value: bytes | None, read: Callable[[bytes],
 
 
 def _is_unavailable(value: Any) -> bool:
-    if isinstance(value, list):
-        return len(value) == 1 and _is_unavailable(value[0])
-    return isinstance(value, str) and value in (UNAVAILABLE, _UNAVAILABLE_BYTES)
+    if isinstance(value, str):
+        return value in _UNAVAILABLE_TEXTS
+    return isinstance(value, list | dict) and value in _UNAVAILABLE_PARTS
 
 
 def _key_row(key: bytes | None, read: Callable[[bytes], Part]) -> tuple[tuple[str, ...], str, str | None]:

@@ -72,6 +72,32 @@ def test_values_that_postgresql_has_not_logged_are_not_values() -> None:
     assert json.loads(one.row or "") == {"id": 7, "amount": 3}
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "array", "items": {"type": "int32"}}, list(UNAVAILABLE.encode())),
+        ({"type": "array", "items": {"type": "int64"}}, list(UNAVAILABLE.encode())),
+        (
+            {"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}},
+            {UNAVAILABLE: UNAVAILABLE},
+        ),
+        (
+            {"type": "array", "items": {"type": "string", "name": "io.debezium.data.Uuid"}},
+            ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+        ),
+    ],
+    ids=["int[]", "bigint[]", "hstore", "uuid[]"],
+)
+def test_arrays_and_maps_that_postgresql_has_not_logged_are_not_values(schema: dict[str, Any], value: Any) -> None:
+    """Debezium fills them with its text as far as their type lets it: its bytes, or a UUID of it."""
+    columns = [*COLUMNS, {**schema, "optional": True, "field": "large"}]
+    one = read_change(KEY, event("u", {"id": 7, "name": "x", "amount": 3, "large": value}, 1, columns))
+    assert one.unavailable == ("large",)
+    shorter = value[:-1] if isinstance(value, list) else {}
+    one = read_change(KEY, event("u", {"id": 7, "name": "x", "amount": 3, "large": shorter}, 1, columns))
+    assert one.unavailable == () and json.loads(one.row or "")["large"] == shorter
+
+
 def test_rows_of_a_snapshot_are_told_from_changes() -> None:
     row = {"id": 7, "name": "x", "amount": 1}
     found = [

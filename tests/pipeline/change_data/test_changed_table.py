@@ -213,6 +213,11 @@ def test_values_that_were_not_logged_stay(spark: Any, tmp_path: Path) -> None:
     applied.open(unlogged_is_null=True)
     applied.batch(delete(8, 3), insert(8, id=4, name=UNAVAILABLE, amount=4))
     assert [tuple(row.values()) for row in applied.rows()] == [*rows[:2], (4, None, 4)]
+    columns = [*COLUMNS, {"type": "array", "items": {"type": "int32"}, "optional": True, "field": "numbers"}]
+    for lsn, numbers in ((9, [1, 2]), (10, list(UNAVAILABLE.encode()))):
+        row = {"id": 1, "name": "long", "amount": lsn, "numbers": numbers}
+        applied.batch((key_of(id=1), event("u", row, lsn, columns)))
+    assert tuple(applied.rows()[0].values()) == (1, "long", 10, [1, 2])
 
 
 def test_tombstones_alone_delete(spark: Any, tmp_path: Path) -> None:

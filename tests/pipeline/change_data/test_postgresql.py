@@ -30,7 +30,7 @@ _COLUMNS = "id, name, amount, placed, day, note, paid, seen"
 _TABLE = """
 CREATE TABLE orders (
   id bigint PRIMARY KEY, name text, amount numeric(10,2), placed timestamp, day date, note text,
-  tags text[] DEFAULT ARRAY['a', NULL],
+  tags text[] DEFAULT ARRAY['a', NULL], numbers int[],
   paid boolean, seen timestamptz)
 """
 
@@ -113,7 +113,9 @@ def test_the_table_equals_the_database_s(
         return changes.start(ReadSettings(once=True), ProgressLog(quiet=True), Metrics("changes", None))
 
     database.sql(_TABLE)
+    database.sql("ALTER TABLE orders ALTER numbers SET STORAGE EXTERNAL")
     database.sql("INSERT INTO orders (id, name) VALUES (1001, 'old'), (1002, 'gone')")
+    database.sql("INSERT INTO orders (id, numbers) SELECT 1003, array_agg(n) FROM generate_series(1, 3000) n")
     # As an administrator prepares it: else the connector waits for the transaction before it takes its snapshot.
     database.sql("CREATE PUBLICATION dbz_publication FOR ALL TABLES")
     database.sql("SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')")
