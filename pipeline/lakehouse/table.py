@@ -128,5 +128,6 @@ def fitted(rows: DataFrame, columns: Columns) -> DataFrame:
 def merge_rows(rows: DataFrame, table_name: str, key: Sequence[str], clauses: str) -> None:
     """Merge rows `u` by their keys with those of a table, `t`, by these clauses, in one transaction."""
     rows.createOrReplaceTempView("updates")
-    same = " AND ".join(f"t.{quoted(name)} = u.{quoted(name)}" for name in key)
+    # Nulls are equal here: the key of a table of changes, or of a window, may have some.
+    same = " AND ".join(f"t.{quoted(name)} <=> u.{quoted(name)}" for name in key)
     rows.sparkSession.sql(f"MERGE INTO {table_name} t USING updates u ON {same} {clauses}")

@@ -33,7 +33,7 @@ from raftwerk.pipeline.jobs.copy_reader import HEADER, last_copied
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
-from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, finish, read_windows, with_names
+from raftwerk.pipeline.jobs.windows import RecordCounts, Windows, WindowsOptions, finish, read_windows, with_names
 from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.lakehouse.open_table import read_table
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings
@@ -209,6 +209,18 @@ def test_windows_agree_with_the_csv_and_count_what_is_late(
     }
     text = render_windows(with_names(spark, windows.latest()), counted)
     assert "United Air Lines" in text and "Newark" in text and "<polyline" in text
+
+
+def test_windows_of_flights_without_a_carrier(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    make(bootstrap, topic, 1)
+    flight = {**next(flight_rows()), "carrier": None}
+    for _ in range(3):  # each is merged into the same row
+        send(bootstrap, topic, [Sent(0, b"k", json.dumps(flight).encode())])
+        windows = Windows(spark, Topics(bootstrap, (topic,)), WindowsOptions(str(tmp_path / "windows")))
+        run(windows)
+    assert windows.counted() == RecordCounts(3, 3, 0, 0)
 
 
 def _last_values(bootstrap: str, topic: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from raftwerk.pipeline.jobs.maintain import maintain
 from raftwerk.pipeline.lakehouse.duckdb_query import query
 from raftwerk.pipeline.lakehouse.open_table import format_of, open_maintained, read_table
 from raftwerk.pipeline.lakehouse.partition_fields import PartitionField, parse_fields
-from raftwerk.pipeline.lakehouse.table import TableVersion
+from raftwerk.pipeline.lakehouse.table import StreamBatch, TableVersion
 from raftwerk.pipeline.lakehouse.table_format import TRANSACTIONAL_FORMATS
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 
@@ -156,3 +156,13 @@ def test_maintenance_comes_after_so_many_batches_and_its_failure_is_told(spark: 
     )
     absent(1)
     assert len(told) == 2 and told[1].startswith("the table's files are merged later: ") and "\n" not in told[1]
+
+
+@pytest.mark.parametrize("table_format", TRANSACTIONAL_FORMATS)
+def test_a_row_whose_key_has_a_null_is_merged_with_its_own(spark: Any, tmp_path: Path, table_format: str) -> None:
+    table = open_maintained(spark, str(tmp_path / "table"), table_format)
+    rows = [spark.createDataFrame([("x", None, n), ("x", "y", n)], "k STRING, l STRING, v INT") for n in (1, 2)]
+    table.prepare(rows[0].schema, [])
+    for number, one in enumerate(rows):
+        table.merge(one, ["k", "l"], StreamBatch("q", number))
+    assert sorted(map(str, table.read().collect())) == ["Row(k='x', l='y', v=2)", "Row(k='x', l=None, v=2)"]
