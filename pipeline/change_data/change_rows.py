@@ -27,7 +27,7 @@ an incremental snapshot has none to be compared with others either: it is as new
 """
 TIMESTAMP = "_timestamp"
 """When the record of the change was written."""
-OWN_COLUMNS = (OPERATION, LOG_POSITION, POSITION, UNAVAILABLE, TIMESTAMP, "_deleted_at", "_damage")
+OWN_COLUMNS = (OPERATION, LOG_POSITION, POSITION, UNAVAILABLE, TIMESTAMP, "_deleted_at", "_truncated", "_damage")
 _OF_ROWS = (UPSERT, DELETE, TOMBSTONE)
 _KAFKA_ORDER = ("topic", "partition", "offset")
 _DAMAGE = "_damage"

@@ -107,7 +107,8 @@ class Changes:
         def say(change: str) -> None:
             log(f"{JOB}: {change}")
 
-        changed = ChangedTable(self.spark, self.table, self.deleted, self.options.settings, say)
+        settings = self.options.settings
+        changed = ChangedTable(self.spark, self.table, self.deleted, settings, say, self.topics.partitions)
         tables = [TableMaintenance(one, self.options.maintenance, log) for one in (self.table, self.deleted)]
 
         def on_batch(records: DataFrame, batch: int) -> None:

@@ -6,7 +6,7 @@ import datetime
 import itertools
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,7 @@ from raftwerk.pipeline.jobs.changes import Changes, ChangesOptions
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.lakehouse.iceberg_table import IcebergTable
 from raftwerk.pipeline.lakehouse.open_table import open_maintained
+from raftwerk.pipeline.lakehouse.partition_fields import PartitionField
 from raftwerk.pipeline.lakehouse.table import StreamBatch
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings
 from raftwerk.pipeline.running_query import Metrics, ProgressLog
@@ -38,19 +39,21 @@ _SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key 
 
 
 class Applied:
-    """A table with what was applied to it."""
+    """A table with what was applied to it. `partitions` are those of the topics that it is made from."""
 
     def __init__(
         self,
         spark: Any,
         root: Path,
         table_format: str = "iceberg",
+        partitions: Mapping[str, int] | None = None,
         **settings: Any,
     ) -> None:
         self.spark = spark
         self.table = open_maintained(spark, str(root / "orders"), table_format)
         self.deleted = open_maintained(spark, str(root / "orders" / "_job" / "deleted"), table_format)
         self.said: list[str] = []
+        self._partitions = partitions or {TOPIC: 1}
         self._settings = settings
         self._numbers = itertools.count()
         self._offsets = itertools.count()
@@ -60,7 +63,7 @@ class Applied:
         """As a job does that starts."""
         settings = ChangeSettings(**self._settings, **more)
         tables = self.table, self.deleted
-        self._changed = ChangedTable(self.spark, *tables, settings, self.said.append)
+        self._changed = ChangedTable(self.spark, *tables, settings, self.said.append, lambda: self._partitions)
 
     def batch(self, *records: Record, again: bool = False, partition: int = 0) -> None:
         number = next(self._numbers)
@@ -283,6 +286,72 @@ def test_rows_of_sql_server_s_snapshot_are_updated_and_deleted(spark: Any, tmp_p
     )
     applied.batch(change("r", snapshot, None, id=1, name="old", amount=1))
     assert applied.rows() == [{"id": 1, "name": "new", "amount": 2}]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["in batches of their own", "in one batch"])
+def test_a_truncation_in_the_order_of_the_topic(spark: Any, tmp_path: Path, together: bool) -> None:
+    applied = Applied(spark, tmp_path, by_log=False)
+    records = [insert(5, id=1, name="a", amount=1), truncate(6), insert(7, id=2, name="b", amount=1)]
+    for batch in [records] if together else [[one] for one in records]:
+        applied.batch(*batch)
+    assert [row["id"] for row in applied.rows()] == [2]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "by_log", "said"),
+    [
+        ({TOPIC: 1, "b.orders": 1}, True, "the rows of 2 topics are together in this output, .* an output for each"),
+        ({TOPIC: 2}, False, "several partitions does not tell which of its rows are earlier"),
+    ],
+    ids=["shards", "partitions in the order of the topic"],
+)
+def test_a_truncation_of_nobody_knows_which_rows_is_said(
+    spark: Any, tmp_path: Path, partitions: Mapping[str, int], by_log: bool, said: str
+) -> None:
+    applied = Applied(spark, tmp_path, partitions=partitions, by_log=by_log)
+    applied.batch(insert(1, id=1, name="a", amount=1))
+    with pytest.raises(PipelineError, match=said):
+        applied.batch(truncate(20))
+    assert [row["id"] for row in applied.rows()] == [1]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_change_before_a_truncation_that_is_read_after_it_is_left_out(
+    spark: Any, tmp_path: Path, alone: bool
+) -> None:
+    """The partition of the row is read more slowly than that of the truncation."""
+    applied = Applied(spark, tmp_path, partitions={TOPIC: 2})
+    applied.batch(*([] if alone else [insert(1, id=1, name="a", amount=1)]), truncate(10), again=True)
+    applied.open()
+    behind = insert(5, id=2, name="truncated", amount=1), read(8, id=4, name="truncated", amount=1)
+    applied.batch(*behind, insert(11, id=3, name="c", amount=1), partition=1)
+    assert [row["id"] for row in applied.rows()] == [3]
+    applied.batch(delete(12, 3), truncate(13))
+    applied.batch(insert(12, id=3, name="c", amount=1), insert(14, id=5, name="d", amount=1))
+    assert [row["id"] for row in applied.rows()] == [5]
+
+
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+def test_deletions_before_the_first_row_of_a_partitioned_table(spark: Any, tmp_path: Path, table_format: str) -> None:
+    """They have the columns of the key alone, and the table is partitioned by another."""
+    applied = Applied(spark, tmp_path, table_format, partition_by=(PartitionField("name"),))
+    applied.batch(delete(5, 1), tombstone(3))
+    assert not applied.table.exists()
+    applied.batch(insert(4, id=1, name="a", amount=1), insert(6, id=2, name="b", amount=1))
+    assert applied.rows() == [{"id": 2, "name": "b", "amount": 1}]
+
+
+def test_rows_whose_key_has_a_null(spark: Any, tmp_path: Path) -> None:
+    """Debezium's message.key.columns may name such columns."""
+    key = key_of(id=1, name=None)
+    applied = Applied(spark, tmp_path)
+    large = [*COLUMNS, {"type": "string", "optional": True, "field": "note"}]
+    applied.batch((key, event("c", {"id": 1, "name": None, "amount": 1, "note": "long"}, 1, large)))
+    applied.batch((key, event("u", {"id": 1, "name": None, "amount": 2, "note": UNAVAILABLE}, 2, large)))
+    assert applied.rows() == [{"id": 1, "name": None, "amount": 2, "note": "long"}]
+    applied.batch((key, event("d", None, 3)))
+    applied.batch((key, event("c", {"id": 1, "name": None, "amount": 1, "note": "long"}, 1, large)))
+    assert applied.rows() == []
 
 
 def test_the_order_of_the_topic_where_positions_do_not_compare(spark: Any, tmp_path: Path) -> None:
