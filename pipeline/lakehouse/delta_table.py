@@ -137,8 +137,10 @@ class DeltaTable:
         }
         with temporary_settings(self.spark, settings):
             self.spark.sql(f"VACUUM {self.name} RETAIN {hours} HOURS")
-        done = self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1").collect()[0]
-        return int(done["operationMetrics"]["numDeletedFiles"])
+        # Not the newest entry: a batch may have been committed since.
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").where("operation = 'VACUUM END'")
+        done = history.orderBy("version", ascending=False).first()
+        return 0 if done is None else int(done["operationMetrics"]["numDeletedFiles"])
 
     def _detail(self) -> Any:
         return self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]

@@ -158,6 +158,41 @@ def test_maintenance_comes_after_so_many_batches_and_its_failure_is_told(spark: 
     assert len(told) == 2 and told[1].startswith("the table's files are merged later: ") and "\n" not in told[1]
 
 
+def test_maintenance_of_delta_beside_a_batch_that_commits(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch is committed before Delta is asked how many files it has deleted."""
+    stream = Stream(spark, tmp_path, "delta")
+    write_batch(stream.source, 0)
+    stream.run()
+    table = open_maintained(spark, str(stream.out), "delta")
+    sql = type(spark).sql
+
+    def sql_and_a_batch(session: Any, text: str, *more: Any, **named: Any) -> Any:
+        found = sql(session, text, *more, **named)
+        if text.startswith("VACUUM"):
+            write_batch(stream.source, 1)
+            stream.run()
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", sql_and_a_batch)
+    told: list[str] = []
+    TableMaintenance(table, MaintenanceSettings(1), told.append)(1, datetime.now(UTC))
+    assert told == [] and len(stream.numbers()) == 12
+
+
+def test_any_failure_of_maintenance_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = open_maintained(spark, str(tmp_path / "table"), "delta")
+
+    def fail(_small_bytes: int) -> int:
+        raise KeyError("numFilesRemoved")
+
+    monkeypatch.setattr(table, "compact", fail)
+    told: list[str] = []
+    TableMaintenance(table, MaintenanceSettings(1), told.append)(1)
+    assert len(told) == 1 and told[0].startswith("the table's files are merged later: ")
+
+
 @pytest.mark.parametrize("table_format", TRANSACTIONAL_FORMATS)
 def test_a_row_whose_key_has_a_null_is_merged_with_its_own(spark: Any, tmp_path: Path, table_format: str) -> None:
     table = open_maintained(spark, str(tmp_path / "table"), table_format)
