@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,20 @@ class MaintainedTable(Table, Protocol):
 
 def columns_of(schema: StructType) -> Columns:
     """The names and types of a schema."""
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return [(field.name, _sql_type(field.dataType)) for field in schema.fields]
+
+
+def _sql_type(kind: DataType) -> str:
+    """The type in Spark's SQL; its own text for a struct has the names of fields as they are, such as zip-code."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{quoted(field.name)}:{_sql_type(field.dataType)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_sql_type(kind.keyType)},{_sql_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def fitted(rows: DataFrame, columns: Columns) -> DataFrame:

@@ -127,6 +127,16 @@ def test_a_record_that_does_not_fit_stops_the_lake_or_is_kept_apart(
     assert {at: bytes(raw) for at, (_, raw) in rows.items() if raw} == {1: values[1], 2: values[2]}
 
 
+def test_a_lake_with_rejects_takes_names_with_dots(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """As OpenTelemetry has them."""
+    make(bootstrap, topic, 1)
+    send(bootstrap, topic, [Sent(0, b"k", b'{"service.name": "shop"}'), Sent(0, b"k", b"nonsense")])
+    out = str(tmp_path / "lake")
+    options = LakeOptions(out, "json", "`service.name` STRING", ("topic",), rejects=True)
+    run(Lake(spark, Topics(bootstrap, (topic,)), options))
+    assert {row["offset"]: row["service.name"] for row in read_table(spark, out).collect()} == {0: "shop", 1: None}
+
+
 def test_a_field_that_does_not_fit_is_named(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     make(bootstrap, topic, 1)
     value = b'{"a": "' + b"x" * 300 + b'", "n": 762.0, "m": {"k": [1]}, "t": "y"}'

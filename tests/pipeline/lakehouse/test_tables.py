@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from raftwerk.pipeline.lakehouse.duckdb_query import query
 from raftwerk.pipeline.lakehouse.open_table import format_of, open_maintained, read_table
 from raftwerk.pipeline.lakehouse.partition_fields import PartitionField, parse_fields
 from raftwerk.pipeline.lakehouse.table import StreamBatch, TableVersion
-from raftwerk.pipeline.lakehouse.table_format import TRANSACTIONAL_FORMATS
+from raftwerk.pipeline.lakehouse.table_format import TABLE_FORMATS, TRANSACTIONAL_FORMATS
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 
 SUMS = "SELECT part, count(*), sum(n) FROM {table} GROUP BY part ORDER BY part"
@@ -201,3 +202,15 @@ def test_a_row_whose_key_has_a_null_is_merged_with_its_own(spark: Any, tmp_path:
     for number, one in enumerate(rows):
         table.merge(one, ["k", "l"], StreamBatch("q", number))
     assert sorted(map(str, table.read().collect())) == ["Row(k='x', l='y', v=2)", "Row(k='x', l=None, v=2)"]
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_fields_within_structs_have_any_names(spark: Any, tmp_path: Path, table_format: str) -> None:
+    fields = "STRUCT<`zip-code`: STRING, `a``b`: ARRAY<STRUCT<`c.d`: INT>>>"
+    stream = Stream(spark, tmp_path, table_format, f"n BIGINT, part STRING, address {fields}")
+    write_batch(stream.source, 0, 1)
+    address = {"zip-code": "8001", "a`b": [{"c.d": 1}]}
+    (stream.source / "001.json").write_text(json.dumps({"n": 1, "part": "a", "address": address}))
+    assert stream.run() == [] and stream.run() == []
+    (row,) = stream.table.read().where("n = 1").collect()
+    assert row["address"].asDict(recursive=True) == address
