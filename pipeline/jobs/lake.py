@@ -134,7 +134,7 @@ class Lake:
         self.topics = topics
         self.options = options
         self.table = open_table(spark, options.out, options.table_format)
-        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.has_rows)
+        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.is_written)
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""

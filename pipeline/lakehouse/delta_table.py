@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SETTING = "spark.databricks.delta."
+_OF_PREPARATION = ("WRITE", "CREATE TABLE", "ADD COLUMNS")
+"""The operations that `prepare` makes."""
 
 
 class DeltaTable:
@@ -45,9 +47,9 @@ class DeltaTable:
         """Whether there is a table."""
         return is_delta(self.files.names)
 
-    def has_rows(self) -> bool:
-        """Whether there is a table with rows."""
-        return self.exists() and not self.read().isEmpty()
+    def is_written(self) -> bool:
+        """Whether a micro-batch was committed to a table there, although its rows may have gone since."""
+        return self.exists() and any(one.operation not in _OF_PREPARATION for one in self.snapshots())
 
     def prepare(self, schema: StructType, partition_by: Sequence[PartitionField]) -> list[str]:
         """Make the table, or add columns. `PipelineError` for other types and partitions, which Delta cannot change."""

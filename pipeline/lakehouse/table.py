@@ -57,8 +57,8 @@ class Table(Protocol):
     def exists(self) -> bool:
         """Whether there is a table."""
 
-    def has_rows(self) -> bool:
-        """Whether there is a table with rows."""
+    def is_written(self) -> bool:
+        """Whether a micro-batch was committed to a table there, although its rows may have gone since."""
 
     def prepare(self, schema: StructType, partition_by: Sequence[PartitionField]) -> list[str]:
         """Make the table, or change it so that rows with this schema fit. Returns what changed, for people.

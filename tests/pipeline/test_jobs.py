@@ -17,7 +17,7 @@ from hypothesis import Phase, given, seed, settings
 from support.chaos import histories
 from support.confluent import headers_of
 from support.pipeline.queries import goes_on_with
-from support.pipeline.topics import Sent, send, spoil
+from support.pipeline.topics import Sent, delete_records_before, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import RECORD_KINDS
@@ -221,7 +221,7 @@ def test_windows_agree_with_the_csv_and_count_what_is_late(
     assert "United Air Lines" in text and "Newark" in text and "<polyline" in text
 
 
-def test_windows_of_flights_without_a_carrier(
+def test_windows_of_flights_without_a_carrier_and_of_records_that_are_gone(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     make(bootstrap, topic, 1)
@@ -230,6 +230,8 @@ def test_windows_of_flights_without_a_carrier(
         send(bootstrap, topic, [Sent(0, b"k", json.dumps(flight).encode())])
         windows = Windows(spark, Topics(bootstrap, (topic,)), WindowsOptions(str(tmp_path / "windows")))
         run(windows)
+    assert windows.counted() == RecordCounts(3, 3, 0, 0)
+    delete_records_before(bootstrap, topic, 0, 2)
     assert windows.counted() == RecordCounts(3, 3, 0, 0)
 
 

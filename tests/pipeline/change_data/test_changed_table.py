@@ -401,7 +401,7 @@ def test_what_cannot_be_applied_is_said(spark: Any, tmp_path: Path, records: Seq
     applied = Applied(spark, tmp_path)
     with pytest.raises(PipelineError, match=said):
         applied.batch(*records)
-    assert not applied.table.has_rows()
+    assert not applied.table.is_written()
 
 
 def test_files_are_merged_between_two_batches(

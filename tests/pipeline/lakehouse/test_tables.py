@@ -214,3 +214,17 @@ def test_fields_within_structs_have_any_names(spark: Any, tmp_path: Path, table_
     assert stream.run() == [] and stream.run() == []
     (row,) = stream.table.read().where("n = 1").collect()
     assert row["address"].asDict(recursive=True) == address
+
+
+@pytest.mark.parametrize("table_format", TRANSACTIONAL_FORMATS)
+def test_a_table_is_written_from_its_first_batch_on(spark: Any, tmp_path: Path, table_format: str) -> None:
+    """Also when its rows have gone: it has versions with them."""
+    table = open_maintained(spark, str(tmp_path / "table"), table_format)
+    rows = spark.createDataFrame([(1, "a")], "id INT, name STRING")
+    assert not table.is_written()
+    table.prepare(rows.select("id").schema, [])
+    assert table.prepare(rows.schema, []) == ["name string is added"]
+    assert not table.is_written()
+    table.merge(rows, ["id"], StreamBatch("q", 0))
+    spark.sql(f"DELETE FROM {table.name}")
+    assert table.is_written() and table.row_count() == 0
