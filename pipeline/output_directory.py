@@ -27,8 +27,8 @@ CHECKPOINT = f"{META}/checkpoint"
 DELETED = f"{META}/deleted"
 """Where `changes` remembers the keys that were deleted, with their places in the database's log."""
 LOCK = f"{META}/lock"
-_OF_EMPTY_TABLES = ("metadata", "data", "_delta_log")
-"""What a table without rows may have, which is made anew with the columns of the job."""
+_OF_UNWRITTEN_TABLES = ("metadata", "data", "_delta_log")
+"""What a table has that was not written to yet, which is made anew with the columns of the job."""
 _EARLIER = "_table"
 """What a table of version 1 has, whose log of commits nobody writes any more."""
 
@@ -36,16 +36,16 @@ _EARLIER = "_table"
 class OutputDirectory:
     """The directory, open for its only writer. `identity` says what it holds; one with another identity is refused.
 
-    `has_rows` tells whether the table there has rows. Before the first one, the table is made anew at each start, and
+    `is_written` tells whether a batch was written to the table there. Before that, it is made anew at each start, and
     another identity begins the output anew.
     """
 
     def __init__(
-        self, spark: SparkSession, root: str, kind: str, identity: Mapping[str, Any], has_rows: Callable[[], bool]
+        self, spark: SparkSession, root: str, kind: str, identity: Mapping[str, Any], is_written: Callable[[], bool]
     ) -> None:
         self.files = HadoopFiles(spark, root)
         self.root = self.files.root
-        self._open({"format": FORMAT, "kind": kind, "identity": dict(identity)}, has_rows)
+        self._open({"format": FORMAT, "kind": kind, "identity": dict(identity)}, is_written)
 
     @property
     def checkpoint(self) -> str:
@@ -67,14 +67,14 @@ class OutputDirectory:
         whole: dict[str, dict[str, int]] = json.loads(lines[2])
         return whole
 
-    def _open(self, wanted: dict[str, Any], has_rows: Callable[[], bool]) -> None:
+    def _open(self, wanted: dict[str, Any], is_written: Callable[[], bool]) -> None:
         if not self.files.exists(IDENTITY):
             _check_foreign(self.root, self.files.names(""))
             self.files.write_json(IDENTITY, wanted)
             return
         there = self.files.read_json(IDENTITY)
-        if not has_rows():
-            for name in _OF_EMPTY_TABLES:
+        if not is_written():
+            for name in _OF_UNWRITTEN_TABLES:
                 self.files.delete(name)
             if there != wanted:
                 self.files.delete(CHECKPOINT)
@@ -84,7 +84,7 @@ class OutputDirectory:
         _check_identity(self.root, there, wanted)
         if not self.files.names(f"{CHECKPOINT}/offsets"):
             raise PipelineError(
-                f"{self.root} holds rows, and its checkpoint {self.checkpoint} is gone, so nobody knows where to go "
+                f"{self.root} was written, and its checkpoint {self.checkpoint} is gone, so nobody knows where to go "
                 "on: restore it, or name another output."
             )
 

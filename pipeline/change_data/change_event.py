@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +18,18 @@ UPSERT, DELETE, TRUNCATE, TOMBSTONE, NOTHING = "upsert", "delete", "truncate", "
 """What is to be done with the row."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """What stands for a large value that PostgreSQL has not logged, as an update did not change it (TOAST)."""
-_UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
-_OPERATIONS = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": NOTHING}
+_UNAVAILABLE_BYTES = UNAVAILABLE.encode()
+_UNAVAILABLE_UUID = uuid.UUID(bytes=hashlib.md5(_UNAVAILABLE_BYTES, usedforsecurity=False).digest(), version=3)
+_UNAVAILABLE_TEXTS = (UNAVAILABLE, base64.b64encode(_UNAVAILABLE_BYTES).decode())
+_UNAVAILABLE_PARTS: tuple[Any, ...] = (
+    *([text] for text in _UNAVAILABLE_TEXTS),
+    [str(_UNAVAILABLE_UUID)],  # as Java's UUID.nameUUIDFromBytes makes it
+    list(_UNAVAILABLE_BYTES),
+    {UNAVAILABLE: UNAVAILABLE},
+)
+"""What stands for arrays of texts and bytes, of UUIDs, and of integers, and for an hstore."""
+_SNAPSHOT_ROW, _INCREMENTAL = "r", "incremental"
+_OPERATIONS = {"c": UPSERT, _SNAPSHOT_ROW: UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": NOTHING}
 _BEGIN, _BETWEEN = b'{"schema":', b',"payload":'
 
 
@@ -31,6 +43,8 @@ class ChangeEvent:
 
     `row` is JSON for Spark, of the key alone in a deletion. `columns` are the names and types of the row as JSON, by
     the schema beside the value; None where there is no schema. `position` is None for a tombstone, which has none.
+    `is_of_snapshot`: whether it is a row that a snapshot read, and no change in the database's log. If the snapshot
+    `is_incremental`, the position is that of the last change that was sent before, which may be of another row.
     """
 
     operation: str
@@ -39,6 +53,8 @@ class ChangeEvent:
     columns: str | None = None
     position: str | None = None
     unavailable: tuple[str, ...] = ()
+    is_of_snapshot: bool = False
+    is_incremental: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,8 @@ def _read_change(key: bytes | None, value: bytes | None, read: Callable[[bytes],
     operation = _OPERATIONS.get(str(payload.get("op"))) if isinstance(payload, dict) else None
     if operation is None:
         raise NotAChangeError("the value has no op of Debezium's (c, r, u, d, t)")
-    position = source_position(payload.get("source") or {})
+    source = payload.get("source") or {}
+    position = source_position(source)
     if operation in (TRUNCATE, NOTHING):
         return ChangeEvent(operation, position=position)
     names, key_row, key_columns = _key_row(key, read)
@@ -80,13 +97,14 @@ def _read_change(key: bytes | None, value: bytes | None, read: Callable[[bytes],
         raise NotAChangeError(f"the row has no column {missing[0]}, which is in its key")
     unavailable = tuple(name for name, one in after.items() if _is_unavailable(one))
     kept = {name: one for name, one in after.items() if name not in unavailable}
-    return ChangeEvent(UPSERT, names, _json(kept, columns), _types(columns), position, unavailable)
+    of_snapshot = payload["op"] == _SNAPSHOT_ROW, source.get("snapshot") == _INCREMENTAL
+    return ChangeEvent(UPSERT, names, _json(kept, columns), _types(columns), position, unavailable, *of_snapshot)
 
 
 def _is_unavailable(value: Any) -> bool:
-    if isinstance(value, list):
-        return len(value) == 1 and _is_unavailable(value[0])
-    return isinstance(value, str) and value in (UNAVAILABLE, _UNAVAILABLE_BYTES)
+    if isinstance(value, str):
+        return value in _UNAVAILABLE_TEXTS
+    return isinstance(value, list | dict) and value in _UNAVAILABLE_PARTS
 
 
 def _key_row(key: bytes | None, read: Callable[[bytes], Part]) -> tuple[tuple[str, ...], str, str | None]:

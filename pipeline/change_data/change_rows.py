@@ -17,17 +17,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-OPERATION, POSITION, UNAVAILABLE = "_operation", "_position", "_unavailable"
-"""Columns beside those of a row: what is done with it, its place in the database's log, and columns to be kept."""
+OPERATION, LOG_POSITION, POSITION, UNAVAILABLE = "_operation", "_log_position", "_position", "_unavailable"
+"""Columns beside those of a row: what is done with it, its place in the database's log, the place that the row keeps in
+the table, and columns to be kept.
+
+A snapshot's row keeps no place. Its own is where the log ended when the snapshot was taken, and a transaction that was
+open then has changed rows at earlier places, although it was committed later, and its changes are sent later. A row of
+an incremental snapshot has none to be compared with others either: it is as new as the topic is where it stands.
+"""
 TIMESTAMP = "_timestamp"
 """When the record of the change was written."""
-OWN_COLUMNS = (OPERATION, POSITION, UNAVAILABLE, TIMESTAMP, "_deleted_at", "_damage")
+OWN_COLUMNS = (OPERATION, LOG_POSITION, POSITION, UNAVAILABLE, TIMESTAMP, "_deleted_at", "_truncated", "_damage")
 _OF_ROWS = (UPSERT, DELETE, TOMBSTONE)
 _KAFKA_ORDER = ("topic", "partition", "offset")
 _DAMAGE = "_damage"
 _CHANGE = (
-    "operation STRING, key ARRAY<STRING>, row STRING, columns STRING, position STRING, unavailable ARRAY<STRING>, "
-    "damage STRING"
+    "operation STRING, key ARRAY<STRING>, row STRING, columns STRING, position STRING, kept_position STRING, "
+    "is_incremental BOOLEAN, unavailable ARRAY<STRING>, damage STRING"
 )
 
 
@@ -48,8 +54,8 @@ class BatchContent:
 def read_changes(records: DataFrame, *, by_log: bool = True, registry_url: str | None = None) -> DataFrame:
     """The changes in records: the columns of `ChangeEvent`, or `damage`, beside the place of the record.
 
-    Without `by_log` all positions are equal, so that the order of the topic decides. With the URL of a registry, keys
-    and values are in Avro.
+    Without `by_log` positions are places in the topic, and rows keep none. With the URL of a registry, keys and values
+    are in Avro.
     """
     from pyspark.sql import functions as f
 
@@ -58,13 +64,18 @@ def read_changes(records: DataFrame, *, by_log: bool = True, registry_url: str |
             part = None if registry_url is None else avro_parts(registry_url).part
             one = read_change(None if key is None else bytes(key), None if value is None else bytes(value), part)
         except NotAChangeError as error:
-            return (None, None, None, None, None, None, str(error))
-        position = one.position if by_log or one.position is None else ""
-        return (one.operation, one.key, one.row, one.columns, position, one.unavailable, None)
+            return (*(None,) * 8, str(error))
+        kept = "" if one.is_of_snapshot else one.position
+        places = one.position, kept, one.is_incremental
+        return (one.operation, one.key, one.row, one.columns, *places, one.unavailable, None)
 
     # Said explicitly: PySpark 4.1 would warn that the function's types do not tell it.
     change = f.udf(read, _CHANGE, useArrow=False)(records["key"], records["value"]).alias("change")
-    return records.select(*_KAFKA_ORDER, "timestamp", change).select(*_KAFKA_ORDER, "timestamp", "change.*")
+    changes = records.select(*_KAFKA_ORDER, "timestamp", change).select(*_KAFKA_ORDER, "timestamp", "change.*")
+    if by_log:
+        return changes
+    place = f.format_string("%010d-%020d", "partition", "offset")
+    return changes.withColumns({"position": place, "kept_position": f.lit("")})
 
 
 def content_of(changes: DataFrame) -> BatchContent:
@@ -120,7 +131,11 @@ def ddl_of_columns(columns: Columns | None) -> str | None:
 
 
 def last_changes(changes: DataFrame, row_type: StructType, content: BatchContent) -> DataFrame:
-    """The last change of each row, with the row's columns and those that this module names."""
+    """The last change of each row, with the row's columns and those that this module names.
+
+    The order is that of the log; but a row of a snapshot is later than all that stands before it in the topic, and
+    earlier than all that stands behind it.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -130,7 +145,8 @@ def last_changes(changes: DataFrame, row_type: StructType, content: BatchContent
         rows = _without_repeated_deletions(rows, key)
     if content.truncated_at is not None:
         rows = rows.where(f.col("position").isNull() | (f.col("position") >= content.truncated_at))
-    in_order = Window.partitionBy(*key).orderBy(f.col("position").asc_nulls_first(), *_KAFKA_ORDER)
+    rows = _with_snapshots(rows, key)
+    in_order = Window.partitionBy(*key).orderBy("snapshots", f.col("kept_position").asc_nulls_first(), *_KAFKA_ORDER)
     columns = {field.name: f.col(f"row.{quoted(field.name)}") for field in row_type.fields}
     unavailable: Column = f.col("unavailable")
     if content.has_unavailable:
@@ -138,13 +154,16 @@ def last_changes(changes: DataFrame, row_type: StructType, content: BatchContent
         unavailable = f.filter("unavailable", lambda name: ~f.array_contains(_found(filled), name))
         columns = {name: f.coalesce(columns[name], last.getField(name)) for name, last in filled.items()}
     backwards = Window.partitionBy(*key).orderBy(
-        f.col("position").desc_nulls_last(), *(f.col(name).desc() for name in _KAFKA_ORDER)
+        f.col("snapshots").desc(),
+        f.col("kept_position").desc_nulls_last(),
+        *(f.col(name).desc() for name in _KAFKA_ORDER),
     )
     return (
         rows.select(
             *(column.alias(name) for name, column in columns.items()),
             f.when(f.col("operation") == UPSERT, UPSERT).otherwise(DELETE).alias(OPERATION),
-            f.col("position").alias(POSITION),
+            f.when(~f.col("is_incremental"), f.col("position")).alias(LOG_POSITION),
+            f.col("kept_position").alias(POSITION),
             unavailable.alias(UNAVAILABLE),
             f.col("timestamp").alias(TIMESTAMP),
             f.row_number().over(backwards).alias("_number"),
@@ -160,7 +179,7 @@ def merge_clauses(columns: Sequence[str], content: BatchContent) -> str:
     A row that was changed later than this change is left as it is: a connector that starts again after a crash sends
     once more what it had sent. Columns whose value is unavailable keep the one that they have.
     """
-    is_newer = f"(u.{POSITION} IS NULL OR t.{POSITION} IS NULL OR u.{POSITION} >= t.{POSITION})"
+    is_newer = f"(u.{LOG_POSITION} IS NULL OR t.{POSITION} IS NULL OR u.{LOG_POSITION} >= t.{POSITION})"
     names = [quoted(name) for name in columns]
     kept = f"CASE WHEN array_contains(u.{UNAVAILABLE}, {{text}}) THEN t.{{name}} ELSE u.{{name}} END"
     values = [
@@ -208,9 +227,25 @@ def _without_repeated_deletions(rows: DataFrame, key: list[Column]) -> DataFrame
     as_sent = Window.partitionBy(*key).orderBy(*_KAFKA_ORDER)
     before = f.lag("operation").over(as_sent)
     is_tombstone = f.col("operation") == TOMBSTONE
-    position = f.when(is_tombstone, f.lag("position").over(as_sent)).otherwise(f.col("position"))
     marked = rows.withColumn("_repeats", is_tombstone & f.coalesce(before.isin(DELETE, TOMBSTONE), f.lit(False)))
-    return marked.withColumn("position", position).where("NOT _repeats").drop("_repeats")
+    for name in ("position", "kept_position"):
+        marked = marked.withColumn(name, f.when(is_tombstone, f.lag(name).over(as_sent)).otherwise(f.col(name)))
+    return marked.where("NOT _repeats").drop("_repeats")
+
+
+def _with_snapshots(rows: DataFrame, key: list[Column]) -> DataFrame:
+    """The rows with the number of rows of snapshots up to each of them, `snapshots`, that are of the same key.
+
+    Without rows of snapshots that are older than a change before them: their key has come from another partition.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    as_sent = Window.partitionBy(*key).orderBy(*_KAFKA_ORDER)
+    is_of_snapshot = f.col("kept_position") == ""
+    is_older = ~f.col("is_incremental") & (f.col("position") < f.max("kept_position").over(as_sent))
+    marked = rows.withColumn("_is_older", f.coalesce(is_of_snapshot & is_older, f.lit(False))).where("NOT _is_older")
+    return marked.drop("_is_older").withColumn("snapshots", f.count(f.when(is_of_snapshot, 1)).over(as_sent))
 
 
 def _last_available(name: str, column: Column, in_order: Any) -> Column:

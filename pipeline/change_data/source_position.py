@@ -12,8 +12,8 @@ _NUMBER_AT_END = re.compile(r"\d+$")
 def source_position(source: Mapping[str, Any]) -> str:
     """The position of a change by the `source` of its event, empty where it names none.
 
-    PostgreSQL has the number of a byte in the log, MySQL and MariaDB a file, a byte and a row, SQL Server and Oracle
-    numbers of their own; other connectors have a time only.
+    PostgreSQL has the number of a byte in the log, MySQL and MariaDB a file, a byte and a row, SQL Server and Db2 the
+    places of the commit and of the change, Oracle a number of its own; other connectors have a time only.
     """
     if source.get("lsn") is not None:
         return _padded(source["lsn"])
@@ -21,8 +21,10 @@ def source_position(source: Mapping[str, Any]) -> str:
         number = _NUMBER_AT_END.search(source["file"])
         place = (0 if number is None else int(number[0]), source.get("pos") or 0, source.get("row") or 0)
         return "-".join(map(_padded, place))
-    if source.get("change_lsn") is not None:
-        return str(source["change_lsn"])  # of a fixed length
+    commit, change = source.get("commit_lsn"), source.get("change_lsn")
+    if commit is not None or change is not None:
+        # Both are of a fixed length. A row of a snapshot has no place of a change, so it stands before all of them.
+        return f"{commit or ''}-{change or ''}-{_padded(source.get('event_serial_no') or 0)}"
     for name in ("scn", "ts_us", "ts_ms"):
         if source.get(name) is not None:
             return _padded(source[name])

@@ -98,7 +98,7 @@ class Changes:
         self.topics = topics
         self.options = options
         self.table = open_maintained(spark, options.out, options.table_format)
-        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.has_rows)
+        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.is_written)
         self.deleted = open_maintained(spark, self.output.files.full(DELETED), options.table_format)
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
@@ -107,7 +107,8 @@ class Changes:
         def say(change: str) -> None:
             log(f"{JOB}: {change}")
 
-        changed = ChangedTable(self.spark, self.table, self.deleted, self.options.settings, say)
+        settings = self.options.settings
+        changed = ChangedTable(self.spark, self.table, self.deleted, settings, say, self.topics.partitions)
         tables = [TableMaintenance(one, self.options.maintenance, log) for one in (self.table, self.deleted)]
 
         def on_batch(records: DataFrame, batch: int) -> None:

@@ -17,6 +17,7 @@ _MICROSECONDS = {
     "week": 604_800_000_000,
 }
 _MONTHS = {"month": 1, "year": 12}
+_RETENTION_MAX_MICROSECONDS = 36_525 * _MICROSECONDS["day"]
 _MICROSECONDS_A_MONTH = 31 * _MICROSECONDS["day"]
 """Spark takes a month of an allowed lateness for 31 days."""
 _PART = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s+([a-z]+?)s?(?=\s|$)\s*")
@@ -52,11 +53,14 @@ def interval_microseconds(text: str, *, months: bool) -> float | None:
 
 
 def parse_retention(text: str, purpose: str = "to retain snapshots") -> timedelta:
-    """How long something stays. Raises `WrongOptionError` for what is no interval, and for one that is negative."""
+    """How long something stays, a century at most, as there is no date that is any number of days ago.
+
+    Raises `WrongOptionError` for what is no interval, and for one that is negative.
+    """
     try:
         microseconds = interval_microseconds(text, months=False)
     except ValueError as error:
         raise WrongOptionError(f"{text} is no time {purpose} ({error}): write it like '5 days'.") from None
     if microseconds is None or microseconds < 0:
         raise WrongOptionError(f"{text} is no time {purpose}: write it like '5 days'.")
-    return timedelta(microseconds=microseconds)
+    return timedelta(microseconds=min(microseconds, _RETENTION_MAX_MICROSECONDS))

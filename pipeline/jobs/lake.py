@@ -23,7 +23,7 @@ from ...cluster.command_line.commands import Command, Option
 from ...cluster.command_line.plural import counted
 from ..errors import WrongOptionError
 from ..lakehouse.open_table import maintained, open_table
-from ..lakehouse.partition_fields import PartitionField, check_fields, parse_fields, plain_columns
+from ..lakehouse.partition_fields import PartitionField, check_fields, parse_fields, plain_columns, quoted
 from ..lakehouse.table import fitted
 from ..lakehouse.table_format import TABLE_FORMATS
 from ..lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
@@ -134,7 +134,7 @@ class Lake:
         self.topics = topics
         self.options = options
         self.table = open_table(spark, options.out, options.table_format)
-        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.has_rows)
+        self.output = OutputDirectory(spark, options.out, JOB, identity_of(topics, options), self.table.is_written)
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Start the streaming query."""
@@ -167,7 +167,7 @@ class Lake:
         names = self._fields()
         parsed = self._parse(self._text(records["value"], names), options.schema)
         flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
-        fields = [f.col(f"_parsed.`{name}`").alias(name) for name in names]
+        fields = [f.col(f"_parsed.{quoted(name)}").alias(name) for name in names]
         damage = f.col(_RAW).isNotNull() & (f.col("_parsed").isNull() | f.col(f"_parsed.{_DAMAGE}").isNotNull())
         return self._refuse_damaged(flat.select(*_PLACE, *fields, _RAW, damage.alias(_DAMAGE)))
 
@@ -200,7 +200,7 @@ class Lake:
         good = rows.where(~f.col(_DAMAGE)).drop(_RAW, _DAMAGE)
         if self.options.rejects:
             keep = f.when(f.col(_DAMAGE), f.col(_RAW)).alias(_REJECTED)
-            return rows.select(*good.columns, keep)
+            return rows.select(*map(quoted, good.columns), keep)
         where = f.format_string("%s-%d offset %d", "topic", "partition", "offset")
         what = f.substring(f.col(_RAW).cast("string"), 1, _SHOWN_CHARS)
         sentence = f.concat(
@@ -223,7 +223,7 @@ class Lake:
         if self.options.value_format != "json":
             return f.lit("")
         given = f.from_json(f.col(_RAW).cast("string"), "MAP<STRING, STRING>")
-        unread = f.array(*(f.when(f.col(f"`{name}`").isNull(), f.lit(name)) for name in columns))
+        unread = f.array(*(f.when(f.col(quoted(name)).isNull(), f.lit(name)) for name in columns))
         misfits = f.filter(unread, lambda name: given[name].isNotNull())
         told = f.transform(misfits, lambda name: f.concat(name, f.lit(" is "), given[name]))
         return f.when(f.size(told) > 0, f.concat(f.concat_ws(", ", told), f.lit(", in "))).otherwise(f.lit(""))

@@ -87,7 +87,10 @@ def identity_of(topics: Topics, options: WindowsOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """How many records were read, and what became of them: `read = counted + late + unreadable`."""
+    """How many records were read, and what became of them: `read = counted + late + unreadable`.
+
+    Of records that retention has deleted, those in the table are known, and no others.
+    """
 
     read: int
     counted: int
@@ -108,7 +111,8 @@ class Windows:
     def __post_init__(self) -> None:
         out = self.options.out
         self.table = open_maintained(self.spark, out, self.options.table_format)
-        self.output = OutputDirectory(self.spark, out, JOB, identity_of(self.topics, self.options), self.table.has_rows)
+        identity = identity_of(self.topics, self.options)
+        self.output = OutputDirectory(self.spark, out, JOB, identity, self.table.is_written)
         self.sink = None
         if self.options.to_topic is not None:
             self.sink = replace(self.topics, names=(self.options.to_topic,), options={})
@@ -156,7 +160,8 @@ class Windows:
         read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
         total, unreadable = records.agg(*read).collect()[0]
         counted = int(self.latest().agg({"flights": "sum"}).collect()[0][0] or 0)
-        return RecordCounts(total, counted, total - unreadable - counted, unreadable)
+        late = max(0, total - unreadable - counted)
+        return RecordCounts(counted + late + unreadable, counted, late, unreadable)
 
     def latest(self) -> DataFrame:
         """The results: one row for each window, carrier and airport."""

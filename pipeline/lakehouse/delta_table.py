@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SETTING = "spark.databricks.delta."
+_OF_PREPARATION = ("WRITE", "CREATE TABLE", "ADD COLUMNS")
+"""The operations that `prepare` makes."""
 
 
 class DeltaTable:
@@ -45,9 +47,9 @@ class DeltaTable:
         """Whether there is a table."""
         return is_delta(self.files.names)
 
-    def has_rows(self) -> bool:
-        """Whether there is a table with rows."""
-        return self.exists() and not self.read().isEmpty()
+    def is_written(self) -> bool:
+        """Whether a micro-batch was committed to a table there, although its rows may have gone since."""
+        return self.exists() and any(one.operation not in _OF_PREPARATION for one in self.snapshots())
 
     def prepare(self, schema: StructType, partition_by: Sequence[PartitionField]) -> list[str]:
         """Make the table, or add columns. `PipelineError` for other types and partitions, which Delta cannot change."""
@@ -137,8 +139,10 @@ class DeltaTable:
         }
         with temporary_settings(self.spark, settings):
             self.spark.sql(f"VACUUM {self.name} RETAIN {hours} HOURS")
-        done = self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1").collect()[0]
-        return int(done["operationMetrics"]["numDeletedFiles"])
+        # Not the newest entry: a batch may have been committed since.
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").where("operation = 'VACUUM END'")
+        done = history.orderBy("version", ascending=False).first()
+        return 0 if done is None else int(done["operationMetrics"]["numDeletedFiles"])
 
     def _detail(self) -> Any:
         return self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]

@@ -64,9 +64,9 @@ class IcebergTable:
         """Whether there is a table."""
         return is_iceberg(self.files.names)
 
-    def has_rows(self) -> bool:
-        """Whether there is a table with rows."""
-        return self.exists() and self.row_count() > 0
+    def is_written(self) -> bool:
+        """Whether a micro-batch was committed to a table there, although its rows may have gone since."""
+        return self.exists() and self._java_table().currentSnapshot() is not None
 
     def prepare(self, schema: StructType, partition_by: Sequence[PartitionField]) -> list[str]:
         """Make the table, or add columns, widen types and change the partition fields, without rewriting a file."""

@@ -38,7 +38,7 @@ class ParquetFiles:
         """Whether a batch was written."""
         return is_parquet(self.files.names)
 
-    def has_rows(self) -> bool:
+    def is_written(self) -> bool:
         """Whether a batch was written."""
         return self.exists()
 

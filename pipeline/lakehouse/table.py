@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Table(Protocol):
     def exists(self) -> bool:
         """Whether there is a table."""
 
-    def has_rows(self) -> bool:
-        """Whether there is a table with rows."""
+    def is_written(self) -> bool:
+        """Whether a micro-batch was committed to a table there, although its rows may have gone since."""
 
     def prepare(self, schema: StructType, partition_by: Sequence[PartitionField]) -> list[str]:
         """Make the table, or change it so that rows with this schema fit. Returns what changed, for people.
@@ -112,7 +112,20 @@ class MaintainedTable(Table, Protocol):
 
 def columns_of(schema: StructType) -> Columns:
     """The names and types of a schema."""
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return [(field.name, _sql_type(field.dataType)) for field in schema.fields]
+
+
+def _sql_type(kind: DataType) -> str:
+    """The type in Spark's SQL; its own text for a struct has the names of fields as they are, such as zip-code."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{quoted(field.name)}:{_sql_type(field.dataType)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_sql_type(kind.keyType)},{_sql_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def fitted(rows: DataFrame, columns: Columns) -> DataFrame:
@@ -128,5 +141,6 @@ def fitted(rows: DataFrame, columns: Columns) -> DataFrame:
 def merge_rows(rows: DataFrame, table_name: str, key: Sequence[str], clauses: str) -> None:
     """Merge rows `u` by their keys with those of a table, `t`, by these clauses, in one transaction."""
     rows.createOrReplaceTempView("updates")
-    same = " AND ".join(f"t.{quoted(name)} = u.{quoted(name)}" for name in key)
+    # Nulls are equal here: the key of a table of changes, or of a window, may have some.
+    same = " AND ".join(f"t.{quoted(name)} <=> u.{quoted(name)}" for name in key)
     rows.sparkSession.sql(f"MERGE INTO {table_name} t USING updates u ON {same} {clauses}")

@@ -43,9 +43,6 @@ class TableMaintenance:
 
         A batch that is being written has begun at `writing_since` or later; None stands for no batch.
         """
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
         self._batches += batches
         if not self._settings.batches or self._batches < self._settings.batches:
             return
@@ -53,7 +50,7 @@ class TableMaintenance:
         try:
             merged = self._table.compact(self._settings.small_bytes)
             self._table.expire(self._settings.retain, at_most=self._settings.snapshots_max, writing_since=writing_since)
-        except (Py4JJavaError, PySparkException) as error:
+        except Exception as error:
             self._log(f"the table's files are merged later: {explain(error)}")
         else:
             if merged:

@@ -17,7 +17,7 @@ from hypothesis import Phase, given, seed, settings
 from support.chaos import histories
 from support.confluent import headers_of
 from support.pipeline.queries import goes_on_with
-from support.pipeline.topics import Sent, send, spoil
+from support.pipeline.topics import Sent, delete_records_before, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import RECORD_KINDS
@@ -33,7 +33,7 @@ from raftwerk.pipeline.jobs.copy_reader import HEADER, last_copied
 from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
-from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, finish, read_windows, with_names
+from raftwerk.pipeline.jobs.windows import RecordCounts, Windows, WindowsOptions, finish, read_windows, with_names
 from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.lakehouse.open_table import read_table
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings
@@ -127,6 +127,16 @@ def test_a_record_that_does_not_fit_stops_the_lake_or_is_kept_apart(
     assert {at: bytes(raw) for at, (_, raw) in rows.items() if raw} == {1: values[1], 2: values[2]}
 
 
+def test_a_lake_with_rejects_takes_names_with_dots(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """As OpenTelemetry has them."""
+    make(bootstrap, topic, 1)
+    send(bootstrap, topic, [Sent(0, b"k", b'{"service.name": "shop"}'), Sent(0, b"k", b"nonsense")])
+    out = str(tmp_path / "lake")
+    options = LakeOptions(out, "json", "`service.name` STRING", ("topic",), rejects=True)
+    run(Lake(spark, Topics(bootstrap, (topic,)), options))
+    assert {row["offset"]: row["service.name"] for row in read_table(spark, out).collect()} == {0: "shop", 1: None}
+
+
 def test_a_field_that_does_not_fit_is_named(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     make(bootstrap, topic, 1)
     value = b'{"a": "' + b"x" * 300 + b'", "n": 762.0, "m": {"k": [1]}, "t": "y"}'
@@ -209,6 +219,20 @@ def test_windows_agree_with_the_csv_and_count_what_is_late(
     }
     text = render_windows(with_names(spark, windows.latest()), counted)
     assert "United Air Lines" in text and "Newark" in text and "<polyline" in text
+
+
+def test_windows_of_flights_without_a_carrier_and_of_records_that_are_gone(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    make(bootstrap, topic, 1)
+    flight = {**next(flight_rows()), "carrier": None}
+    for _ in range(3):  # each is merged into the same row
+        send(bootstrap, topic, [Sent(0, b"k", json.dumps(flight).encode())])
+        windows = Windows(spark, Topics(bootstrap, (topic,)), WindowsOptions(str(tmp_path / "windows")))
+        run(windows)
+    assert windows.counted() == RecordCounts(3, 3, 0, 0)
+    delete_records_before(bootstrap, topic, 0, 2)
+    assert windows.counted() == RecordCounts(3, 3, 0, 0)
 
 
 def _last_values(bootstrap: str, topic: str) -> dict[str, Any]:

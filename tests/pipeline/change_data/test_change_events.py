@@ -73,6 +73,42 @@ def test_values_that_postgresql_has_not_logged_are_not_values() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "array", "items": {"type": "int32"}}, list(UNAVAILABLE.encode())),
+        ({"type": "array", "items": {"type": "int64"}}, list(UNAVAILABLE.encode())),
+        (
+            {"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}},
+            {UNAVAILABLE: UNAVAILABLE},
+        ),
+        (
+            {"type": "array", "items": {"type": "string", "name": "io.debezium.data.Uuid"}},
+            ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+        ),
+    ],
+    ids=["int[]", "bigint[]", "hstore", "uuid[]"],
+)
+def test_arrays_and_maps_that_postgresql_has_not_logged_are_not_values(schema: dict[str, Any], value: Any) -> None:
+    """Debezium fills them with its text as far as their type lets it: its bytes, or a UUID of it."""
+    columns = [*COLUMNS, {**schema, "optional": True, "field": "large"}]
+    one = read_change(KEY, event("u", {"id": 7, "name": "x", "amount": 3, "large": value}, 1, columns))
+    assert one.unavailable == ("large",)
+    shorter = value[:-1] if isinstance(value, list) else {}
+    one = read_change(KEY, event("u", {"id": 7, "name": "x", "amount": 3, "large": shorter}, 1, columns))
+    assert one.unavailable == () and json.loads(one.row or "")["large"] == shorter
+
+
+def test_rows_of_a_snapshot_are_told_from_changes() -> None:
+    row = {"id": 7, "name": "x", "amount": 1}
+    found = [
+        read_change(KEY, event(op, row, 9, source={"snapshot": snapshot}))
+        for op, snapshot in (("c", "false"), ("u", "last"), ("r", "true"), ("r", "incremental"))
+    ]
+    assert [one.is_of_snapshot for one in found] == [False, False, True, True]
+    assert [one.is_incremental for one in found] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         (KEY, b"\xff", "it is not JSON"),
@@ -186,6 +222,13 @@ def test_days_before_and_after_those_of_python() -> None:
     assert iso_timestamp(9_223_372_036_825_200_000) == "+294247-01-10T04:00:25.200000Z"
 
 
+def _sql_server(commit_lsn: str, change_lsn: str | None, serial_no: int = 1) -> dict[str, Any]:
+    """The source of an event of SQL Server; a row of a snapshot has no place of a change."""
+    times = {"ts_ms": 1729238029104, "ts_us": 1729238029104000}
+    serial = None if change_lsn is None else serial_no
+    return {**times, "commit_lsn": commit_lsn, "change_lsn": change_lsn, "event_serial_no": serial}
+
+
 @pytest.mark.parametrize(
     ("earlier", "later"),
     [
@@ -194,6 +237,16 @@ def test_days_before_and_after_those_of_python() -> None:
         ({"file": "bin.000009", "pos": 99, "row": 1}, {"file": "bin.000009", "pos": 100, "row": 0}),
         ({"file": "bin.000009", "pos": 99, "row": 1}, {"file": "bin.000009", "pos": 99, "row": 2}),
         ({"change_lsn": "00000027:00000758:0003"}, {"change_lsn": "00000027:00000758:0005"}),
+        (_sql_server("00000025:00000448:0003", None), _sql_server("00000027:00000758:0006", "00000027:00000758:0005")),
+        (_sql_server("00000027:00000758:0006", None), _sql_server("00000027:00000758:0006", "00000027:00000758:0005")),
+        (
+            _sql_server("00000027:00000758:0006", "00000027:00000758:0005"),
+            _sql_server("00000027:00000760:0002", "00000027:00000757:0001"),
+        ),
+        (
+            _sql_server("00000027:00000758:0006", "00000027:00000758:0005", 9),
+            _sql_server("00000027:00000758:0006", "00000027:00000758:0005", 10),
+        ),
         ({"scn": "99"}, {"scn": "100"}),
         ({"ts_ms": 99}, {"ts_ms": 100}),
         ({}, {"lsn": 0}),

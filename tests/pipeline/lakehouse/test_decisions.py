@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.pipeline.errors import PipelineError, WrongOptionError
+from raftwerk.pipeline.jobs.intervals import parse_retention
 from raftwerk.pipeline.jobs.lake import LakeOptions
 from raftwerk.pipeline.lakehouse.columns import ColumnChanges, column_changes, is_wider
 from raftwerk.pipeline.lakehouse.partition_fields import PartitionField, check_fields, of_iceberg, parse_fields
@@ -141,3 +142,11 @@ def test_one_process_at_a_time_writes_to_a_local_output(tmp_path: Path) -> None:
         other.wait()
     with locked(f"file://{out}", "local[2]"):
         pass
+
+
+@pytest.mark.parametrize("text", ["1000000 days", "99999999999999999999 weeks"])
+def test_a_retention_for_ever(text: str) -> None:
+    """There is no date so many days ago."""
+    retain = parse_retention(text)
+    assert expiry_cutoff([], NOW, retain, None).year < 1930
+    assert parse_retention("36500 days") < retain

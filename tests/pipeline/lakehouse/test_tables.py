@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +16,8 @@ from raftwerk.pipeline.jobs.maintain import maintain
 from raftwerk.pipeline.lakehouse.duckdb_query import query
 from raftwerk.pipeline.lakehouse.open_table import format_of, open_maintained, read_table
 from raftwerk.pipeline.lakehouse.partition_fields import PartitionField, parse_fields
-from raftwerk.pipeline.lakehouse.table import TableVersion
-from raftwerk.pipeline.lakehouse.table_format import TRANSACTIONAL_FORMATS
+from raftwerk.pipeline.lakehouse.table import StreamBatch, TableVersion
+from raftwerk.pipeline.lakehouse.table_format import TABLE_FORMATS, TRANSACTIONAL_FORMATS
 from raftwerk.pipeline.lakehouse.table_maintenance import MaintenanceSettings, TableMaintenance
 
 SUMS = "SELECT part, count(*), sum(n) FROM {table} GROUP BY part ORDER BY part"
@@ -156,3 +157,74 @@ def test_maintenance_comes_after_so_many_batches_and_its_failure_is_told(spark: 
     )
     absent(1)
     assert len(told) == 2 and told[1].startswith("the table's files are merged later: ") and "\n" not in told[1]
+
+
+def test_maintenance_of_delta_beside_a_batch_that_commits(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch is committed before Delta is asked how many files it has deleted."""
+    stream = Stream(spark, tmp_path, "delta")
+    write_batch(stream.source, 0)
+    stream.run()
+    table = open_maintained(spark, str(stream.out), "delta")
+    sql = type(spark).sql
+
+    def sql_and_a_batch(session: Any, text: str, *more: Any, **named: Any) -> Any:
+        found = sql(session, text, *more, **named)
+        if text.startswith("VACUUM"):
+            write_batch(stream.source, 1)
+            stream.run()
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", sql_and_a_batch)
+    told: list[str] = []
+    TableMaintenance(table, MaintenanceSettings(1), told.append)(1, datetime.now(UTC))
+    assert told == [] and len(stream.numbers()) == 12
+
+
+def test_any_failure_of_maintenance_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = open_maintained(spark, str(tmp_path / "table"), "delta")
+
+    def fail(_small_bytes: int) -> int:
+        raise KeyError("numFilesRemoved")
+
+    monkeypatch.setattr(table, "compact", fail)
+    told: list[str] = []
+    TableMaintenance(table, MaintenanceSettings(1), told.append)(1)
+    assert len(told) == 1 and told[0].startswith("the table's files are merged later: ")
+
+
+@pytest.mark.parametrize("table_format", TRANSACTIONAL_FORMATS)
+def test_a_row_whose_key_has_a_null_is_merged_with_its_own(spark: Any, tmp_path: Path, table_format: str) -> None:
+    table = open_maintained(spark, str(tmp_path / "table"), table_format)
+    rows = [spark.createDataFrame([("x", None, n), ("x", "y", n)], "k STRING, l STRING, v INT") for n in (1, 2)]
+    table.prepare(rows[0].schema, [])
+    for number, one in enumerate(rows):
+        table.merge(one, ["k", "l"], StreamBatch("q", number))
+    assert sorted(map(str, table.read().collect())) == ["Row(k='x', l='y', v=2)", "Row(k='x', l=None, v=2)"]
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_fields_within_structs_have_any_names(spark: Any, tmp_path: Path, table_format: str) -> None:
+    fields = "STRUCT<`zip-code`: STRING, `a``b`: ARRAY<STRUCT<`c.d`: INT>>>"
+    stream = Stream(spark, tmp_path, table_format, f"n BIGINT, part STRING, address {fields}")
+    write_batch(stream.source, 0, 1)
+    address = {"zip-code": "8001", "a`b": [{"c.d": 1}]}
+    (stream.source / "001.json").write_text(json.dumps({"n": 1, "part": "a", "address": address}))
+    assert stream.run() == [] and stream.run() == []
+    (row,) = stream.table.read().where("n = 1").collect()
+    assert row["address"].asDict(recursive=True) == address
+
+
+@pytest.mark.parametrize("table_format", TRANSACTIONAL_FORMATS)
+def test_a_table_is_written_from_its_first_batch_on(spark: Any, tmp_path: Path, table_format: str) -> None:
+    """Also when its rows have gone: it has versions with them."""
+    table = open_maintained(spark, str(tmp_path / "table"), table_format)
+    rows = spark.createDataFrame([(1, "a")], "id INT, name STRING")
+    assert not table.is_written()
+    table.prepare(rows.select("id").schema, [])
+    assert table.prepare(rows.schema, []) == ["name string is added"]
+    assert not table.is_written()
+    table.merge(rows, ["id"], StreamBatch("q", 0))
+    spark.sql(f"DELETE FROM {table.name}")
+    assert table.is_written() and table.row_count() == 0

@@ -36,9 +36,14 @@ def event(
     columns: list[dict[str, Any]] = COLUMNS,
     *,
     schemas: bool = True,
+    source: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The value of a record: the row after an insert (c), a read by a snapshot (r) or an update (u); None for d, t."""
-    payload = {"before": None, "after": after, "source": {"lsn": lsn, "table": "orders"}, "op": op, "ts_ms": 1}
+    """The value of a record: the row after an insert (c), a read by a snapshot (r) or an update (u); None for d, t.
+
+    `source` is added to what the event says of its source.
+    """
+    whole_source = {"lsn": lsn, "table": "orders", **(source or {})}
+    payload = {"before": None, "after": after, "source": whole_source, "op": op, "ts_ms": 1}
     return _text(envelope_schema(columns) if schemas else None, payload)
 
 

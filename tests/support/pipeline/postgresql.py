@@ -34,6 +34,7 @@ class Postgres:
         self._binaries = binaries
         self._user = _USER if os.geteuid() == 0 else None
         (self.port,) = free_ports(1)
+        self._address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", _USER, "-d", "postgres"]
         self._data = tempfile.mkdtemp(prefix="raftwerk-postgres-")  # where that user reaches it
         if self._user:
             shutil.chown(self._data, self._user)
@@ -51,8 +52,15 @@ class Postgres:
 
     def sql(self, text: str) -> str:
         """What psql prints for these statements, without headers."""
-        where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", _USER, "-d", "postgres"]
-        return self._run("psql", *where, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", text)
+        return self._run("psql", *self._address, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", text)
+
+    def begin(self, text: str) -> OpenTransaction:
+        """A transaction in a session of its own that has carried out these statements."""
+        command = [str(self._binaries / "psql"), *self._address, "-qAtX", "-v", "ON_ERROR_STOP=1"]
+        session = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/", user=self._user
+        )
+        return OpenTransaction(session, text)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table as JSON, by their key."""
@@ -78,6 +86,22 @@ class Postgres:
                 return
             assert time.monotonic() < deadline and self._process.poll() is None, "PostgreSQL did not start"
             time.sleep(0.1)
+
+
+class OpenTransaction:
+    """A transaction of a session, which is open until it is committed."""
+
+    def __init__(self, session: subprocess.Popen[str], text: str) -> None:
+        assert session.stdin is not None and session.stdout is not None
+        self._session = session
+        session.stdin.write(f"BEGIN; {text};\n\\echo done\n")
+        session.stdin.flush()
+        assert session.stdout.readline() == "done\n"
+
+    def commit(self) -> None:
+        """Commit it, and end the session."""
+        self._session.communicate("COMMIT;\n", timeout=_TIMEOUT_S)
+        assert self._session.returncode == 0
 
 
 class DebeziumWorker:

@@ -37,7 +37,7 @@ class Stream:
         self.schema = schema
         self.table: Table = open_table(spark, str(self.out), table_format)
         identity = {"table format": table_format}
-        self.output = OutputDirectory(spark, str(self.out), "test", identity, self.table.has_rows)
+        self.output = OutputDirectory(spark, str(self.out), "test", identity, self.table.is_written)
 
     def run(self, *partition_by: PartitionField) -> list[str]:
         """Append all files that are not in the table. Returns what changed in the table."""
