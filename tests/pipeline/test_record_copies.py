@@ -1,4 +1,4 @@
-"""What an interrupted mirror repeats, which is nothing, what it counts."""
+"""What an interrupted mirror repeats, which is nothing, what it counts, and which groups it moves."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from support.pipeline.topics import eventually
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.jobs import mirror as mirror_module
 from raftwerk.pipeline.jobs.copy_reader import HEADER, CopyReader, last_copied
 from raftwerk.pipeline.jobs.copy_writer import CopyWriter
-from raftwerk.pipeline.jobs.mirror import summary
-from raftwerk.pipeline.jobs.record_copier import RecordCopier
+from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, summary
+from raftwerk.pipeline.jobs.record_copier import CopiedRange, RecordCopier
 from raftwerk.pipeline.topics import Topics
 from raftwerk.testkit.process_cluster import TestCluster
 
@@ -159,3 +161,80 @@ def test_a_mirror_tells_what_it_copied_in_this_run(before: dict[str, int], after
     assert sentence == f"{said}, 0 offsets of groups moved"
     assert result["rows_of_this_run"] == int(said.split()[0])
     assert result["rows"] == after.get("rows", 0)
+
+
+class Answered:
+    """A future that is done, with a value or an exception."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self, _timeout_s: float = 0.0) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class OneGroup:
+    """The admin client of a cluster with one group, which has committed an offset of t-0.
+
+    With `offset` None the user may not read the group.
+    """
+
+    def __init__(self, offset: int | None, *, is_listed: bool = True, list_errors: Iterable[KafkaError] = ()) -> None:
+        self.offset = offset
+        self.listed = [SimpleNamespace(group_id="g", state=ConsumerGroupState.EMPTY)] if is_listed else []
+        self.list_errors = list(list_errors)
+        self.altered: list[int] = []
+
+    def list_consumer_groups(self, **_: Any) -> Answered:
+        return Answered(SimpleNamespace(valid=self.listed, errors=self.list_errors))
+
+    def list_consumer_group_offsets(self, requests: list[Any]) -> dict[str, Answered]:
+        (request,) = requests
+        if self.offset is None:
+            return {request.group_id: Answered(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))}
+        places = [TopicPartition("t", 0, self.offset)]
+        return {request.group_id: Answered(SimpleNamespace(topic_partitions=places))}
+
+    def alter_consumer_group_offsets(self, requests: list[Any]) -> dict[str, Answered]:
+        (request,) = requests
+        self.altered += [one.offset for one in request.topic_partitions]
+        accepted = [SimpleNamespace(error=None) for _ in request.topic_partitions]
+        return {request.group_id: Answered(SimpleNamespace(topic_partitions=accepted))}
+
+
+def translated(monkeypatch: pytest.MonkeyPatch, source: OneGroup, target: OneGroup) -> tuple[int, list[str]]:
+    """Translate the offsets of a copy of a hundred records once; returns the number of moved offsets, and the log."""
+    mirror = object.__new__(Mirror)  # the constructor opens the directory of the state with Spark
+    mirror.topics, mirror.options = Topics("source:1", ("t",)), MirrorOptions("target:1", "state")
+    mirror.copy_names = {"t": "t"}
+    copied_ranges: Any = SimpleNamespace(by_place=lambda: {("t", 0): [CopiedRange("t", 0, 0, 0, 100)]})
+    mirror.copied, mirror.moved = copied_ranges, 0
+    clients = {"source:1": source, "target:1": target}
+    monkeypatch.setattr(mirror_module, "_admin", lambda bootstrap_servers, _login: clients[bootstrap_servers])
+    told: list[str] = []
+    return mirror.translate_group_offsets(told.append), told
+
+
+def test_a_group_that_the_target_does_not_list_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the partition of its coordinator has no leader, a group is in no list, and there is no error either."""
+    target = OneGroup(57, is_listed=False)
+    assert translated(monkeypatch, OneGroup(50), target) == (0, [])
+    assert target.altered == [], "it had gone on to 57"
+    assert translated(monkeypatch, OneGroup(60), target) == (1, [])
+    assert target.altered == [60]
+
+
+def test_no_group_is_moved_while_a_coordinator_of_the_target_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    target = OneGroup(10, is_listed=False, list_errors=[loading])
+    moved, told = translated(monkeypatch, OneGroup(50), target)
+    assert (moved, target.altered) == (0, [])
+    assert len(told) == 1 and "since target:1 does not list all groups (" in told[0]
+
+
+def test_a_group_that_the_mirror_may_not_read_at_the_target_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = OneGroup(None, is_listed=False)
+    assert translated(monkeypatch, OneGroup(50), target) == (0, [])
+    assert target.altered == []
