@@ -201,7 +201,8 @@ class Mirror:
         offsets = self.output.offsets_of(batch)
         ends = {(topic, int(one)): end for topic, places in offsets.items() for one, end in places.items()}
         copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login), ends)
-        sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+        timestamp = "unix_millis(timestamp) AS timestamp_ms"
+        sorted_rows = rows.selectExpr("topic", "partition", "offset", timestamp, "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         ranges = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]
         self.copied.add(batch, [(CopiedRange(*one[:-1]), one[-1]) for one in ranges])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +36,7 @@ def test_records_that_are_there_already_are_told_apart(bootstrap: str, topic: st
 
 
 def row_of(offset: int) -> dict[str, Any]:
-    where = {"topic": "source", "partition": 0, "offset": offset, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    where = {"topic": "source", "partition": 0, "offset": offset, "timestamp_ms": 1_767_225_600_000}
     return where | {"key": b"k", "value": b"v", "headers": None}
 
 
@@ -48,6 +47,36 @@ def copied(
     copier = RecordCopier(bootstrap, {"source": topic}, ends={} if end is None else {("source", 0): end})
     (ranges,) = copier.copy(iter([pa.RecordBatch.from_pylist([row_of(one) for one in offsets])]))
     return [(row["source"], row["target"], row["length"], row["found"]) for row in ranges.to_pylist()]
+
+
+def copied_record(bootstrap: str, topic: str, **fields: Any) -> Any:
+    """A record with these fields, as a consumer of its copy reads it."""
+    batch = pa.RecordBatch.from_pylist([row_of(0) | fields])
+    assert len(list(RecordCopier(bootstrap, {"source": topic}).copy(iter([batch])))) == 1
+    consumer: Any = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None, "no answer in 30 s"
+    return message
+
+
+def test_a_record_that_is_as_large_as_brokers_take_by_default_is_copied(bootstrap: str, topic: str) -> None:
+    """Java's producer sends up to a mebibyte by default, and librdkafka 1,000,000 bytes."""
+    Topics(bootstrap, (topic,)).create(1, {})
+    value = b"x" * 1_048_000
+    assert copied_record(bootstrap, topic, value=value).value() == value
+
+
+@pytest.mark.parametrize(
+    "timestamp_ms",
+    [1, -1, *range(1_080_000_000_001, 1_080_000_000_004), pytest.param(1_700_000_000_000_000, id="the year 55840")],
+)
+def test_a_copy_has_the_timestamp_of_its_record(bootstrap: str, topic: str, timestamp_ms: int) -> None:
+    """Some that went through a date and a float were a millisecond early, and Python's dates end with the year 9999."""
+    any_time = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    Topics(bootstrap, (topic,)).create(1, any_time)
+    assert copied_record(bootstrap, topic, timestamp_ms=timestamp_ms).timestamp()[1] == timestamp_ms
 
 
 def sources_in(bootstrap: str, topic: str) -> list[int]:
