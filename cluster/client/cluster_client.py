@@ -411,6 +411,15 @@ class ClusterClient:
         rows = [row for one in found if not isinstance(one, str) for row in one]
         return Gathered(rows, [one for one in found if isinstance(one, str)])
 
+    async def may_have_topic(self, topic: str) -> bool:
+        """Whether there may be such a topic: one that this user may not describe may be there."""
+        try:
+            return bool((await self.metadata([topic])).topics)
+        except RefusedError as error:
+            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return True
+
     async def without_leader(self, topic: str, what: str) -> list[str]:
         """A sentence that `what` of a topic's partitions without a leader is missing; none if there are none.
 

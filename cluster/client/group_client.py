@@ -260,16 +260,8 @@ class GroupClient:
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", _NO_SUCH_GROUP)
 
     async def _has_offsets_topic(self) -> bool:
-        """Whether there may be groups. The search for a group's coordinator would create the topic.
-
-        Who may not describe the topic may still have groups.
-        """
-        try:
-            return bool((await self._client.metadata([_OFFSETS_TOPIC])).topics)
-        except RefusedError as error:
-            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise
-            return True
+        """Whether there may be groups. The search for a group's coordinator would create the topic."""
+        return await self._client.may_have_topic(_OFFSETS_TOPIC)
 
     async def _offsets(self, topic: str, timestamp: int, partitions: Sequence[int] = ()) -> dict[int, int]:
         return await topic_offsets(self._client, topic, timestamp, partitions)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PipelineError, explain
 from ..lakehouse.open_table import read_table
 from .block_checks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, HistorySummary, JudgeOffsets, JudgeRecords
-from .history_lines import LIMIT, SHIFT, file_splits
+from .history_lines import LIMIT, PRODUCER_LIMIT, SHIFT, file_splits
 from .parcels import NO_FINAL_READ, SQL_SCHEMA, ReadSplits, topic_parts
 
 if TYPE_CHECKING:
@@ -167,25 +167,31 @@ class History:
 
 
 def _load_records(records: DataFrame) -> DataFrame:
-    """The records of a topic, decoded as the load of chaos runs wrote them; other records get the producer -1."""
+    """The records of a topic, decoded as the load of chaos runs wrote them; other records get the producer -1.
+
+    Nothing here may raise for bytes of any kind, as casts and elements of arrays do in Spark's ANSI mode. Source of the
+    form: `chaos.live.load.load_task.decode_record`.
+    """
     from pyspark.sql import functions as f
 
+    key, value = f.col("key").cast("string"), f.col("value").cast("string")
     body = f.expr("substring(value, 10)")
     words = f.split(body.cast("string"), ":")
-    crc = f.conv(f.expr("substring(value, 1, 8)").cast("string"), 16, 10).cast("bigint")
-    ours = (crc == f.crc32(body)) & (words[2] == f.col("key").cast("string"))
-    java = f.split(f.col("value").cast("string"), "[.]")
-    is_java = f.col("value").cast("string").rlike("^[0-9]+[.][0-9]+$")
-    producer = f.when(is_java, java[0]).when(ours, words[0]).cast("bigint")
-    number = f.when(is_java, java[1]).when(ours, words[1]).cast("bigint")
-    key = f.when(is_java, f.coalesce(f.col("key").cast("string"), f.lit("0"))).when(ours, words[2]).cast("bigint")
+    crc = f.conv(f.expr("substring(value, 1, 8)").cast("string"), 16, 10).try_cast("bigint")
+    ours = (crc == f.crc32(body)) & (f.get(words, f.lit(2)) == key)
+    java = f.split(value, "[.]")
+    is_java = value.rlike("^[0-9]+[.][0-9]+$")
+    producer = f.when(is_java, f.get(java, f.lit(0))).when(ours, f.get(words, f.lit(0))).try_cast("bigint")
+    number = f.when(is_java, f.get(java, f.lit(1))).when(ours, f.get(words, f.lit(1))).try_cast("bigint")
+    record_key = f.when(is_java, f.coalesce(key, f.lit("0"))).when(ours, f.get(words, f.lit(2))).try_cast("bigint")
+    is_record = producer.between(0, PRODUCER_LIMIT - 1) & number.between(0, LIMIT - 1) & record_key.isNotNull()
     return records.select(
         "topic",
         "partition",
         "offset",
-        f.coalesce(producer, f.lit(-1)).alias("producer"),
-        f.coalesce(number, f.lit(0)).alias("number"),
-        f.coalesce(key, f.lit(0)).alias("key"),
+        f.when(is_record, producer).otherwise(-1).alias("producer"),
+        f.when(is_record, number).otherwise(0).alias("number"),
+        f.when(is_record, record_key).otherwise(0).alias("key"),
     )
 
 

@@ -28,7 +28,7 @@ SPLIT_BYTES = 128 * 1024 * 1024
 """A longer file without compression is read by several tasks."""
 
 KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal", "node-end")
-_PRODUCER_LIMIT = 1 << 20
+PRODUCER_LIMIT = 1 << 20
 _PARTITION_LIMIT = 1 << 31
 SCHEMA = pa.schema(
     [
@@ -171,7 +171,7 @@ def _damaged(table: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(table[name], pa.array(words))
 
     spot = pc.and_(there("topic"), within("partition", _PARTITION_LIMIT))
-    known = pc.and_(within("producer", _PRODUCER_LIMIT), within("number", LIMIT))
+    known = pc.and_(within("producer", PRODUCER_LIMIT), within("number", LIMIT))
     told = pc.and_(there("key", "start"), said("type", "invoke", "ok", "fail", "info"))
     acked = pc.or_(pc.is_null(table["offset"]), within("offset", LIMIT))
     sent_to = pc.and_(there("topic"), within("partition", _PARTITION_LIMIT, least=-1))
@@ -201,7 +201,7 @@ def _whole(polls: pa.ChunkedArray) -> Any:
         numbers = rows.flatten()
         nulls = pc.is_null(numbers).to_numpy(zero_copy_only=False).reshape(-1, 4).any(axis=1)
         offset, producer, number, _ = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).reshape(-1, 4).T
-        good = ~nulls & (offset >= 0) & (offset < LIMIT) & (number < LIMIT) & (producer < _PRODUCER_LIMIT)
+        good = ~nulls & (offset >= 0) & (offset < LIMIT) & (number < LIMIT) & (producer < PRODUCER_LIMIT)
         good &= (producer < 0) | (number >= 0)
     if good.all():
         return there

@@ -22,6 +22,8 @@ _COMMIT_EVERY_S = 10.0
 """Consumers at read_committed wait so long for a record at most, however large a batch is."""
 _ABORT_TIMEOUT_S = 10.0
 _POLL_S = 0.01
+_RECORD_BYTES_MAX = 1_000_000_000
+"""The largest that librdkafka knows: the target says how large a record may be, and a copy has a header more."""
 
 OnDelivery = Callable[[Any, Any], None]
 
@@ -44,7 +46,8 @@ class CopyWriter:
         self._producer: Any = Producer(
             {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id, "linger.ms": 5,
              "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, "message.timeout.ms": 120_000,
-             "queue.buffering.max.messages": 200_000, "enable.sparse.connections": False, **CLIENT, **(login or {})}
+             "queue.buffering.max.messages": 200_000, "message.max.bytes": _RECORD_BYTES_MAX,
+             "enable.sparse.connections": False, **CLIENT, **(login or {})}
         )  # fmt: skip
         self._call(self._producer.init_transactions)
 
@@ -87,7 +90,7 @@ class CopyWriter:
                     value=row["value"],
                     key=row["key"],
                     partition=partition,
-                    timestamp=int(row["timestamp"].timestamp() * 1000),
+                    timestamp=row["timestamp_ms"],
                     headers=headers,
                     on_delivery=on_delivery,
                 )

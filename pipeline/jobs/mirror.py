@@ -10,8 +10,9 @@ grow there, so that a group that has gone on at the target is not taken back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,13 +105,17 @@ class Mirror:
             records.writeStream.queryName(JOB)
             .option("checkpointLocation", self.output.checkpoint)
             .trigger(**read_settings.trigger(self.topics))
-            .foreachBatch(shorten_errors(self._on_batch))
+            .foreachBatch(shorten_errors(partial(self._on_batch, log)))
             .start()
         )
         return read_settings.follow(JOB, query, self.topics, log, metrics)
 
-    def translate_group_offsets(self) -> int:
-        """Commit the translated offsets of the source's groups at the target. Returns the number of offsets."""
+    def translate_group_offsets(self, log: Callable[[str], None]) -> int:
+        """Commit the translated offsets of the source's groups at the target. Returns the number of offsets.
+
+        What a group has committed at the target is asked of its coordinator, even if the target does not list the
+        group: while a coordinator moves or loads, its groups are in no list.
+        """
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         runs = self.copied.by_place()
@@ -118,22 +123,30 @@ class Mirror:
         at_source, at_target = self.topics.bootstrap_servers, self.options.target
         source, target = _admin(at_source, self.topics.login), _admin(at_target, self.options.target_login)
         moved = 0
-        there = _groups(target, at_target)
-        for group in sorted(_groups(source, at_source)):
+        groups, _ = _groups(source, at_source)  # one that is not listed is moved after a later batch
+        there, error = _groups(target, at_target)
+        if error is not None:
+            log(f"{JOB}: no offsets of groups are moved now, since {at_target} does not list all groups ({error})")
+            return 0
+        for group in sorted(groups):
             if there.get(group):
                 continue
-            known = _committed(target, group, at_target) if group in there else {}
-            moves = []
-            for (topic, partition), committed in _committed(source, group, at_source).items():
+            translated: dict[Place, int] = {}
+            for (topic, partition), committed in (_committed(source, group, at_source) or {}).items():
                 if topic not in self.copy_names:
                     continue
                 offset = translate(runs.get((topic, partition), []), committed)
                 if offset is None:
                     ends = self._ends_of_empty(source, target, runs) if ends is None else ends
                     offset = ends.get((topic, partition))
-                copy = self.copy_names[topic]
-                if offset is not None and offset > known.get((copy, partition), -1):  # it may have gone on there
-                    moves.append(TopicPartition(copy, partition, offset))
+                if offset is not None:
+                    translated[self.copy_names[topic], partition] = offset
+            known = _committed(target, group, at_target) if translated else None
+            if known is None:
+                continue
+            moves = [  # it may have gone on there
+                TopicPartition(*copy, offset) for copy, offset in translated.items() if offset > known.get(copy, -1)
+            ]
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
                 moved += _accepted(change[group])
@@ -182,18 +195,19 @@ class Mirror:
             if ends[copy] > known.get(place, 0) + _MARKERS:  # by somebody else, or by a run that was interrupted
                 last_copied(at, *copy, producer_login(login))
 
-    def _on_batch(self, rows: DataFrame, batch: int) -> None:
+    def _on_batch(self, log: Callable[[str], None], rows: DataFrame, batch: int) -> None:
         if self.copied.has(batch):
             return
         offsets = self.output.offsets_of(batch)
         ends = {(topic, int(one)): end for topic, places in offsets.items() for one, end in places.items()}
         copier = RecordCopier(self.options.target, self.copy_names, producer_login(self.options.target_login), ends)
-        sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+        timestamp = "unix_millis(timestamp) AS timestamp_ms"
+        sorted_rows = rows.selectExpr("topic", "partition", "offset", timestamp, "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         ranges = sorted_rows.mapInArrow(copier.copy, TASK_RESULT_SCHEMA).collect()  # type: ignore[arg-type]
         self.copied.add(batch, [(CopiedRange(*one[:-1]), one[-1]) for one in ranges])
         if self.options.groups:
-            self.translate_group_offsets()
+            self.translate_group_offsets(log)
 
 
 def check_target(topics: Topics, options: MirrorOptions) -> None:
@@ -220,20 +234,25 @@ def _configs(bootstrap_servers: str, topic: str, login: Mapping[str, str]) -> di
     return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
 
 
-def _groups(admin: Any, bootstrap_servers: str) -> dict[str, bool]:
-    """The groups of a cluster, and whether each has members."""
+def _groups(admin: Any, bootstrap_servers: str) -> tuple[dict[str, bool], str | None]:
+    """The groups of a cluster, and whether each has members; and why some are missing, if a broker did not tell."""
     from confluent_kafka import ConsumerGroupState
 
     listed = _answer(admin.list_consumer_groups(request_timeout=_TIMEOUT_S), bootstrap_servers)
-    return {one.group_id: one.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for one in listed.valid}
+    empty = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+    error = listed.errors[0].str() if listed.errors else None
+    return {one.group_id: one.state not in empty for one in listed.valid}, error
 
 
-def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[Place, int]:
-    """The offsets that a group has committed, by topic and partition."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
+def _committed(admin: Any, group: str, bootstrap_servers: str) -> dict[Place, int] | None:
+    """The offsets that a group has committed, by topic and partition; None for a group that this user may not read."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
     request = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    places = _answer(request[group], bootstrap_servers).topic_partitions or []
+    answer = _answer(request[group], bootstrap_servers, refusal=KafkaError.GROUP_AUTHORIZATION_FAILED)
+    if answer is None:
+        return None
+    places = answer.topic_partitions or []
     return {(one.topic, one.partition): one.offset for one in places if one.offset >= 0}
 
 
@@ -251,13 +270,18 @@ def _admin(bootstrap_servers: str, login: Mapping[str, str]) -> Any:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, **producer_login(login)})
 
 
-def _answer(future: Any, bootstrap_servers: str) -> Any:
-    """The result of a request. `PipelineError` when the cluster refuses it or does not answer."""
+def _answer(future: Any, bootstrap_servers: str, refusal: int | None = None) -> Any:
+    """The result of a request, None where the cluster refuses it with the error code `refusal`.
+
+    `PipelineError` when the cluster refuses it for another reason or does not answer.
+    """
     from confluent_kafka import KafkaException
 
     try:
         return future.result(_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == refusal:
+            return None
         said = error.args[0].str() if isinstance(error, KafkaException) else f"no answer in {_TIMEOUT_S:.0f} s"
         raise PipelineError(f"the cluster at {bootstrap_servers} did not do its part ({said}): is it up?") from None
 
@@ -314,7 +338,7 @@ def command(**given: Any) -> None:
         before = mirror.copied.counts()
         mirror.start(read_settings, log, metrics).follow(stopping)
         if options.groups:
-            mirror.translate_group_offsets()
+            mirror.translate_group_offsets(log)
         result, sentence = summary(before, mirror.copied.counts(), mirror.moved)
         print_result(result, as_json=run_settings.as_json, sentence=sentence)
 

@@ -51,7 +51,10 @@ class RecordCopier:
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy rows, which are sorted by topic, partition and offset. Yields the ranges of `TASK_RESULT_SCHEMA`."""
+        """Copy rows, which are sorted by topic, partition and offset. Yields the ranges of `TASK_RESULT_SCHEMA`.
+
+        Timestamps come as numbers, in milliseconds: Python has no dates after the year 9999.
+        """
         import pyarrow as pa
 
         runs, earlier = CopiedRanges(), CopiedRanges()

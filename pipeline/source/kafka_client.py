@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from ...cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, is_retriable
-from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, TopicView, parse_bootstrap
 from ...cluster.client.group_client import GroupClient
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
@@ -20,6 +20,7 @@ from ...wire.fetch import (
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
     decode_fetch_response,
     encode_fetch_request,
@@ -27,7 +28,7 @@ from ...wire.fetch import (
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
 from ..login import login_of_options
-from .arrow_columns import OffsetRange, decode, next_offset
+from .arrow_columns import OffsetRange, damaged_records_error, decode, next_offset
 from .offset_planning import data_loss_error
 from .options import EARLIEST, LATEST, ClientOptions, ConsumerStrategy, StrategyKind
 
@@ -83,9 +84,7 @@ class KafkaClient:
         """The selected topics' ids as of the last `partitions` call. A topic that is created again gets a new id."""
         found = self._view.topics if self._view is not None else ()
         return {
-            topic.name: topic.topic_id
-            for topic in found
-            if topic.topic_id is not None and strategy.includes(topic.name)
+            topic.name: topic.topic_id for topic in found if topic.topic_id is not None and _selects(strategy, topic)
         }
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -119,7 +118,9 @@ class KafkaClient:
                 records = row.records_in_memory()
                 # A fetch returns whole batches, the first of which may begin before the fetch offset.
                 rest = replace(offset_range, from_offset=position)
-                following = next_offset(records, rest) or position
+                following = next_offset(records, rest)
+                if following is None or following <= position:
+                    raise damaged_records_error(rest, position, "the records that came hold no whole batch from there")
                 if following < offset_range.until_offset:
                     fetching = self._start(offset_range, following)
                 yield from decode(records, row.aborted_transactions or (), rest, columns)
@@ -184,10 +185,10 @@ class KafkaClient:
         if strategy.kind is StrategyKind.ASSIGN:
             return sorted(strategy.partitions)
         return [
-            TopicPartition(name, partition)
-            for name in sorted(found)
-            if strategy.includes(name)
-            for partition in found[name]
+            TopicPartition(topic.name, one.partition)
+            for topic in sorted(view.topics, key=lambda topic: topic.name)
+            if _selects(strategy, topic)
+            for one in topic.partitions
         ]
 
     async def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -260,8 +261,12 @@ class KafkaClient:
         while True:
             if self._leader(key) < 0:
                 await self._metadata([offset_range.topic])
-            row = await self._fetch(key, self._leader(key), position)
-            if row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            response = await self._fetch(key, self._leader(key), position)
+            row = response.topics[0].partitions[0] if response is not None and response.topics else None
+            if response is not None and row is None:  # Apache Kafka's answer to a client that is over its quota
+                reason = "its leader throttles this client by a quota"
+                await asyncio.sleep(max(response.throttle_ms / 1000, _RETRY_PAUSE_S))
+            elif row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
                 if row.records or row.error_code:
                     return row
                 reason = self._readable(row)
@@ -282,7 +287,7 @@ class KafkaClient:
             return f"a transaction is open from {row.last_stable_offset} on (raftwerk transactions list shows which)"
         return f"its log is readable up to {max(row.high_watermark, 0)}"
 
-    async def _fetch(self, key: TopicPartition, leader: int, position: int) -> FetchPartitionResponse | None:
+    async def _fetch(self, key: TopicPartition, leader: int, position: int) -> FetchResponse | None:
         options = self.options
         partition = FetchPartition(key.partition, fetch_offset=position, max_bytes=options.fetch_max_bytes)
         request = FetchRequest(
@@ -301,7 +306,7 @@ class KafkaClient:
             return None
         if response.error_code:
             raise RefusedError(response.error_code, f"the fetch of {key.topic}-{key.partition}")
-        return response.topics[0].partitions[0]
+        return response
 
     def _offset_after_gap(self, offset_range: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
         """The offset to continue at when `position` is not in the log. `PipelineError` if data loss is to fail."""
@@ -312,3 +317,8 @@ class KafkaClient:
         following = min(low, offset_range.until_offset) if position < low else offset_range.until_offset
         print(f"{offset_range}: offsets {position} to {following} are gone; failOnDataLoss is false", file=sys.stderr)
         return following
+
+
+def _selects(strategy: ConsumerStrategy, topic: TopicView) -> bool:
+    """Whether a query reads the topic. A pattern selects no internal one, as in Spark's connector; a name does."""
+    return strategy.includes(topic.name) and not (topic.internal and strategy.kind is StrategyKind.PATTERN)

@@ -96,20 +96,27 @@ class RegistryValues:
         if framed is None:
             return None
         schema_id, data = framed
-        if schema_id not in self._readers:
-            self._readers[schema_id] = self._reader(schema_id)
-        reader = self._readers[schema_id]
+        reader = self._reader(schema_id)
         if reader is None:
             return None
         try:
-            return json.dumps(reader(data), ensure_ascii=False)
+            return json.dumps(reader(data))  # in ASCII: a text for Spark holds no half of a surrogate pair
         except DataError:
             return None
 
     def _reader(self, schema_id: int) -> _TypedReader | None:
-        schema = schema_with_id(self._client, self._url, schema_id)
-        if schema is None:
-            return None
+        """The reader of a schema's values; None where the values cannot be read.
+
+        A schema that the registry lacks is asked for again: an instance may be a moment behind the one that has it.
+        """
+        if schema_id not in self._readers:
+            schema = schema_with_id(self._client, self._url, schema_id)
+            if schema is None:
+                return None
+            self._readers[schema_id] = self._reader_of(schema)
+        return self._readers[schema_id]
+
+    def _reader_of(self, schema: RegisteredSchema) -> _TypedReader | None:
         self._check_columns(schema)
         try:
             if schema.schema_type == PROTOBUF:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftwerk.chaos.live.load.load_task import encode_value
 from raftwerk.pipeline.audit import history_lines as history_lines
 from raftwerk.pipeline.audit.block_checks import RecordBlock
 from raftwerk.pipeline.audit.history_lines import DamagedHistory, FileSplit, file_splits, read_tables
@@ -109,3 +111,38 @@ def test_a_record_is_seen_first_at_the_least_place_in_any_order(reads: list[tupl
     assert {number: int(block.seen[number]) for number in places} == {n: min(all_) for n, all_ in places.items()}
     others = [(n, one) for n, all_ in sorted(places.items()) for one in sorted(all_)[1:]]
     assert list(zip(*(column.tolist() for column in block.other_positions()))) == others
+
+
+def test_records_of_a_topic_are_decoded_and_those_of_others_are_foreign(spark: Any) -> None:
+    """Whatever the bytes are: a job that raised for some would end at a topic that others write to, too."""
+    from raftwerk.pipeline.audit.history import _load_records
+
+    def checked(body: bytes) -> bytes:
+        return b"%08x:%b" % (zlib.crc32(body), body)
+
+    foreign = (-1, 0, 0)
+    rows: list[tuple[bytes | None, bytes | None, tuple[int, int, int]]] = [
+        (b"7", encode_value(3, 14, 7, 60), (3, 14, 7)),
+        (b"8", encode_value(3, 14, 7, 60), foreign),
+        (None, encode_value(3, 14, 7, 60), foreign),
+        (b"7", encode_value(1 << 20, 14, 7, 60), foreign),
+        (b"7", checked(b"hello"), foreign),
+        (b"7", checked(b"a:b:7:"), foreign),
+        (None, b"1.5", (1, 5, 0)),
+        (b"7", b"1.5", (1, 5, 7)),
+        (b"k", b"1.5", foreign),
+        (None, b"99999999999999999999.1", foreign),
+        (None, b"1.99999999999999999999", foreign),
+        (b"k", b"hello", foreign),
+        (b"k", b"", foreign),
+        (b"k", None, foreign),
+        (b"\xff", b"12345678 something longer", foreign),
+        (b"k", b"ffffffffffffffff:1:2:3", foreign),
+        (b"k", b"-fffffff:1:2:3", foreign),
+    ]
+    records = spark.createDataFrame(
+        [("t", 0, offset, key, value) for offset, (key, value, _) in enumerate(rows)],
+        "topic STRING, partition INT, offset BIGINT, key BINARY, value BINARY",
+    )
+    found = {row.offset: (row.producer, row.number, row.key) for row in _load_records(records).collect()}
+    assert [found[offset] for offset in range(len(rows))] == [expected for _, _, expected in rows]

@@ -1,23 +1,24 @@
-"""What an interrupted mirror repeats, which is nothing, what it counts."""
+"""What an interrupted mirror repeats, which is nothing, what it counts, and which groups it moves."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from support.pipeline.topics import eventually
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.jobs import mirror as mirror_module
 from raftwerk.pipeline.jobs.copy_reader import HEADER, CopyReader, last_copied
 from raftwerk.pipeline.jobs.copy_writer import CopyWriter
-from raftwerk.pipeline.jobs.mirror import summary
-from raftwerk.pipeline.jobs.record_copier import RecordCopier
+from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, summary
+from raftwerk.pipeline.jobs.record_copier import CopiedRange, RecordCopier
 from raftwerk.pipeline.topics import Topics
 from raftwerk.testkit.process_cluster import TestCluster
 
@@ -35,7 +36,7 @@ def test_records_that_are_there_already_are_told_apart(bootstrap: str, topic: st
 
 
 def row_of(offset: int) -> dict[str, Any]:
-    where = {"topic": "source", "partition": 0, "offset": offset, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    where = {"topic": "source", "partition": 0, "offset": offset, "timestamp_ms": 1_767_225_600_000}
     return where | {"key": b"k", "value": b"v", "headers": None}
 
 
@@ -46,6 +47,36 @@ def copied(
     copier = RecordCopier(bootstrap, {"source": topic}, ends={} if end is None else {("source", 0): end})
     (ranges,) = copier.copy(iter([pa.RecordBatch.from_pylist([row_of(one) for one in offsets])]))
     return [(row["source"], row["target"], row["length"], row["found"]) for row in ranges.to_pylist()]
+
+
+def copied_record(bootstrap: str, topic: str, **fields: Any) -> Any:
+    """A record with these fields, as a consumer of its copy reads it."""
+    batch = pa.RecordBatch.from_pylist([row_of(0) | fields])
+    assert len(list(RecordCopier(bootstrap, {"source": topic}).copy(iter([batch])))) == 1
+    consumer: Any = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None, "no answer in 30 s"
+    return message
+
+
+def test_a_record_that_is_as_large_as_brokers_take_by_default_is_copied(bootstrap: str, topic: str) -> None:
+    """Java's producer sends up to a mebibyte by default, and librdkafka 1,000,000 bytes."""
+    Topics(bootstrap, (topic,)).create(1, {})
+    value = b"x" * 1_048_000
+    assert copied_record(bootstrap, topic, value=value).value() == value
+
+
+@pytest.mark.parametrize(
+    "timestamp_ms",
+    [1, -1, *range(1_080_000_000_001, 1_080_000_000_004), pytest.param(1_700_000_000_000_000, id="the year 55840")],
+)
+def test_a_copy_has_the_timestamp_of_its_record(bootstrap: str, topic: str, timestamp_ms: int) -> None:
+    """Some that went through a date and a float were a millisecond early, and Python's dates end with the year 9999."""
+    any_time = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    Topics(bootstrap, (topic,)).create(1, any_time)
+    assert copied_record(bootstrap, topic, timestamp_ms=timestamp_ms).timestamp()[1] == timestamp_ms
 
 
 def sources_in(bootstrap: str, topic: str) -> list[int]:
@@ -159,3 +190,80 @@ def test_a_mirror_tells_what_it_copied_in_this_run(before: dict[str, int], after
     assert sentence == f"{said}, 0 offsets of groups moved"
     assert result["rows_of_this_run"] == int(said.split()[0])
     assert result["rows"] == after.get("rows", 0)
+
+
+class Answered:
+    """A future that is done, with a value or an exception."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self, _timeout_s: float = 0.0) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class OneGroup:
+    """The admin client of a cluster with one group, which has committed an offset of t-0.
+
+    With `offset` None the user may not read the group.
+    """
+
+    def __init__(self, offset: int | None, *, is_listed: bool = True, list_errors: Iterable[KafkaError] = ()) -> None:
+        self.offset = offset
+        self.listed = [SimpleNamespace(group_id="g", state=ConsumerGroupState.EMPTY)] if is_listed else []
+        self.list_errors = list(list_errors)
+        self.altered: list[int] = []
+
+    def list_consumer_groups(self, **_: Any) -> Answered:
+        return Answered(SimpleNamespace(valid=self.listed, errors=self.list_errors))
+
+    def list_consumer_group_offsets(self, requests: list[Any]) -> dict[str, Answered]:
+        (request,) = requests
+        if self.offset is None:
+            return {request.group_id: Answered(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))}
+        places = [TopicPartition("t", 0, self.offset)]
+        return {request.group_id: Answered(SimpleNamespace(topic_partitions=places))}
+
+    def alter_consumer_group_offsets(self, requests: list[Any]) -> dict[str, Answered]:
+        (request,) = requests
+        self.altered += [one.offset for one in request.topic_partitions]
+        accepted = [SimpleNamespace(error=None) for _ in request.topic_partitions]
+        return {request.group_id: Answered(SimpleNamespace(topic_partitions=accepted))}
+
+
+def translated(monkeypatch: pytest.MonkeyPatch, source: OneGroup, target: OneGroup) -> tuple[int, list[str]]:
+    """Translate the offsets of a copy of a hundred records once; returns the number of moved offsets, and the log."""
+    mirror = object.__new__(Mirror)  # the constructor opens the directory of the state with Spark
+    mirror.topics, mirror.options = Topics("source:1", ("t",)), MirrorOptions("target:1", "state")
+    mirror.copy_names = {"t": "t"}
+    copied_ranges: Any = SimpleNamespace(by_place=lambda: {("t", 0): [CopiedRange("t", 0, 0, 0, 100)]})
+    mirror.copied, mirror.moved = copied_ranges, 0
+    clients = {"source:1": source, "target:1": target}
+    monkeypatch.setattr(mirror_module, "_admin", lambda bootstrap_servers, _login: clients[bootstrap_servers])
+    told: list[str] = []
+    return mirror.translate_group_offsets(told.append), told
+
+
+def test_a_group_that_the_target_does_not_list_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the partition of its coordinator has no leader, a group is in no list, and there is no error either."""
+    target = OneGroup(57, is_listed=False)
+    assert translated(monkeypatch, OneGroup(50), target) == (0, [])
+    assert target.altered == [], "it had gone on to 57"
+    assert translated(monkeypatch, OneGroup(60), target) == (1, [])
+    assert target.altered == [60]
+
+
+def test_no_group_is_moved_while_a_coordinator_of_the_target_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    target = OneGroup(10, is_listed=False, list_errors=[loading])
+    moved, told = translated(monkeypatch, OneGroup(50), target)
+    assert (moved, target.altered) == (0, [])
+    assert len(told) == 1 and "since target:1 does not list all groups (" in told[0]
+
+
+def test_a_group_that_the_mirror_may_not_read_at_the_target_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = OneGroup(None, is_listed=False)
+    assert translated(monkeypatch, OneGroup(50), target) == (0, [])
+    assert target.altered == []

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, LOCK, META
+from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, LOCK, META, locked
 from raftwerk.pipeline.running_query import Metrics, Progress, StopRequest
 from raftwerk.pipeline.status.job_report import read_report
 from raftwerk.pipeline.status.status_file import BATCHES_MAX, STATUS, reported
@@ -79,6 +79,17 @@ def test_the_lock_tells_whether_it_runs(tmp_path: Path) -> None:
             assert code == 0 and "running as process " in text and "http://h:4040/StreamingQuery/" in text
 
         job(root, seen, page="http://h:4040/StreamingQuery/")
+
+
+def test_a_job_starts_while_status_looks_at_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock with others that look, for a moment; a job that begins then tries again."""
+    root = output(tmp_path / "lake")
+    with (root / LOCK).open("rb") as looking, (root / LOCK).open("rb") as another:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        with monkeypatch.context() as patch:
+            patch.setattr("raftwerk.pipeline.output_directory.time.sleep", lambda _: looking.close())
+            with locked(str(root), "local[2]"), pytest.raises(BlockingIOError):
+                fcntl.flock(another, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def test_a_job_that_was_killed_says_nothing_more(tmp_path: Path) -> None:

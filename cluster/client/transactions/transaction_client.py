@@ -151,7 +151,7 @@ class TransactionClient:
         All brokers are asked, since FindCoordinator would create the topic. One that does not answer is passed over: if
         it was a coordinator, another one takes its place.
         """
-        if not ids or not await self._has_state_topic():
+        if not ids or not await self._client.may_have_topic(_STATE_TOPIC):
             return {}
         silent: list[ClientError] = []
 
@@ -262,9 +262,6 @@ class TransactionClient:
             return None if answer.error_code else answer
 
         return await self._retry(ask, f"broker {node_id} is still loading its part of {_STATE_TOPIC}")
-
-    async def _has_state_topic(self) -> bool:
-        return bool((await self._client.metadata([_STATE_TOPIC])).topics)
 
     async def _without_coordinator(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
         """Those that no coordinator has open in their partitions."""

@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested
 from support.pipeline.topics import Sent, add_partitions, eventually, send
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.source.kafka_client import KafkaClient
 from raftwerk.pipeline.source.options import parse_read
 from raftwerk.pipeline.source.reader import BatchReader, StreamReader
 from raftwerk.pipeline.topics import Topics
@@ -178,3 +179,22 @@ def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, boots
     (task,) = reader.partitions(begin, json.loads(json.dumps(wanted)))
     assert str(task) == f"{topic}-2[0,5)"
     reader.stop()
+
+
+def test_a_pattern_selects_no_internal_topic(cluster: Any, bootstrap: str, topic: str) -> None:
+    """As Spark's connector and Kafka's consumers; a topic that is named is read."""
+    cluster.create_topic(topic)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+
+    def selected(**option: str) -> set[str]:
+        options = parse_read({"kafka.bootstrap.servers": bootstrap, **option}, streaming=False)
+        with KafkaClient(options.client) as client:
+            found = {key.topic for key in client.partitions(options.strategy)}
+            assert set(client.topic_ids(options.strategy)) == found
+        return found
+
+    by_pattern = selected(subscribePattern=".*")
+    assert topic in by_pattern and not any(name.startswith("__") for name in by_pattern)
+    assert selected(subscribe="__consumer_offsets") == {"__consumer_offsets"}
