@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import secrets
 from typing import Any, cast
 
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from support.rest.scripted_consumer import ScriptedConsumer, ScriptedMessage
+from support.rest.tokens import token
 
+from raftwerk.cluster.http_logins.credentials import Credentials
+from raftwerk.cluster.http_logins.user_login import UserLogins
 from raftwerk.rest.errors import AUTHENTICATION_FAILED, AUTHORIZATION_FAILED, RestError
 from raftwerk.rest.v2.consumer_instance import ConsumerInstance
+from raftwerk.rest.v2.consumer_instances import ConsumerInstances, ConsumerLimits, instance_options
 from raftwerk.rest.v2.shown_records import shown_by
 
 ALL = 1 << 20
@@ -201,3 +207,23 @@ def test_a_login_that_fails_is_told_when_no_records_are_left() -> None:
         here.read()
     assert (caught.value.code, caught.value.status) == (AUTHENTICATION_FAILED, 401)
     assert here.read() == []
+
+
+def test_an_instance_logs_in_by_the_token_that_holds_longest() -> None:
+    """Each request brings the token of its user, and an instance lives longer than the one that made it."""
+    logins = UserLogins("OAUTHBEARER", None, {"bootstrap.servers": "x:1"}, secrets.token_bytes, lambda: 1_000_000)
+    first, later, opaque = (Credentials("", one) for one in (token(exp=1100), token(exp=1200), "opaque"))
+
+    async def tokens() -> list[tuple[str, float]]:
+        found = []
+        async with ConsumerInstances(ConsumerLimits()) as instances:
+            options, show = instance_options({"format": "json"}, ("json",)), shown_by("json", None)
+            await instances.of("alice", logins.settings(first)).create("g", "one", options, show)
+            for one in (first, later, first, opaque):
+                owned = instances.of("alice", logins.settings(one))
+                source = await owned.use("g", "one", lambda it: cast(Any, it._consumer).settings["oauth_cb"])
+                found.append(source(""))
+        return found
+
+    of_later = (later.secret, 1200.0)
+    assert asyncio.run(tokens()) == [(first.secret, 1100.0), of_later, of_later, ("opaque", 1000.0 + 3600.0)]
