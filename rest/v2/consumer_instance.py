@@ -42,6 +42,8 @@ _WITHOUT_COORDINATOR = ("_WAIT_COORD", "_TIMED_OUT")
 _GROWTH_MAX = 8
 """How many times longer than its keys and values the JSON of a read may become."""
 _SHOWN_BYTES_MIN = 1 << 20
+_LOCAL_CAUSE = "Local: "
+"""In the words for a login that ended with its connection. librdkafka tries again, and the broker may take it."""
 _EXCLUSIVE = "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive"
 Row = dict[str, Any]
 
@@ -74,7 +76,7 @@ class ConsumerInstance:
     def _on_error(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":
             self.lost_brokers = True
-        elif error.name() == "_AUTHENTICATION":
+        elif error.name() == "_AUTHENTICATION" and _LOCAL_CAUSE not in error.str():
             self._failure = _error_of(error)
 
     # -- what is read

@@ -201,12 +201,18 @@ def test_a_login_that_fails_is_told_when_no_records_are_left() -> None:
     """A token has expired, or a password was changed: the instance would read nothing any more in silence."""
     here = ReadInstance()
     here.consumer.arriving = [ScriptedMessage("t", 0, 0)]
-    here.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    for why in (
+        "handshake failed: Local: Broker transport failure",
+        "SASL authentication error: the token has expired",
+    ):
+        here.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, why))
     assert here.read() == [("t", 0, 0)]
-    with pytest.raises(RestError) as caught:
+    with pytest.raises(RestError, match="the token has expired") as caught:
         here.read()
     assert (caught.value.code, caught.value.status) == (AUTHENTICATION_FAILED, 401)
     assert here.read() == []
+    here.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "handshake failed: Local: Timed out"))
+    assert here.read() == []  # it is tried again
 
 
 def test_an_instance_logs_in_by_the_token_that_holds_longest() -> None:
