@@ -193,7 +193,7 @@ class _Stream:
         self._answers_bytes += len(self._answers[-1])
 
     def _next_part(self) -> bytes:
-        """The next answers, which the client has room for."""
+        """The next answers, some kilobytes of them."""
         part = bytearray()
         while self._answers and len(part) < _PART_BYTES:
             part += self._answers.popleft()
@@ -208,7 +208,7 @@ class _Stream:
                 if self.end is not None:  # what is not taken is read all the same, so that the client comes to its end
                     continue
                 for data in splitter.feed(chunk):
-                    if not await self._has_room():
+                    if not await self._may_send():
                         self.end = RestError(429, f"The answers are not read: no record is taken after {self.count:,}")
                         break
                     await self._take(topic, data)
@@ -219,7 +219,7 @@ class _Stream:
         finally:
             self.arrived.set()
 
-    async def _has_room(self) -> bool:
+    async def _may_send(self) -> bool:
         """Wait until another record may be on its way. Returns False if that is never, as nobody reads the answers."""
         while len(self._sent) >= _WINDOW_RECORDS or self._sent_bytes >= _WINDOW_BYTES:
             await self._sent[0].wait()

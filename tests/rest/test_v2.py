@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from support.rest.instances import instance, read
@@ -186,7 +187,7 @@ def test_an_assignment_that_grows_goes_on_where_it_was(
         assert proxy.v2("DELETE", f"{path}/subscription") == (204, None)
     assert proxy.v2("POST", f"{path}/assignments", {"partitions": places[:1]}) == (204, None)
     assert proxy.v2("POST", f"{path}/positions", {"offsets": [{**places[0], "offset": 0}]}) == (204, None)
-    rows = []
+    rows: list[Any] = []
     while len(rows) < 2:
         rows += proxy.v2("GET", f"{path}/records?timeout=5000&max_bytes=1", accept=JSON_V2)[1]
     assert proxy.v2("POST", f"{path}/assignments", {"partitions": places}) == (204, None)
