@@ -19,13 +19,18 @@ _SHOWN_CHARACTERS = 40
 def parse_json(data: bytes) -> Any:
     """The value that the bytes stand for. Raises `RestError` with the place of a mistake."""
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        return json_value(data)
     except UnicodeDecodeError as error:
         raise RestError(BAD_REQUEST, f"The body is no JSON: byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise RestError(BAD_REQUEST, "The body is no JSON that is taken: it is nested too deeply") from None
     except ValueError as error:
         raise RestError(BAD_REQUEST, f"The body is no JSON: {str(error)[:200]}") from None
+
+
+def json_value(data: bytes) -> Any:
+    """The value that the bytes stand for. Raises `ValueError`, and `RecursionError` for one nested too deeply."""
+    return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
 
 
 def _no_constant(text: str) -> NoReturn:

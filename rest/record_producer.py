@@ -22,6 +22,8 @@ _FLUSH_S = 5.0
 _QUEUED_RECORDS = 100_000
 _QUEUED_KBYTES = 256 * 1024
 _FULL_PAUSE_S = 0.01
+_METADATA_S = 5.0
+_ENDED = "Retriable Kafka error: the proxy closes the connections of this user, and has not sent the record"
 _RETRIABLE_LOCAL = (
     "_MSG_TIMED_OUT",
     "_TIMED_OUT",
@@ -92,12 +94,12 @@ class RecordProducer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._producer is not None:
-            await asyncio.to_thread(self._producer.flush, _FLUSH_S)
         self._ended.set()
         self._may_poll.set()
         if self._poller.is_alive():
             await asyncio.to_thread(self._poller.join)
+        if self._producer is not None:
+            await asyncio.to_thread(self._finish, self._producer)
 
     async def send(self, topic: str, record: NewRecord) -> asyncio.Future[Acked]:
         """Hand a record over; the future has its place, or raises `RestError`. Waits while too much is on its way."""
@@ -116,7 +118,8 @@ class RecordProducer:
                 place = Acked(message.partition(), message.offset(), at if kind else None)
             self._report(acked, error, place)
 
-        while True:
+        has_asked = False
+        while not self._ended.is_set():
             try:
                 self._usable().produce(
                     topic, record.value, record.key, headers=list(record.headers), on_delivery=on_delivery, **optional
@@ -125,8 +128,14 @@ class RecordProducer:
             except BufferError:
                 await asyncio.sleep(_FULL_PAUSE_S)
             except Exception as error:  # what librdkafka refuses at once, such as a record that is too large for it
-                acked.set_exception(self._error_of(_kafka_error_in(error)))
-                return acked
+                cause = _kafka_error_in(error)
+                if has_asked or cause is None or cause.name() not in _UNKNOWN_LOCAL:
+                    acked.set_exception(self._error_of(cause))
+                    return acked
+                has_asked = True
+                await asyncio.to_thread(_ask_for_partitions, self._usable(), topic)
+        acked.set_exception(RestError(KAFKA_RETRIABLE_ERROR, _ENDED))
+        return acked
 
     def _usable(self) -> Any:
         """The producer; a new one for the first record, and where an error has ended the one before."""
@@ -152,8 +161,17 @@ class RecordProducer:
             except Exception as error:  # a fatal one, such as that the user may write nowhere
                 self._retire(producer, _kafka_error_in(error))
 
+    def _finish(self, producer: Any) -> None:
+        """Wait for a while until all records are acked. Those that are not fail."""
+        error = None
+        try:
+            producer.flush(_FLUSH_S)
+        except Exception as raised:  # a fatal one
+            error = _kafka_error_in(raised)
+        self._retire(producer, error)
+
     def _retire(self, producer: Any, error: Any) -> None:
-        """End a producer that takes no more records: all that it still has fails by this error."""
+        """End a producer that takes no more records: all that it still has fails by this error, if there is one."""
         self._fatal = error
         self._may_poll.clear()
         self._producer = None
@@ -189,6 +207,12 @@ def _seen(acked: asyncio.Future[Acked]) -> None:
     """Nobody may wait any more for a record whose client has gone; its error is no news then."""
     if not acked.cancelled():
         acked.exception()
+
+
+def _ask_for_partitions(producer: Any, topic: str) -> None:
+    """Let librdkafka know of partitions that were added, which it asks for by itself only every few minutes."""
+    with suppress(Exception):  # the record is refused then, as it was before
+        producer.list_topics(topic, _METADATA_S)
 
 
 def _kafka_error_in(error: Exception) -> Any:

@@ -148,7 +148,7 @@ class GroupClient:
 
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """All committed offsets of the group; none when there is no such group."""
-        if not await self._has_offsets_topic():
+        if not await self.has_offsets_topic():
             return {}
         fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
         answer = await self.ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
@@ -256,10 +256,10 @@ class GroupClient:
     # ---------------------------------------------------------------- asking
 
     async def _check_any_group(self, group_id: str) -> None:
-        if not await self._has_offsets_topic():
+        if not await self.has_offsets_topic():
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", _NO_SUCH_GROUP)
 
-    async def _has_offsets_topic(self) -> bool:
+    async def has_offsets_topic(self) -> bool:
         """Whether there may be groups. The search for a group's coordinator would create the topic."""
         return await self._client.may_have_topic(_OFFSETS_TOPIC)
 

@@ -14,7 +14,9 @@ from ...security.sasl.plain import PLAIN, PlainClient
 from .credentials import Credentials, claims_of
 
 _TOKEN_S = 3600.0
-"""How long a token is used that does not say when it expires."""
+"""After this time librdkafka asks for a token again at the latest, also for one that does not say when it expires."""
+_TOKEN_MIN_S = 10.0
+"""After this time at the earliest: for one that has expired a request may have brought another one by then."""
 _SECURED = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
 
 
@@ -54,8 +56,9 @@ class UserLogins:
         return {**common, "oauth_cb": lambda _: (credentials.secret, self._expires_at_s(credentials.secret))}
 
     def _expires_at_s(self, token: str) -> float:
-        """When librdkafka asks for the next token; that of the client is all there is, and the cluster judges it."""
+        """When librdkafka asks for the next token. The cluster judges this one, by a clock of its own."""
         expires = claims_of(token).get("exp")
         now = self.wall_ms() / 1000
-        is_later = isinstance(expires, int | float) and not isinstance(expires, bool) and now < expires < now + 1e8
-        return float(expires) if is_later and expires is not None else now + _TOKEN_S
+        if not isinstance(expires, int | float) or isinstance(expires, bool):
+            return now + _TOKEN_S
+        return float(max(now + _TOKEN_MIN_S, min(now + _TOKEN_S, expires)))

@@ -99,6 +99,8 @@ class Users:
         finally:
             user.requests -= 1
             user.used_at = self._loop.time()
+            if self._users.get(credentials) is not user:  # it was refused meanwhile, and its clients are to be closed
+                await _close_if_idle(user)
 
     async def _user(self, credentials: Credentials) -> _User:
         arriving = self._arriving.setdefault(credentials, _Arriving())
@@ -118,7 +120,10 @@ class Users:
                 del self._arriving[credentials]
 
     async def _verify(self, credentials: Credentials) -> None:
-        """Log in by a connection of its own. Raises `RestError` where the cluster refuses, and closes the clients."""
+        """Log in by a connection of its own.
+
+        Raises `RestError` where the cluster refuses. The clients serve no more requests then, and are closed.
+        """
         try:
             async with self._logins, self._clients.cluster(credentials) as cluster:
                 await cluster.view()
@@ -147,9 +152,10 @@ class Users:
         await self._close(min(idle, key=lambda one: one[0])[1])
 
     async def _close(self, credentials: Credentials) -> None:
+        """Close the clients of a user, which its requests may still use: then the last of them does."""
         user = self._users.pop(credentials, None)
         if user is not None:
-            await user.clients.aclose()
+            await _close_if_idle(user)
 
     async def _expire(self) -> None:
         while True:
@@ -159,3 +165,8 @@ class Users:
                 user = self._users.get(one)  # another one, perhaps: to close the one before took a while
                 if user is not None and not user.requests and user.used_at <= earliest:
                     await self._close(one)
+
+
+async def _close_if_idle(user: _User) -> None:
+    if not user.requests:
+        await user.clients.aclose()

@@ -1,6 +1,7 @@
 """One consumer instance: a consumer of librdkafka, whose methods may take a while and so run in a thread.
 
 One method runs at a time. `read` returns when a record is there and no more are at hand, as Confluent's proxy does.
+What librdkafka refuses changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...wire.errors import ErrorCode
-from ..errors import AUTHORIZATION_FAILED, KAFKA_ERROR, KAFKA_RETRIABLE_ERROR, RestError, kafka_error
+from ..errors import (
+    AUTHENTICATION_FAILED,
+    AUTHORIZATION_FAILED,
+    KAFKA_ERROR,
+    KAFKA_RETRIABLE_ERROR,
+    RestError,
+    kafka_error,
+)
 from .pending_records import PendingRecords
 from .shown_records import Show, record_text
 
@@ -34,6 +42,8 @@ _WITHOUT_COORDINATOR = ("_WAIT_COORD", "_TIMED_OUT")
 _GROWTH_MAX = 8
 """How many times longer than its keys and values the JSON of a read may become."""
 _SHOWN_BYTES_MIN = 1 << 20
+_LOCAL_CAUSE = "Local: "
+"""In the words for a login that ended with its connection. librdkafka tries again, and the broker may take it."""
 _EXCLUSIVE = "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive"
 Row = dict[str, Any]
 
@@ -66,16 +76,25 @@ class ConsumerInstance:
     def _on_error(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":
             self.lost_brokers = True
+        elif error.name() == "_AUTHENTICATION" and _LOCAL_CAUSE not in error.str():
+            self._failure = _error_of(error)
 
     # -- what is read
 
     def subscribe(self, topics: Sequence[str], pattern: str | None) -> None:
-        """Read these topics, or those whose names match a regular expression, with the others of the group."""
+        """Read these topics, or those whose whole names match a regular expression, with the others of the group.
+
+        No topics end the subscription, and a pattern leaves internal topics out, as with Java's consumer.
+        """
+        if pattern is None and not topics:
+            self.unsubscribe()
+            return
         if self._is_assigned:
             raise RestError(40903, _EXCLUSIVE)
-        self._topics = list(topics) if pattern is None else [pattern if pattern.startswith("^") else f"^{pattern}"]
+        wanted = list(dict.fromkeys(topics)) if pattern is None else [f"^({pattern})$"]
+        self._ask(lambda: self._consumer.subscribe(wanted, on_assign=self._on_assign, on_revoke=self._on_revoke))
+        self._topics = wanted
         self._forget()
-        self._ask(lambda: self._consumer.subscribe(self._topics, on_revoke=self._on_revoke))
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
@@ -89,19 +108,44 @@ class ConsumerInstance:
 
     def subscription(self) -> list[str]:
         """The topics; those that a pattern has matched so far."""
-        if any(one.startswith("^") for one in self._topics):
+        if self._has_pattern():
             return sorted({one.topic for one in self._consumer.assignment()})
         return list(self._topics)
 
-    def assign(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Read these partitions, whatever others of the group do."""
-        from confluent_kafka import TopicPartition
+    def _has_pattern(self) -> bool:
+        return any(one.startswith("^") for one in self._topics)
 
+    def assign(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Read these partitions, whatever others of the group do. Those that are read already go on where they are.
+
+        No partitions end the assignment, as with Java's consumer.
+        """
+        if not partitions:
+            self.unsubscribe()
+            return
         if self._topics:
             raise RestError(40903, _EXCLUSIVE)
-        self._forget()
+        before, wanted = dict.fromkeys(self.assignment()), dict.fromkeys(partitions)
+        self._ask(lambda: self._change_assignment(before, wanted))
         self._is_assigned = True
-        self._ask(lambda: self._consumer.assign([TopicPartition(*one) for one in dict.fromkeys(partitions)]))
+        self._drop([one for one in before if one not in wanted])
+
+    def _change_assignment(self, before: Collection[tuple[str, int]], wanted: Collection[tuple[str, int]]) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        added = [TopicPartition(*one) for one in wanted if one not in before]
+        removed = [TopicPartition(*one) for one in before if one not in wanted]
+        try:
+            if added:
+                self._consumer.incremental_assign(added)
+            if removed:
+                self._consumer.incremental_unassign(removed)
+        except KafkaException as error:
+            if error.args[0].name() != "_STATE":
+                raise
+            # After a subscription librdkafka takes whole assignments only. The position is after what was fetched.
+            kept = [TopicPartition(*one) for one in before if one in wanted]
+            self._consumer.assign([*self._consumer.position(kept), *added])
 
     def assignment(self) -> list[tuple[str, int]]:
         """The partitions that are read now."""
@@ -117,6 +161,7 @@ class ConsumerInstance:
         if not self._topics and not self._is_assigned:
             raise RestError(40903, "Illegal state: Consumer is not subscribed to any topics or assigned any partitions")
         deadline = time.monotonic() + timeout_s
+        self._poll(0.0)  # a read that is answered by what was fetched before serves rebalances, too
         while not self.stopping.is_set() and self._pending.size_bytes < max_bytes and self._failure is None:
             left_s = deadline - time.monotonic()
             is_enough = self._pending.size_bytes >= self._min_bytes or left_s <= 0
@@ -134,11 +179,19 @@ class ConsumerInstance:
         return b"[" + b",".join(rows) + b"]\n"
 
     def _shown(self, max_bytes: int) -> list[bytes]:
-        """The next records as JSON, at least one if there are any: about so many bytes, which JSON makes more."""
+        """The next records as JSON, at least one if there are any: about so many bytes, which JSON makes more.
+
+        They end before one that cannot be shown. Raises `RestError` if that is the first one.
+        """
         rows: list[bytes] = []
         size = 0
         for one in self._pending.first(max_bytes):
-            rows.append(record_text(one, self._show))
+            try:
+                rows.append(record_text(one, self._show))
+            except RestError:
+                if not rows:
+                    raise
+                break  # the next read begins with it
             size += len(rows[-1])
             if size >= max(_SHOWN_BYTES_MIN, max_bytes * _GROWTH_MAX):
                 break
@@ -147,12 +200,20 @@ class ConsumerInstance:
     def _fetch(self, timeout_s: float) -> bool:
         """Take what has come, or comes within this time. Returns whether that were records."""
         before = len(self._pending)
-        first = self._consumer.poll(timeout_s)
-        if first is not None:
-            self._take_in(first)
+        if self._poll(timeout_s):
             for one in self._consumer.consume(_BATCH, 0.0):
                 self._take_in(one)
         return len(self._pending) > before
+
+    def _poll(self, timeout_s: float) -> bool:
+        """Serve librdkafka's callbacks, and take the next message if it comes within this time. Returns whether it did.
+
+        librdkafka holds its messages back while a rebalance waits for its callback.
+        """
+        found = self._consumer.poll(timeout_s)
+        if found is not None:
+            self._take_in(found)
+        return found is not None
 
     def _take_in(self, message: Any) -> None:
         error: Any = message.error()
@@ -165,6 +226,16 @@ class ConsumerInstance:
                 self._missing_right = failure
             if not error.retriable():
                 self._failure = failure
+
+    def _on_assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        """These partitions are this member's now. Those of internal topics that a pattern has matched are not read.
+
+        librdkafka could leave such topics out of its metadata, but then nobody could read them by their names.
+        """
+        from ...broker.topic_view import INTERNAL_TOPICS  # its imports take memory
+
+        if self._has_pattern():
+            consumer.assign([one for one in partitions if one.topic not in INTERNAL_TOPICS])
 
     def _on_revoke(self, _: Any, partitions: Sequence[Any]) -> None:
         """These partitions go to other members of the group: what was not read of them, and what may be committed."""
@@ -326,6 +397,8 @@ def _error_of(error: Any) -> RestError:
         return kafka_error(error.code(), error.str(), _RIGHTS)
     if error.retriable() or error.name() in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD"):
         return RestError(KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {error.str()}")
+    if error.name() == "_AUTHENTICATION":
+        return RestError(AUTHENTICATION_FAILED, f"Authentication failed: {error.str()}")
     if error.name() == "_INVALID_ARG":
         return RestError(422, error.str())
     return RestError(KAFKA_ERROR, f"Kafka error: {error.str()}")

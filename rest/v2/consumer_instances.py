@@ -34,11 +34,31 @@ class ConsumerLimits:
     read_timeout_ms: int = 30_000
 
 
+_TokenSource = Callable[[str], tuple[str, float]]
+"""What librdkafka asks for a token (`oauth_cb`): the token, and when it wants the next one, in seconds since 1970."""
+
+
+@dataclass(slots=True)
+class _LatestToken:
+    """The token of an instance: of those that its requests came with the one that holds longest."""
+
+    source: _TokenSource
+
+    def __call__(self, config: str) -> tuple[str, float]:
+        return self.source(config)
+
+    def renew(self, source: _TokenSource) -> None:
+        """Take the token that a request came with, unless the one from before holds longer."""
+        if self.source("")[1] <= source("")[1]:
+            self.source = source
+
+
 @dataclass(slots=True)
 class _Held:
     """An instance, how long a read of it waits by default, and when it expires (the loop's time)."""
 
     instance: ConsumerInstance
+    token: _LatestToken | None
     wait_ms: int
     expires_at: float
     lock: asyncio.Lock
@@ -85,8 +105,10 @@ class ConsumerInstances:
             )
         if len(self._held) >= self.limits.instances:
             raise RestError(429, f"There are {len(self._held)} consumer instances, and no more may be: delete some")
+        token = _LatestToken(settings["oauth_cb"]) if "oauth_cb" in settings else None
         all_settings = {
             **settings,
+            **({} if token is None else {"oauth_cb": token}),
             "client.id": "raftwerk-rest",
             "group.id": key[1],
             "auto.offset.reset": options.auto_offset_reset,
@@ -103,7 +125,7 @@ class ConsumerInstances:
             instance = ConsumerInstance(all_settings, options.embedded_format, show, options.min_bytes)
         except Exception as error:  # what librdkafka does not take as the id of a group
             raise RestError(42204, f"Invalid consumer configuration: {error}") from None
-        self._held[key] = _Held(instance, options.wait_ms, self._later(), asyncio.Lock())
+        self._held[key] = _Held(instance, token, options.wait_ms, self._later(), asyncio.Lock())
 
     def wait_ms(self, key: _Key) -> int:
         """How long a read of this instance waits by default. Raises `RestError` (40403)."""
@@ -113,9 +135,14 @@ class ConsumerInstances:
         """The format of an instance. Raises `RestError` (40403) when there is none of this name."""
         return self._of(key).instance.embedded_format
 
-    async def use(self, key: _Key, work: Callable[[ConsumerInstance], T]) -> T:
-        """Do this with an instance in a thread, when nothing else is being done with it. Raises `RestError` (40403)."""
+    async def use(self, key: _Key, settings: Mapping[str, Any], work: Callable[[ConsumerInstance], T]) -> T:
+        """Do this with an instance in a thread, when nothing else is being done with it. Raises `RestError` (40403).
+
+        `settings` are those of the request: an instance lives longer than the token that made it.
+        """
         held = self._of(key)
+        if held.token is not None:
+            held.token.renew(settings["oauth_cb"])
         held.expires_at = self._later()
         # The thread goes on if the request is cancelled, and the instance is its own until then.
         return await asyncio.shield(asyncio.ensure_future(self._work(held, work)))
@@ -184,7 +211,7 @@ class OwnedInstances:
 
     async def use(self, group: str, name: str, work: Callable[[ConsumerInstance], T]) -> T:
         """Do this with an instance in a thread. Raises `RestError` (40403)."""
-        return await self.instances.use((self.owner, group, name), work)
+        return await self.instances.use((self.owner, group, name), self.settings, work)
 
     async def delete(self, group: str, name: str) -> None:
         """Close an instance. Raises `RestError` (40403)."""

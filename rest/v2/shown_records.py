@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ...registry.data.readers import DataError
 from ...registry.data.schema_client import SchemaClientError
 from ..errors import KAFKA_ERROR, SCHEMA_REGISTRY_ERROR, RestError
+from ..json_text import json_bytes, json_value
 from ..serialization.record_schemas import RecordSchemas
 from ..serialization.schema_types import SCHEMA_TYPES, registry_refusal
 from .content_types import BINARY
@@ -38,7 +38,7 @@ def record_text(message: Any, show: Show) -> bytes:
         "partition": message.partition(),
         "offset": message.offset(),
     }
-    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json_bytes(row)
 
 
 def _as_base64(data: bytes | None, _: str) -> Any:
@@ -49,7 +49,7 @@ def _as_json(data: bytes | None, where: str) -> Any:
     if data is None:
         return None
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        return json_value(data)
     except (ValueError, RecursionError):
         text = f"Kafka error: {where} is no JSON: create a consumer instance of the format binary, or seek beyond it"
         raise RestError(KAFKA_ERROR, text) from None
@@ -65,7 +65,3 @@ def _by_schema(schemas: RecordSchemas, schema_type: str, data: bytes | None, whe
     except DataError as error:
         text = f"Kafka error: {where}: {error}: create a consumer instance of the format binary, or seek beyond it"
         raise RestError(KAFKA_ERROR, text) from None
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(text)

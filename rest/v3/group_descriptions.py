@@ -16,7 +16,6 @@ from ..rest_cluster import RestCluster
 _CONSUMER_GROUP_DESCRIBE_VERSION = 0
 _DESCRIBE_GROUPS_VERSION = 5
 _FIND_COORDINATOR_VERSION = 4
-_OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Description:
 
 async def describe_group(cluster: RestCluster, group_id: str) -> Description:
     """A group. Raises `RefusedError` with GROUP_ID_NOT_FOUND when there is none."""
-    if not (await cluster.view([_OFFSETS_TOPIC])).topics:  # the search for a coordinator would create it
+    if not await cluster.groups.has_offsets_topic():  # the search for a coordinator would create it
         raise _no_such_group(group_id)
     coordinator = await _coordinator(cluster, group_id)
     fields: dict[str, Any] = {"group_ids": [group_id], "include_authorized_operations": False}

@@ -2,6 +2,9 @@
 
 The next records are read while earlier ones are on their way, up to a window. So a stream is read as fast as the
 cluster acks, and what a client sends faster waits in its own buffers (TCP).
+
+Many clients read no answer until they have sent all, so that answers wait here, up to a limit. A client that reads none
+then either would wait for ever: no more of its records are taken, and the last answer says so.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ _RECORDS = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
 _WINDOW_RECORDS = 1000
 _WINDOW_BYTES = 8 << 20
 _JSON_TYPES = ("application/json", "*/*")
-_FIRST_MS = 0
+_ANSWERS_BYTES = 16 << 20
+"""How many bytes of answers wait for a client to read them."""
+_PART_BYTES = 64 << 10
+_UNREAD_S = 10.0
+"""How long a client with so many answers may read none."""
 Report = dict[str, Any]
 
 
@@ -52,6 +59,11 @@ class _Sent:
     @property
     def is_done(self) -> bool:
         return self.acked is None or self.acked.done()
+
+    async def wait(self) -> None:
+        """Return when it is done."""
+        if self.acked is not None:
+            await asyncio.wait([self.acked])
 
     def answer(self, request: Request) -> Report:
         """What became of the record, which is done."""
@@ -114,9 +126,11 @@ def _timestamp_ms(text: str) -> int:
         at = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise RestError(BAD_REQUEST, f"timestamp {text[:40]!r} is no time like 2026-01-31T12:00:00Z") from None
-    if at < _FIRST_MS:
-        raise RestError(BAD_REQUEST, f"timestamp {text[:40]!r} is before 1970")
-    return round(at * 1000)
+    timestamp_ms = round(at * 1000)
+    if timestamp_ms <= 0:
+        text = f"timestamp {text[:40]!r} is before 1970, or its first millisecond, which librdkafka takes for now"
+        raise RestError(BAD_REQUEST, text)
+    return timestamp_ms
 
 
 class _Stream:
@@ -126,13 +140,17 @@ class _Stream:
         self.count = 0
         """How many records were read."""
         self.end: RestError | None = None
-        """The mistake after which no record could be found."""
+        """Why no more records are taken."""
+        self.first_code: object = None
+        """The error code of the first answer, when there is one."""
         self.arrived = asyncio.Event()
         self._services = services
         self._request = request
-        self._waiting: deque[_Sent] = deque()
-        self._waiting_bytes = 0
-        self._drained = asyncio.Event()
+        self._sent: deque[_Sent] = deque()
+        self._sent_bytes = 0
+        self._answers: deque[bytes] = deque()
+        self._answers_bytes = 0
+        self._were_read = asyncio.Event()
         self._reader = asyncio.ensure_future(self._read())
 
     @property
@@ -140,50 +158,80 @@ class _Stream:
         """Whether all was read that can be."""
         return self._reader.done()
 
-    async def answers(self) -> AsyncIterator[list[Report]]:
-        """The answers, as soon as there are some; the last one may be about the request itself."""
+    async def answers(self) -> AsyncIterator[bytes]:
+        """The answers in lines, as soon as there are some; the last one may be about the request itself."""
         try:
-            while self._waiting or not self.is_read:
-                if not self._waiting:
+            while self._sent or self._answers or not self.is_read:
+                self._collect()
+                if self._answers:
+                    yield self._next_part()
+                elif self._sent:
+                    await self._sent[0].wait()
+                else:
                     self.arrived.clear()
                     await self.arrived.wait()
-                    continue
-                first = self._waiting[0].acked
-                if first is not None and not first.done():
-                    await asyncio.wait([first])
-                yield self._done()
             self._reader.result()
             if self.end is None and not self.count:
                 self.end = RestError(422, "Payload error. Request body is empty. Data is required.")
             if self.end is not None:
-                yield [self.end.as_json()]
+                self._add(self.end.as_json())
+                yield self._next_part()
         finally:
             self._reader.cancel()
 
-    def _done(self) -> list[Report]:
-        found = []
-        while self._waiting and self._waiting[0].is_done:
-            sent = self._waiting.popleft()
-            self._waiting_bytes -= sent.size
-            found.append(sent.answer(self._request))
-        self._drained.set()
-        return found
+    def _collect(self) -> None:
+        """Make answers of the first records that are done."""
+        while self._sent and self._sent[0].is_done:
+            sent = self._sent.popleft()
+            self._sent_bytes -= sent.size
+            self._add(sent.answer(self._request))
+
+    def _add(self, report: Report) -> None:
+        if self.first_code is None:
+            self.first_code = report["error_code"]
+        self._answers.append(json_bytes(report) + b"\n")
+        self._answers_bytes += len(self._answers[-1])
+
+    def _next_part(self) -> bytes:
+        """The next answers, some kilobytes of them."""
+        part = bytearray()
+        while self._answers and len(part) < _PART_BYTES:
+            part += self._answers.popleft()
+        self._answers_bytes -= len(part)
+        self._were_read.set()
+        return bytes(part)
 
     async def _read(self) -> None:
         topic, splitter = self._request.parameters["topic_name"], JsonSplitter(self._request.max_body_bytes)
         try:
             async for chunk in self._request.chunks():
+                if self.end is not None:  # what is not taken is read all the same, so that the client comes to its end
+                    continue
                 for data in splitter.feed(chunk):
-                    while len(self._waiting) >= _WINDOW_RECORDS or self._waiting_bytes >= _WINDOW_BYTES:
-                        self._drained.clear()
-                        await self._drained.wait()
+                    if not await self._may_send():
+                        self.end = RestError(429, f"The answers are not read: no record is taken after {self.count:,}")
+                        break
                     await self._take(topic, data)
-            if not self._request.stopping.is_set():
+            if self.end is None and not self._request.stopping.is_set():
                 splitter.finish()
         except RestError as error:
             self.end = error
         finally:
             self.arrived.set()
+
+    async def _may_send(self) -> bool:
+        """Wait until another record may be on its way. Returns False if that is never, as nobody reads the answers."""
+        while len(self._sent) >= _WINDOW_RECORDS or self._sent_bytes >= _WINDOW_BYTES:
+            await self._sent[0].wait()
+            self._collect()
+        try:
+            while self._answers_bytes >= _ANSWERS_BYTES:
+                self._were_read.clear()
+                async with asyncio.timeout(_UNREAD_S):
+                    await self._were_read.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _take(self, topic: str, data: bytes) -> None:
         try:
@@ -193,8 +241,8 @@ class _Stream:
         else:
             sent = await send_record(self._services, topic, fields, len(data))
         self.count += 1
-        self._waiting.append(sent)
-        self._waiting_bytes += len(data)
+        self._sent.append(sent)
+        self._sent_bytes += len(data)
         self.arrived.set()
 
 
@@ -204,24 +252,20 @@ async def _produce(services: Services, request: Request) -> Answer:
     answers = stream.answers()
     first = await anext(answers)
     status = 200
-    if first[0]["error_code"] != 200:
+    if stream.first_code != 200:
         is_streaming = "chunked" in request.headers.get("transfer-encoding", "").lower()
         while not is_streaming and stream.count == 1 and not stream.is_read:
             stream.arrived.clear()
             await stream.arrived.wait()
         if stream.count == 0 or (stream.count == 1 and stream.end is None and not is_streaming):
-            status = int(str(first[0]["error_code"])[:3])
+            status = int(str(stream.first_code)[:3])
 
     async def lines() -> AsyncIterator[bytes]:
-        yield _lines(first)
+        yield first
         async for more in answers:
-            yield _lines(more)
+            yield more
 
     return Answer(status=status, stream=lines())
-
-
-def _lines(reports: list[Report]) -> bytes:
-    return b"".join(json_bytes(one) + b"\n" for one in reports)
 
 
 def _check_content_type(request: Request) -> None:

@@ -140,6 +140,22 @@ def test_tokens(secured: SecuredNode, properties: str) -> None:
         assert [one["value"] for one in read(later, path, 1)] == [1]
 
 
+def test_who_may_describe_a_group_sees_it_without_a_right_on_its_offsets(basic_proxy: Proxy) -> None:
+    alice, frank, topic, group = basic_proxy.acting_as(ALICE), basic_proxy.acting_as(FRANK), *_names()
+    assert alice.v3("POST", "/topics", {"topic_name": topic})[0] == 201
+    assert alice.v3("POST", f"/topics/{topic}/records", text_record("1"))[0] == 200
+    path = instance(alice, group)
+    assert alice.v2("POST", f"{path}/subscription", {"topics": [topic]})[0] == 204
+    assert [one["value"] for one in read(alice, path, 1)] == [1]
+    for kind, name in (("GROUP", group), ("TOPIC", topic)):
+        right = {"resource_type": kind, "resource_name": name, "pattern_type": "LITERAL", "principal": "User:frank"}
+        assert alice.v3("POST", "/acls", {**right, "host": "*", "operation": "READ", "permission": "ALLOW"})[0] == 201
+    until(lambda: frank.v3("GET", f"/topics/{topic}")[0] == 200)
+    for below in (f"/{group}", "", f"/{group}/lags", f"/{group}/consumers"):
+        assert frank.v3("GET", f"/consumer-groups{below}")[0] == 200, below
+    assert alice.v2("DELETE", path) == (204, None)
+
+
 def test_https(secured: SecuredNode, properties: str, tmp_path: Path) -> None:
     certificate = str(secured.authority.issue("proxy", "localhost", "127.0.0.1"))
     options = ("--certificate", certificate, "--authentication", "basic", "--command-config", properties)

@@ -182,3 +182,24 @@ def test_a_user_that_comes_again_while_another_ones_clients_are_closed_keeps_its
             assert cluster.open == ["bob"]
 
     run(cluster, UserLimits(timeout_s=0.05, verified_s=0.0), work)
+
+
+def test_clients_in_use_are_closed_by_their_last_request_when_the_credentials_hold_no_more() -> None:
+    """A stream of records uses them: what it still sent was never answered, and it hung."""
+    cluster = Cluster({"alice"})
+
+    async def work(users: Users) -> None:
+        async with users.use(ALICE):
+            async with users.use(ALICE):
+                cluster.known.clear()
+                with pytest.raises(RestError):
+                    async with users.use(ALICE):
+                        pass
+                assert (len(users), cluster.closed) == (0, [])
+            assert cluster.closed == []
+            cluster.known.add("alice")
+            async with users.use(ALICE):  # with new clients
+                assert cluster.open == ["alice", "alice"]
+        assert (len(users), cluster.closed) == (1, ["alice"])
+
+    run(cluster, UserLimits(verified_s=0.0), work)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from support.rest.instances import instance, read
 from support.rest.proxy import BINARY_V2, JSON_V2, V2, Proxy, in_base64
 from support.rest.proxy import proxy as proxy_of
 from support.rest.records import consume, produce
+from support.rest.waiting import until
 
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
 
@@ -169,6 +171,68 @@ def test_a_record_that_is_no_json_is_told_and_can_be_passed(proxy: Proxy, cluste
         ]
     proxy.v2("POST", f"{path}/positions", {"offsets": [{"topic": topic, "partition": 0, "offset": 1}]})
     assert [one["value"] for one in read(proxy, path, 1)] == [1]
+
+
+@pytest.mark.parametrize("had_subscription", [False, True])
+def test_an_assignment_that_grows_goes_on_where_it_was(
+    proxy: Proxy, cluster: TestCluster, had_subscription: bool
+) -> None:
+    topic = cluster.create_topic(partitions=2)
+    places = [{"topic": topic, "partition": one} for one in (0, 1)]
+    produce(cluster, topic, [b"0"] * 6)
+    path = instance(proxy, unique_topic("group"), **{"auto.offset.reset": "latest"})
+    if had_subscription:
+        assert proxy.v2("POST", f"{path}/subscription", {"topics": [topic]}) == (204, None)
+        until(lambda: _read_nothing(proxy, path) and proxy.v2("GET", f"{path}/assignments")[1]["partitions"] == places)
+        assert proxy.v2("DELETE", f"{path}/subscription") == (204, None)
+    assert proxy.v2("POST", f"{path}/assignments", {"partitions": places[:1]}) == (204, None)
+    assert proxy.v2("POST", f"{path}/positions", {"offsets": [{**places[0], "offset": 0}]}) == (204, None)
+    rows: list[Any] = []
+    while len(rows) < 2:
+        rows += proxy.v2("GET", f"{path}/records?timeout=5000&max_bytes=1", accept=JSON_V2)[1]
+    assert proxy.v2("POST", f"{path}/assignments", {"partitions": places}) == (204, None)
+    assert proxy.v2("GET", f"{path}/assignments") == (200, {"partitions": places})
+    rows += read(proxy, path, 4)
+    assert [one["offset"] for one in rows] == list(range(6))
+    assert proxy.v2("DELETE", path) == (204, None)
+
+
+def test_a_pattern_matches_whole_names_only(proxy: Proxy, cluster: TestCluster) -> None:
+    """As Java's consumer, and no internal topics."""
+    name = unique_topic("orders")
+    for topic in (name, f"{name}-dlq", f"x{name}"):
+        cluster.create_topic(topic)
+        produce(cluster, topic, [b"1"])
+    path = instance(proxy, unique_topic("group"))
+    assert proxy.v2("POST", f"{path}/subscription", {"topic_pattern": f"{name}|__consumer.*"}) == (204, None)
+    assert [one["topic"] for one in read(proxy, path, 1)] == [name]
+    assert _read_nothing(proxy, path)
+    assert proxy.v2("GET", f"{path}/subscription") == (200, {"topics": [name]})
+    assert proxy.v2("DELETE", path) == (204, None)
+
+
+def test_small_reads_let_another_member_join(proxy: Proxy, cluster: TestCluster) -> None:
+    topic, group = cluster.create_topic(partitions=2), unique_topic("group")
+    for partition in (0, 1):
+        produce(cluster, topic, [b"1"] * 2000, partition=partition)
+    first, second = instance(proxy, group), instance(proxy, group)
+    assert proxy.v2("POST", f"{first}/subscription", {"topics": [topic]}) == (204, None)
+    small = f"{first}/records?timeout=5000&max_bytes=1"
+    until(lambda: bool(proxy.v2("GET", small, accept=JSON_V2)[1]))
+    assert proxy.v2("POST", f"{second}/subscription", {"topics": [topic]}) == (204, None)
+    for _ in range(200):
+        assert len(proxy.v2("GET", small, accept=JSON_V2)[1]) <= 1
+        assert proxy.v2("GET", f"{second}/records?timeout=100&max_bytes=1", accept=JSON_V2)[0] == 200
+        if proxy.v2("GET", f"{second}/assignments")[1]["partitions"]:
+            break
+    else:
+        raise AssertionError("the second member has no partition")
+    for path in (first, second):
+        assert proxy.v2("DELETE", path) == (204, None)
+
+
+def _read_nothing(proxy: Proxy, path: str) -> bool:
+    return proxy.v2("GET", f"{path}/records?timeout=200", accept=JSON_V2) == (200, [])
 
 
 def test_instances_that_cannot_be_created(proxy: Proxy) -> None:

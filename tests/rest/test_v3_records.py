@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.rest.proxy import Proxy, in_base64, text_record
+from support.rest.proxy import JSON_V2, Proxy, in_base64, text_record
 from support.rest.records import consume
 
+from raftwerk.rest import record_producer
+from raftwerk.rest.errors import KAFKA_RETRIABLE_ERROR, RestError
+from raftwerk.rest.record_producer import NewRecord, RecordProducer
 from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
@@ -74,6 +78,7 @@ def test_records_that_are_refused(proxy: Proxy, cluster: TestCluster) -> None:
         ({"partition_id": True}, 400, "must be a whole number"),
         ({"timestamp": "yesterday"}, 400, "no time"),
         ({"timestamp": "1900-01-01T00:00:00Z"}, 400, "before 1970"),
+        ({"timestamp": "1970-01-01T00:00:00Z"}, 400, "takes for now"),
         ({"headers": [{"name": "a", "value": "?"}]}, 400, "no base64"),
         ({"headers": {}}, 400, "must be a list"),
         ({"value": {"type": "STRING", "data": "x" * (2 << 20)}}, 413, ""),
@@ -152,6 +157,45 @@ def test_a_batch_has_an_answer_for_each_id(proxy: Proxy, cluster: TestCluster) -
     assert [(one["id"], one["error_code"]) for one in answer["failures"]] == [("2", 40403)]
     assert proxy.v3("POST", path, {"entries": [entries[0], entries[0]]})[1]["error_code"] == 42208
     assert proxy.v3("POST", path, {"entries": []})[0] == 400
+
+
+def test_partitions_that_were_added_take_records(proxy: Proxy, cluster: TestCluster) -> None:
+    """librdkafka knew the former partitions, and refused records for others for minutes."""
+    topic = cluster.create_topic(partitions=1)
+    assert proxy.v3("POST", f"/topics/{topic}/records", text_record("a"))[0] == 200
+    assert proxy.v3("PATCH", f"/topics/{topic}", {"partitions_count": 3})[0] == 200
+    record = {"partition_id": 2, "value": {"type": "STRING", "data": "b"}}
+    assert proxy.v3("POST", f"/topics/{topic}/records", record)[1]["error_code"] == 200
+    answer = proxy.v2("POST", f"/topics/{topic}/partitions/1", {"records": [{"value": 1}]}, sent=JSON_V2)[1]
+    assert answer["offsets"][0]["error_code"] is None
+
+
+def test_a_producer_that_was_closed_refuses_records(cluster: TestCluster) -> None:
+    """It took them, and nobody ever answered."""
+    topic = cluster.create_topic()
+
+    async def send() -> None:
+        async with RecordProducer({"bootstrap.servers": cluster.bootstrap_servers}, 30_000) as producer:
+            sent = await producer.send(topic, NewRecord(None, b"a"))
+        assert (await sent).offset == 0
+        with pytest.raises(RestError, match="has not sent the record") as caught:
+            await (await producer.send(topic, NewRecord(None, b"b")))
+        assert caught.value.code == KAFKA_RETRIABLE_ERROR
+
+    asyncio.run(send())
+
+
+def test_records_that_a_closed_producer_could_not_send_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_producer, "_FLUSH_S", 0.1)
+
+    async def send() -> None:
+        async with RecordProducer({"bootstrap.servers": "127.0.0.1:1"}, 60_000) as producer:
+            sent = await producer.send("t", NewRecord(None, b"a"))
+        with pytest.raises(RestError) as caught:
+            await sent
+        assert caught.value.code == KAFKA_RETRIABLE_ERROR
+
+    asyncio.run(send())
 
 
 def test_a_leader_that_dies_during_a_stream_loses_no_acked_record(proxy: Proxy, cluster: TestCluster) -> None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from typing import Any
-
 import pytest
 from support.rest.proxy import basic
+from support.rest.tokens import token
 
 from raftwerk.cluster.http_logins.credentials import Credentials, NoCredentialsError, claims_of, credentials_in
-
-
-def token(**claims: Any) -> str:
-    """A token that nobody has signed."""
-    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
-    return f"e30.{part}.x"
 
 
 def test_a_user_and_a_password() -> None:
