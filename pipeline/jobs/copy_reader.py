@@ -18,6 +18,9 @@ CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_leve
 """Settings that all of a mirror's clients have."""
 _READ_TIMEOUT_S = 30.0
 _POLL_S = 0.5
+_UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+_UNKNOWN_S = 10.0
+"""How long a partition may be unknown that was created just now: each broker hears of it in its time."""
 _FIRST_STEP = 2
 _STEP_FACTOR = 8
 """What is searched for the last record: two offsets at the end, then eight times as many, and so on."""
@@ -74,10 +77,15 @@ class CopyReader:
         """The first offset, and the one behind the last."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        try:
-            ends = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=_READ_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._unread(error.args[0].str()) from None
+        deadline = time.monotonic() + _UNKNOWN_S
+        while True:
+            try:
+                ends = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=_READ_TIMEOUT_S)
+                break
+            except KafkaException as error:
+                if error.args[0].name() not in _UNKNOWN or time.monotonic() >= deadline:
+                    raise self._unread(error.args[0].str()) from None
+            time.sleep(_POLL_S)
         if ends is None:
             raise self._unread(f"no answer in {_READ_TIMEOUT_S:.0f} s")
         low, high = ends

@@ -267,3 +267,24 @@ def test_a_group_that_the_mirror_may_not_read_at_the_target_is_left_alone(monkey
     target = OneGroup(None, is_listed=False)
     assert translated(monkeypatch, OneGroup(50), target) == (0, [])
     assert target.altered == []
+
+
+def test_a_copy_that_a_broker_does_not_know_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    answers: list[Any] = [unknown, unknown, (0, 0)]
+
+    def watermarks(*_: Any, **__: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("raftwerk.pipeline.jobs.copy_reader._POLL_S", 0.0)
+    with CopyReader("localhost:1", "copy", 0) as reader:
+        reader._consumer.close()
+        reader._consumer = SimpleNamespace(get_watermark_offsets=watermarks, close=list)
+        assert reader.last() == (-1, -1)
+        answers[:] = [unknown] * 2
+        monkeypatch.setattr("raftwerk.pipeline.jobs.copy_reader._UNKNOWN_S", 0.0)
+        with pytest.raises(PipelineError, match="could not be read"):
+            reader.last()
