@@ -6,14 +6,13 @@ checkpoint and, on this machine's disks, a lock. Readers of tables skip names th
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ..runtime.files.file_lock import lock_within
 from ..runtime.os_errors import os_words
 from .errors import PipelineError, WrongOptionError
 from .hadoop_files import HadoopFiles
@@ -30,7 +29,6 @@ DELETED = f"{META}/deleted"
 LOCK = f"{META}/lock"
 _LOOK_S = 1.0
 """The longest for which `pipeline status` may hold the lock, on a machine that is busy."""
-_RETRY_PAUSE_S = 0.02
 _OF_UNWRITTEN_TABLES = ("metadata", "data", "_delta_log")
 """What a table has that was not written to yet, which is made anew with the columns of the job."""
 _EARLIER = "_table"
@@ -106,7 +104,7 @@ def locked(root: str, master: str) -> Iterator[None]:
         return
     with _lock_file(root, path) as file:
         try:
-            _lock(file)
+            lock_within(file, _LOOK_S)
         except BlockingIOError:
             raise PipelineError(
                 f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
@@ -115,19 +113,6 @@ def locked(root: str, master: str) -> Iterator[None]:
         except OSError as error:
             raise _unwritable(root, error) from None
         yield
-
-
-def _lock(file: BinaryIO) -> None:
-    """Take the lock. `BlockingIOError` where it is held for longer than `pipeline status` does, which looks at it."""
-    deadline = time.monotonic() + _LOOK_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_RETRY_PAUSE_S)
 
 
 def _lock_file(root: str, path: str) -> BinaryIO:

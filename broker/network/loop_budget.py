@@ -91,7 +91,11 @@ class LoopBudget:
         return future
 
     def _go_on(self, work: Work[T], future: asyncio.Future[T]) -> None:
-        """The next share. It is no closure that names itself: what has seen a request must end with it, by itself."""
+        """Do the next share.
+
+        A closure that refers to itself would do as well, but would be a reference cycle: what a request was decoded to
+        would stay in memory until the garbage collector finds it.
+        """
         if future.done():
             work.close()
             return

@@ -419,8 +419,8 @@ def _nodes_in(directory: str, ending: str) -> Iterator[NodePlan]:
 def may_be_first_voter(plan: ClusterPlan, node: NodePlan) -> bool:
     """Whether a node that is not formatted may be formatted as one of the first voters.
 
-    Not after the quorum has begun: then its disk is lost, and as the voter that it was it would vote with an empty log,
-    without what it has acknowledged. That the first `raftwerk up` was interrupted does not tell which of both it is.
+    It may not after the quorum has begun: either its disk is lost since, or the first `raftwerk up` was interrupted
+    before it was formatted. In the first case it would vote with an empty log, without what it has acknowledged.
     """
     first = [one.partition("@")[0] for one in (plan.first_voters or "").split(",")]
     return str(node.node_id) in first and not any(_has_voted(one) for one in plan.nodes)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+
+from ...runtime.files.file_lock import lock_within
 
 UP_PID, TEST_PID, CONSOLE_PID = "up.pid", "test.pid", "console.pid"
-_TRIES, _PAUSE_S = 20, 0.02
+_LOOK_S = 0.4
+"""The longest for which `running_up` holds the lock."""
 
 
 class AnotherUpError(Exception):
@@ -34,8 +35,10 @@ def staying_with(directory: str, name: str = UP_PID) -> Iterator[None]:
     """
     path = os.path.join(directory, name)
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii") as file:
-        if not _is_locked_soon(file):
-            raise AnotherUpError(directory, _number(file.read()))
+        try:
+            lock_within(file, _LOOK_S)
+        except BlockingIOError:
+            raise AnotherUpError(directory, _number(file.read())) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -60,15 +63,3 @@ def running_up(directory: str, name: str = UP_PID) -> int | None:
 
 def _number(text: str) -> int:
     return int(text) if text.strip().isdigit() else 0
-
-
-def _is_locked_soon(file: TextIO) -> bool:
-    """Lock the file. It is tried for some tenths of a second, since `running_up` has a lock on it for a moment, too."""
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_PAUSE_S)
-        else:
-            return True
-    return False

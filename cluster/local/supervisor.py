@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -123,7 +123,6 @@ class Supervisor:
         self.plan = plan
         self.detach = detach
         self._options = list(log_options)
-        self._first_voters = plan.first_voters
         self._faults: dict[int, FaultConnection] = {}
         self.children: dict[int, Child] = {}
 
@@ -266,8 +265,8 @@ class Supervisor:
             del self.children[node_id]
 
     def _forget_first_voters(self) -> None:
-        if self._first_voters is not None:
-            self._first_voters = None
+        if self.plan.first_voters is not None:
+            self.plan = replace(self.plan, first_voters=None)
             os.remove(self.plan.initial_controllers_file)
 
     def _make_users(self) -> None:
@@ -283,7 +282,7 @@ class Supervisor:
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
         command += ["--progress-file", plan.progress_file, "--pid-file", plan.pid_file]
         if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
-            first = self._first_voters if may_be_first_voter(self.plan, plan) else None
+            first = self.plan.first_voters if may_be_first_voter(self.plan, plan) else None
             command += ["--no-initial-controllers"] if first is None else ["--initial-controllers", first]
         return command if self.detach else [*command, "--stop-at-eof"]
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from ...controller.metadata.metadata_image import MetadataImage
 from ...controller.metadata.metadata_records import NO_LEADER
+from ...runtime.ports import Disk
 
 _logger = logging.getLogger("raftwerk.node")
 _FASTEST_BYTES_PER_S = 1e9
@@ -48,6 +50,15 @@ def others_can_lead(image: MetadataImage, broker_id: int) -> bool:
         for partition in topic.partitions.values()
         if partition.leader in (broker_id, NO_LEADER) and broker_id in partition.replicas
     )
+
+
+def readable_free_bytes(disk: Disk, directories: Iterable[str]) -> dict[str, int]:
+    """The free bytes of these directories, without those where they cannot be read: their disks have failed."""
+    found: dict[str, int] = {}
+    for path in directories:
+        with suppress(OSError):
+            found[path] = disk.free_bytes(path)
+    return found
 
 
 class DiskSpaceGuard:

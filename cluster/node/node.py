@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +32,7 @@ from ..settings.node_config import NodeConfig
 from ..settings.settings_per_package import log_manager_config, raft_config, snapshot_policy
 from .broker_role import BrokerRole
 from .controller_role import ControllerRole
+from .disk_space_guard import readable_free_bytes
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
 from .observers import NO_OBSERVERS, NodeObservers
@@ -101,11 +101,7 @@ class Node:
     def free_bytes(self) -> dict[str, int]:
         """Free bytes on the file system of each directory in use, but for those where that cannot be read."""
         directories = self.log_manager.directories.ids if self.log_manager is not None else {}
-        found: dict[str, int] = {}
-        for path in directories:
-            with suppress(OSError):  # its disk has failed, or is not mounted; what uses it next tells of that
-                found[path] = self._runtime.disk.free_bytes(path)
-        return found
+        return readable_free_bytes(self._runtime.disk, directories)
 
     async def start(self) -> None:
         """Lock the directories, open the metadata log, join the quorum. The rest follows in a task; see `ready`.

@@ -264,16 +264,15 @@ async def _until_space(config: NodeConfig, disk: Disk, asked_to_stop: asyncio.Ev
 
     A directory that cannot be read does not count: its disk has failed, and the node goes on without it.
     """
+    from .disk_space_guard import readable_free_bytes
+
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asked_to_stop.wait(), _LOOK_FOR_SPACE_S)
         if asked_to_stop.is_set():
             return
-        free = []
-        for path in config.all_dirs:
-            with contextlib.suppress(OSError):
-                free.append(disk.free_bytes(path))
-        if min(free, default=0) >= max(2 * config["log.dirs.reserve.bytes"], _SPACE_MIN_BYTES):
+        free = readable_free_bytes(disk, config.all_dirs)
+        if min(free.values(), default=0) >= max(2 * config["log.dirs.reserve.bytes"], _SPACE_MIN_BYTES):
             return
 
 

@@ -61,13 +61,9 @@ class LoadProgress:
         now_s = _now_s()
         if now_s - self._reported_s >= _REPORT_EVERY_S:
             self._reported_s = now_s
-            opened = f"has opened {self.logs_opened:,} of {self.logs_total:,} logs"
             checked = f", {self.checked_bytes / 1e6:,.1f} MB checked so far" if self.checked_bytes else ""
-            self._on_progress(f"{opened}{checked}")
-            _logger.info(
-                "opening logs: %d of %d, %.1f MB checked so far",
-                *(self.logs_opened, self.logs_total, self.checked_bytes / 1e6),
-            )
+            self._on_progress(f"has opened {self.logs_opened:,} of {self.logs_total:,} logs{checked}")
+            _logger.info("opening logs: %d of %d%s", self.logs_opened, self.logs_total, checked)
 
 
 class LogLoader:

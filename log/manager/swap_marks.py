@@ -6,8 +6,8 @@ later: that log is void. So a mark stays while the disk of the original is broke
 original, neither a log of another topic of that name nor one in another directory.
 
 There is one exception. A crash right after the mark was written may be followed by a start without the disk that the
-mark is on, and the original is used again. Then it has grown since, and the mark, with a copy that has not taken its
-place yet, counts no more: it is again a copy that lacks something.
+mark is on, and the original is used again. If it has grown since, and the copy has not taken its place yet, the mark
+is removed, and the move goes on: the copy lacks what the original got meanwhile.
 
 A mark without contents is of an older build. It is about every log of the copy's topic in other directories, and about
 none when the copy is gone.

@@ -20,7 +20,7 @@ _READ_TIMEOUT_S = 30.0
 _POLL_S = 0.5
 _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 _UNKNOWN_S = 10.0
-"""How long a partition may be unknown that was created just now: each broker hears of it in its time."""
+"""How long a broker is asked again that does not know the partition, as it may not have heard of a new one yet."""
 _FIRST_STEP = 2
 _STEP_FACTOR = 8
 """What is searched for the last record: two offsets at the end, then eight times as many, and so on."""
