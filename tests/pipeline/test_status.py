@@ -87,7 +87,7 @@ def test_a_job_starts_while_status_looks_at_the_lock(tmp_path: Path, monkeypatch
     with (root / LOCK).open("rb") as looking, (root / LOCK).open("rb") as another:
         fcntl.flock(looking, fcntl.LOCK_SH)
         with monkeypatch.context() as patch:
-            patch.setattr("raftwerk.pipeline.output_directory.time.sleep", lambda _: looking.close())
+            patch.setattr("raftwerk.runtime.files.file_lock.time.sleep", lambda _: looking.close())
             with locked(str(root), "local[2]"), pytest.raises(BlockingIOError):
                 fcntl.flock(another, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
