@@ -132,8 +132,9 @@ def test_a_local_cluster_grows_and_gets_over_a_lost_disk(new_cluster: Callable[.
     supervisor = new_cluster(1)
     plan = supervisor.plan
     voter = wait_for(plan.bootstrap, lambda view: view.leader_id == 1).voters[0]
-    assert f":{encode_uuid(voter.directory_id)}" in str(plan.first_voters)
-    assert not Path(plan.initial_controllers_file).exists()
+    formatted = Path(plan.nodes[0].data_dir, "meta.properties").read_text().splitlines()
+    assert f"directory.id={encode_uuid(voter.directory_id)}" in formatted
+    assert plan.first_voters is None and not Path(plan.initial_controllers_file).exists()
     supervisor.stop()
     with Supervisor(plan_cluster(plan.directory, ClusterShape(brokers=3, port=0))) as grown:
         grown.start()
