@@ -2,7 +2,8 @@
 
 The client runs alone first, which gives the latencies that the later ones are compared with. Then rounds of all chosen
 attacks follow until the time is over. At the end every partition and every group coordinator must serve, also after
-each node was killed and started again, because some damage shows only when a log is loaded.
+each node was killed and started again, because some damage shows only when a log is loaded. The client goes on through
+the kills, and what was acked is read after them.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class FuzzRun:
             time.sleep(options.alone_s)
             self._attack(target, watch)
             self._probe(supervisor, "after the attacks", LeftOut(topics=[TOPIC]))
-            self._judge_client(client)
             self._look(watch, "after the attacks")
             self._kill_and_probe(supervisor, watch)
+            self._judge_client(client)
             verdict = client.verdict()
             for kind, count in verdict.findings.counts.items():
                 for evidence in verdict.findings.evidence[kind][: min(count, 3)]:
@@ -184,7 +185,7 @@ class FuzzRun:
     def _kill_and_probe(self, supervisor: Supervisor, watch: NodeWatch) -> None:
         for node in supervisor.plan.nodes[: self.options.kills]:
             supervisor.kill(node.node_id)
-            self._probe(supervisor, f"while node {node.node_id} is killed", LeftOut(down=[node.node_id]))
+            self._probe(supervisor, f"while node {node.node_id} is killed", LeftOut([TOPIC], [node.node_id]))
             try:
                 supervisor.restart_node(node.node_id)
             except LocalNodeError as error:
