@@ -289,11 +289,30 @@ def test_duplicate_effect() -> None:
     )
 
 
+def test_groups_that_process_the_same_topic_have_their_effects_each_for_themselves() -> None:
+    lines = processed((0, 1), (1, 2), offset=2)
+    other = [
+        line | {key: f"other.{line[key]}" for key in ("txn", "id", "group") if key in line}
+        for line in lines
+        if line.get("txn", "").startswith("p.") or line["f"] == "group-offset"
+    ]
+    moved = [
+        line | {"writes": [["o", *row[1:]] for row in line["writes"]]} if "writes" in line else line for line in other
+    ]
+    copies = final(*([at, f"other.p.1:{at}", 0] for at in range(2)), topic="o", end=10)
+    assert found([*lines, *moved, *copies]) == {}
+    late = [line for line in moved if "p.1:1" not in line.get("txn", "")]
+    assert found([*lines, *late, *final([0, "other.p.1:0", 0], topic="o", end=10)]) == {
+        "lost-effect": 1,
+        "aborted-offset": 1,
+    }
+
+
 def test_lost_effect() -> None:
     lines = processed((1, 2), offset=2)
     assert found(lines) == {"lost-effect": 1}
     assert first(lines, "lost-effect") == (
-        "record 0 of transaction w.1:1 at t-0 offset 0 has no effect; the group came to offset 2"
+        f"record 0 of transaction w.1:1 at t-0 offset 0 has no effect; group {GROUP} came to offset 2"
     )
 
 
@@ -303,7 +322,7 @@ def test_lost_effect_in_a_partition_that_no_transaction_processed() -> None:
     lines += final([0, "v.1:1", 0], partition=1, end=2)
     assert found([*lines, group_offset(2, partition=1)]) == {"lost-effect": 1, "aborted-offset": 1}
     assert first([*lines, group_offset(2, partition=1)], "lost-effect") == (
-        "record 0 of transaction v.1:1 at t-1 offset 0 has no effect; the group came to offset 2"
+        f"record 0 of transaction v.1:1 at t-1 offset 0 has no effect; group {GROUP} came to offset 2"
     )
     assert found(lines) == {"unprocessed": 1}
 
@@ -312,7 +331,7 @@ def test_unprocessed() -> None:
     lines = processed((0, 1), offset=1)
     assert found(lines) == {"unprocessed": 1}
     assert first(lines, "unprocessed") == (
-        "record 1 of transaction w.1:1 at t-0 offset 1 has no effect; the group came to offset 1"
+        f"record 1 of transaction w.1:1 at t-0 offset 1 has no effect; group {GROUP} came to offset 1"
     )
 
 

@@ -2,7 +2,7 @@
 
 Effects are counted as the final read at read_committed has them. An input record without an effect is lost if the
 group's offset has passed it; otherwise the processors were only too slow. A group that processes some partitions of a
-topic is to process all of them.
+topic is to process all of them. Groups that process the same topic have their effects each for themselves.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ class ExactlyOnceJudge:
         """Judge effects and offsets."""
         progress = self._progress()
         self._add_untouched(progress, ends)
-        reached: dict[Place, int] = {}
+        reached: dict[tuple[str, Place], int] = {}
         for (group, place), one in sorted(progress.items(), key=lambda item: item[0]):
             offset = ends.of(group, place)
             self._judge_offsets(group, place, one, offset)
-            reached[place] = max((row.end for row, _ in one.done), default=0) if offset is None else max(0, offset)
+            furthest = max((row.end for row, _ in one.done), default=0) if offset is None else max(0, offset)
+            reached[group, place] = furthest
         self._judge_effects(self._effects(), reached)
 
     # -- offsets
@@ -116,9 +117,9 @@ class ExactlyOnceJudge:
 
     # -- effects
 
-    def _effects(self) -> dict[Spot, list[tuple[Spot, Transaction]]]:
-        """The visible effects of each input record."""
-        found: dict[Spot, list[tuple[Spot, Transaction]]] = {}
+    def _effects(self) -> dict[tuple[str, Spot], list[tuple[Spot, Transaction]]]:
+        """The visible effects that each group gave an input record."""
+        found: dict[tuple[str, Spot], list[tuple[Spot, Transaction]]] = {}
         for place, records in self._reads.records.items():
             for offset, seen in records.items():
                 one = self._table.transactions.get(seen.key.transaction)
@@ -126,14 +127,16 @@ class ExactlyOnceJudge:
                     continue
                 source = one.writes[seen.key.ordinal].source
                 if source is not None and seen.first_ns is not None:
-                    found.setdefault(source, []).append(((place, offset), one))
+                    found.setdefault((one.group or "", source), []).append(((place, offset), one))
                     self.effect_count += 1
         return found
 
     def _judge_effects(
-        self, effects: Mapping[Spot, list[tuple[Spot, Transaction]]], reached: Mapping[Place, int]
+        self,
+        effects: Mapping[tuple[str, Spot], list[tuple[Spot, Transaction]]],
+        reached: Mapping[tuple[str, Place], int],
     ) -> None:
-        for (place, offset), found in sorted(effects.items(), key=lambda item: item[0]):
+        for (_, (place, offset)), found in sorted(effects.items(), key=lambda item: item[0]):
             first, one = found[0]
             for spot, other in found[1:]:
                 said = f"{place} offset {offset} has an effect at {_at(first)}, in transaction {one.name}, and another"
@@ -143,13 +146,13 @@ class ExactlyOnceJudge:
             if not self._is_input(place, offset):
                 said = f"at {_at(first)} transaction {one.name} has the effect of {place} offset {offset}"
                 self._add("aborted-read", f"{said}, which holds no committed record", place, offset, one)
-        for place, group_offset in sorted(reached.items()):
+        for (group, place), group_offset in sorted(reached.items()):
             for offset, seen in sorted(self._reads.records.get(place, {}).items()):
-                if not seen.is_final or (place, offset) in effects:
+                if not seen.is_final or (group, (place, offset)) in effects:
                     continue
                 kind = "lost-effect" if offset < group_offset else "unprocessed"
                 said = f"{self._reads.name(place, offset)} at {place} offset {offset} has no effect"
-                self._add(kind, f"{said}; the group came to offset {group_offset}", place, offset)
+                self._add(kind, f"{said}; group {group} came to offset {group_offset}", place, offset)
 
     def _is_input(self, place: Place, offset: int) -> bool:
         """Whether the final read has a record there, as far as it came."""
@@ -180,7 +183,7 @@ class ExactlyOnceJudge:
                 said = f"{self._reads.name(place, offset)} at {_at(spots[0])} was not copied to {topic}"
                 reached = max(0, ends.of(group, place) or 0)
                 kind = "lost-effect" if offset < reached else "unprocessed"
-                self._add(kind, f"{said}; the group came to offset {reached}", place, offset)
+                self._add(kind, f"{said}; group {group} came to offset {reached}", place, offset)
 
     def _judge_offsets_of_copies(self, group: str, copied: Sequence[Spot], ends: EndOffsets) -> None:
         """Judge the offsets of a copying group by the source records that it has copied: it goes on behind the last."""
