@@ -1,7 +1,7 @@
 """An administrator in the simulator: a client that asks until it has a definite answer, and a loop of changes.
 
 A request whose answer is lost may still be carried out later, even after other requests. So "already exists" for the
-first create, or "unknown topic" for the first delete, proves a bug only while no answer was ever lost.
+first create, or "unknown topic" for the first delete, proves a bug only while no answer was lost.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RetryingAdmin:
 
     def __init__(self, context: ClientContext, name: str) -> None:
         self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=TIMEOUT_S, probe_timeout_s=None)
-        self.in_doubt = False
-        """Whether an answer was ever lost."""
+        self.lost_answers = 0
+        """How many requests had no answer, or one that leaves open whether they will be carried out."""
 
     async def ask(
         self, api: ApiKey, version: int, fields: Mapping[str, Any], code_of: Callable[[Struct], int]
@@ -46,9 +46,9 @@ class RetryingAdmin:
             try:
                 code = code_of(await self.cluster.request(api, version, {**fields, "timeout": 2000}))
             except ClientError:
-                self.in_doubt = True
+                self.lost_answers += 1
             else:
-                self.in_doubt = self.in_doubt or code == ErrorCode.REQUEST_TIMED_OUT
+                self.lost_answers += code == ErrorCode.REQUEST_TIMED_OUT
                 if code in _FINAL or not (code in _NOT_YET or is_retriable(code)):
                     return ErrorCode(code)
             await asyncio.sleep(_RETRY_S)

@@ -22,6 +22,8 @@ _CREATE_PARTITIONS = 3
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
 _PARTITIONS_MAX = 6
+_LATE_S = 5.0
+"""For how long a request without an answer may still be carried out, once there are no faults any more."""
 
 
 class TopicChanges:
@@ -35,6 +37,8 @@ class TopicChanges:
         self._views = views
         self._admin = RetryingAdmin(context, self.name)
         self._partitions = 0
+        self._answers_known_lost = 0
+        """Those among the lost answers whose requests cannot be carried out any more."""
         self._stopping = False
         self._finished = False
 
@@ -49,10 +53,25 @@ class TopicChanges:
             steps = [self._grow, self._delete, self._recreate, self._write, self._write]
             await (rng.choice(steps) if self._partitions else self._create)()
             await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
+        await self._make_sure()
         if not self._partitions:
             await self._create()
         await self._write()
         self._finished = True
+
+    @property
+    def _in_doubt(self) -> bool:
+        """Whether a request of which nobody knows whether it was carried out may have changed the topic since."""
+        return self._admin.lost_answers > self._answers_known_lost
+
+    async def _make_sure(self) -> None:
+        """Delete the topic until there is no doubt about it: the faults are over, so the last answers are not lost."""
+        while self._in_doubt:
+            lost = self._admin.lost_answers
+            await asyncio.sleep(_LATE_S)
+            await self._delete()
+            if self._admin.lost_answers == lost:
+                self._answers_known_lost = lost
 
     def why_not_settled(self) -> str | None:
         """See `Workload`."""
@@ -62,14 +81,14 @@ class TopicChanges:
         if len({*views}) > 1:
             return f"the brokers differ: {views}"
         known = views[0][1] if views[0] is not None else 0
-        is_right = known == self._partitions or self._admin.in_doubt
+        is_right = known == self._partitions or self._in_doubt
         return None if is_right else f"{known} partitions, {self._partitions} were asked for"  # it may be behind
 
     def check(self) -> None:
         """Every broker knows the topic as the last answers left it."""
         for view in self._views():
             known = view[1] if view is not None else 0
-            if known != self._partitions and not self._admin.in_doubt:
+            if known != self._partitions and not self._in_doubt:
                 detail = f"{known} partitions, {self._partitions} were asked for"
                 raise InvariantBroken("an answered change of topics stays", detail)
 
@@ -111,7 +130,7 @@ class TopicChanges:
         `if_repeated` says that the change is there already: a broker that loses its connection to the controller
         forwards the request again, as Kafka's does, and the controller may have carried out the first one.
         """
-        if code and code != if_repeated and not (self._admin.in_doubt and code in in_doubt):
+        if code and code != if_repeated and not (self._in_doubt and code in in_doubt):
             raise InvariantBroken("a change of topics is answered rightly", f"{what}: {code.name}")
 
     # -- records
