@@ -19,7 +19,7 @@ from uuid import UUID
 from ..runtime.ports import Buffer
 from .api_keys import ApiKey
 from .errors import UnencodableError, WireFormatError
-from .frames import read_uvarint, write_uvarint
+from .frames import read_tag_count, read_uvarint, write_uvarint
 from .schemas import Field, Schema, load_api_schema, load_data_schema
 from .types import STRING_BYTES_MAX
 
@@ -256,7 +256,7 @@ def tags_read_step(tagged: list[Field]) -> ReadStep:
     def step(data: Buffer, position: int, values: dict[str, Any]) -> int:
         for name, default in defaults:
             values[name] = default()
-        count, position = read_uvarint(data, position)
+        count, position = read_tag_count(data, position)
         for _ in range(count):
             tag, position = read_uvarint(data, position)
             length, position = read_uvarint(data, position)

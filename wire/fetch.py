@@ -11,7 +11,7 @@ fields, divergence (KIP-595); 13 topic ids (KIP-516); 15 replica state (KIP-903)
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -48,6 +48,9 @@ UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
 """The value that stands for no high watermark in a request (KIP-1166)."""
 
 ROWS_PER_STEP = 256
+PARTITION_BYTES = 400
+"""About what a partition of a request takes in memory, with its place in the answer."""
+_FORGOTTEN_BYTES = 60
 
 _FIRST_FLEXIBLE = 12
 _FIRST_TOPIC_ID = 13
@@ -185,18 +188,25 @@ def decode_fetch_request(version: int, data: Buffer, offset: int = 0) -> FetchRe
     return run_at_once(decode_fetch_request_in_steps(version, data, offset))
 
 
-def decode_fetch_request_in_steps(version: int, data: Buffer, offset: int = 0) -> Work[FetchRequest]:
-    """The work of `decode_fetch_request`. A step reads some hundred partitions."""
+def decode_fetch_request_in_steps(
+    version: int, data: Buffer, offset: int = 0, count: Callable[[int], None] | None = None
+) -> Work[FetchRequest]:
+    """The work of `decode_fetch_request`. A step reads some hundred partitions.
+
+    `count` is called with the bytes of memory that partitions about to be read will take.
+    """
     view = memoryview(data)
     try:
-        request, end = yield from _decode_request(version, view, offset)
+        request, end = yield from _decode_request(version, view, offset, count)
     except MALFORMED as error:
         raise WireFormatError(f"malformed Fetch request: {error}") from error
     check_end(end, view, "Fetch request")
     return request
 
 
-def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple[FetchRequest, int]]:
+def _decode_request(
+    version: int, view: memoryview, position: int, count_bytes: Callable[[int], None] | None
+) -> Work[tuple[FetchRequest, int]]:
     request = FetchRequest()
     if version < 15:
         request.replica_id, position = _INT32.unpack_from(view, position)[0], position + 4
@@ -207,7 +217,7 @@ def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple
         request.session_id, request.session_epoch = _SESSION.unpack_from(view, position)
         position += 8
     flexible = version >= _FIRST_FLEXIBLE
-    topic_count, position = read_count(view, position, flexible, 6)
+    topic_count, position = read_count(view, position, flexible, 3 if flexible else 6)
     read_rows = _read_rows_v12 if flexible else _read_rows_legacy
     row_bytes = 33 if flexible else 28 if version >= 9 else 24 if version >= 5 else 16
     in_step = 0
@@ -216,6 +226,8 @@ def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple
         left, position = read_count(view, position, flexible, row_bytes)
         partitions: list[FetchPartition] = []
         request.topics.append(FetchTopic(name, topic_id, partitions))
+        if count_bytes is not None:
+            count_bytes((left + 1) * PARTITION_BYTES)
         in_step += left + 1
         while in_step > ROWS_PER_STEP:
             count = min(left, ROWS_PER_STEP)
@@ -227,7 +239,7 @@ def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple
         if flexible:
             position = skip_tags(view, position)
     if version >= 7:
-        position = yield from _read_forgotten(request, version, view, position)
+        position = yield from _read_forgotten(request, version, view, position, count_bytes)
     if version >= 11:
         request.rack_id, position = read_text(view, position, flexible)
     if flexible:
@@ -276,7 +288,9 @@ def _read_partition_tags(partition: FetchPartition, version: int, view: memoryvi
     return read_tags(view, position, on_tag)
 
 
-def _read_forgotten(request: FetchRequest, version: int, view: memoryview, position: int) -> Work[int]:
+def _read_forgotten(
+    request: FetchRequest, version: int, view: memoryview, position: int, count_bytes: Callable[[int], None] | None
+) -> Work[int]:
     flexible = version >= _FIRST_FLEXIBLE
     count, position = read_count(view, position, flexible, 3)
     in_step = 0
@@ -285,15 +299,18 @@ def _read_forgotten(request: FetchRequest, version: int, view: memoryview, posit
         left, position = read_count(view, position, flexible, 4)
         partitions: list[int] = []
         request.forgotten.append(ForgottenTopic(name, topic_id, partitions))
+        if count_bytes is not None:
+            count_bytes(PARTITION_BYTES + left * _FORGOTTEN_BYTES)
         in_step += left + 1
-        while left:
+        while in_step > ROWS_PER_STEP:
             size = min(left, ROWS_PER_STEP)
             partitions += struct.unpack_from(f">{size}i", view, position)
             position += 4 * size
             left -= size
-            if in_step > ROWS_PER_STEP:
-                in_step = left
-                yield PLAIN_STEP
+            in_step = left
+            yield PLAIN_STEP
+        partitions += struct.unpack_from(f">{left}i", view, position)
+        position += 4 * left
         if flexible:
             position = skip_tags(view, position)
     return position

@@ -17,6 +17,8 @@ from .api_keys import ApiKey
 from .errors import WireFormatError
 
 _NEVER = 1 << 15
+TAGGED_FIELDS_MAX = 100
+"""Of one section. Apache Kafka's own messages have less than ten."""
 _OTHER_PROTOCOLS = {
     **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "), "HTTP"),
     **dict.fromkeys((b"HTTP", b"<!DO", b"<htm", b"<HTM"), "HTTP"),
@@ -217,10 +219,21 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+def read_tag_count(data: Buffer, position: int) -> tuple[int, int]:
+    """How many tagged fields a section has, and where the first one begins (KIP-482).
+
+    Raises `WireFormatError` beyond `TAGGED_FIELDS_MAX`: they are read in one step, and one of no content has two bytes.
+    """
+    count, position = read_uvarint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise WireFormatError(f"{count} tagged fields in one section, at most {TAGGED_FIELDS_MAX} are read")
+    return count, position
+
+
 def skip_tagged_fields(data: Buffer, position: int) -> int:
     """The position after a section of tagged fields, none of which is known (KIP-482)."""
     try:
-        count, position = read_uvarint(data, position)
+        count, position = read_tag_count(data, position)
         end = len(data)
         for _ in range(count):
             _tag, position = read_uvarint(data, position)

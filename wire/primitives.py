@@ -14,7 +14,7 @@ from uuid import UUID
 from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
-from .frames import read_uvarint, skip_tagged_fields, write_uvarint
+from .frames import read_tag_count, read_uvarint, skip_tagged_fields, write_uvarint
 from .types import STRING_BYTES_MAX
 
 _INT16 = struct.Struct(">h")
@@ -102,7 +102,7 @@ def read_tags(view: memoryview, position: int, on_tag: Callable[[int, int], int 
 
     `on_tag` returns the position after the field's content, or None when it does not know the tag.
     """
-    count, position = read_uvarint(view, position)
+    count, position = read_tag_count(view, position)
     for _ in range(count):
         tag, position = read_uvarint(view, position)
         length, position = read_uvarint(view, position)

@@ -8,11 +8,12 @@ topic ids in place of names (KIP-516).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ..runtime.incremental_work import PLAIN_STEP, Work, run_at_once
 from ..runtime.ports import Buffer
 from .errors import WireFormatError
 from .frames import read_uvarint
@@ -37,6 +38,9 @@ MIN_VERSION = 3
 MAX_VERSION = 13
 _FIRST_FLEXIBLE = 9
 _FIRST_TOPIC_ID = 13
+PARTITIONS_PER_STEP = 256
+PARTITION_BYTES = 500
+"""About what a partition of a request takes in memory, without its records and with its place in the answer."""
 
 _INT32 = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -97,36 +101,58 @@ class ProduceTopicResponse:
 
 def decode_produce_request(version: int, data: Buffer, offset: int = 0) -> ProduceRequest:
     """The request whose body starts at `offset` and ends with `data`. Raises `WireFormatError` when it is malformed."""
+    return run_at_once(decode_produce_request_in_steps(version, data, offset))
+
+
+def decode_produce_request_in_steps(
+    version: int, data: Buffer, offset: int = 0, count: Callable[[int], None] | None = None
+) -> Work[ProduceRequest]:
+    """The work of `decode_produce_request`: one step, if the request names no more partitions than are read in one.
+
+    `count` is called, at least once in each step, with the bytes of memory that partitions about to be read will take.
+    """
     view = memoryview(data)
-    try:
-        request, end = _decode(version, view, offset)
-    except MALFORMED as error:
-        raise WireFormatError(f"malformed Produce request: {error}") from error
-    check_end(end, view, "Produce request")
-    return request
-
-
-def _decode(version: int, view: memoryview, position: int) -> tuple[ProduceRequest, int]:
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     read_partitions = _read_partitions_flexible if flexible else _read_partitions_legacy
-    transactional_id, position = read_string(view, position, flexible)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
-    topic_count, position = read_count(view, position + 6, flexible, 3)
-    topics = []
-    for _ in range(topic_count):
-        name, topic_id, position = read_topic_key(view, position, flexible, by_id)
-        partitions, position = read_partitions(view, position)
-        topics.append(_new_tuple(ProduceTopic, (name, topic_id, partitions)))
-    if flexible:
-        position = position + 1 if view[position] == 0 else skip_tags(view, position)
-    return _new_tuple(ProduceRequest, (acks, timeout_ms, transactional_id, topics)), position
+    partition_bytes = 6 if flexible else 8
+    topics: list[ProduceTopic] = []
+    in_step = 0
+    try:
+        transactional_id, position = read_string(view, offset, flexible)
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
+        topic_count, position = read_count(view, position + 6, flexible, 3)
+        for _ in range(topic_count):
+            name, topic_id, position = read_topic_key(view, position, flexible, by_id)
+            left, position = read_count(view, position, flexible, partition_bytes)
+            if count is not None:
+                count((left + 1) * PARTITION_BYTES)
+            partitions: list[tuple[int, memoryview | None]] = []
+            topics.append(_new_tuple(ProduceTopic, (name, topic_id, partitions)))
+            in_step += left + 1
+            while in_step > PARTITIONS_PER_STEP:
+                size = min(left, PARTITIONS_PER_STEP)
+                position = read_partitions(view, position, size, partitions)
+                left -= size
+                in_step = left
+                yield PLAIN_STEP
+                if count is not None:
+                    count(0)
+            position = read_partitions(view, position, left, partitions)
+            if flexible:
+                position = position + 1 if view[position] == 0 else skip_tags(view, position)
+        if flexible:
+            position = position + 1 if view[position] == 0 else skip_tags(view, position)
+    except MALFORMED as error:
+        raise WireFormatError(f"malformed Produce request: {error}") from error
+    check_end(position, view, "Produce request")
+    return _new_tuple(ProduceRequest, (acks, timeout_ms, transactional_id, topics))  # type: ignore[no-any-return]
 
 
-def _read_partitions_flexible(view: memoryview, position: int) -> tuple[list[tuple[int, memoryview | None]], int]:
+def _read_partitions_flexible(
+    view: memoryview, position: int, count: int, partitions: list[tuple[int, memoryview | None]]
+) -> int:
     # This loop runs for every produced batch, so it does without the helpers for each part.
     size = len(view)
-    count, position = read_count(view, position, True, 6)
-    partitions: list[tuple[int, memoryview | None]] = []
     for _ in range(count):
         (partition,) = _INT32.unpack_from(view, position)
         length, position = read_uvarint(view, position + 4)
@@ -139,17 +165,17 @@ def _read_partitions_flexible(view: memoryview, position: int) -> tuple[list[tup
             position = stop
         partitions.append((partition, records))
         position = position + 1 if view[position] == 0 else skip_tags(view, position)
-    return partitions, position + 1 if view[position] == 0 else skip_tags(view, position)
+    return position
 
 
-def _read_partitions_legacy(view: memoryview, position: int) -> tuple[list[tuple[int, memoryview | None]], int]:
-    count, position = read_count(view, position, False, 8)
-    partitions = []
+def _read_partitions_legacy(
+    view: memoryview, position: int, count: int, partitions: list[tuple[int, memoryview | None]]
+) -> int:
     for _ in range(count):
         (partition,) = _INT32.unpack_from(view, position)
         records, position = read_records(view, position + 4, False)
         partitions.append((partition, records))
-    return partitions, position
+    return position
 
 
 def encode_produce_response(
@@ -159,14 +185,35 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """A response's body. `node_endpoints` are the addresses of the leaders in `current_leader` (from version 10 on)."""
+    return run_at_once(encode_produce_response_in_steps(version, topics, throttle_ms, node_endpoints))
+
+
+def encode_produce_response_in_steps(
+    version: int,
+    topics: Sequence[ProduceTopicResponse],
+    throttle_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> Work[bytes]:
+    """The work of `encode_produce_response`."""
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     write_partitions = _write_results_flexible if flexible else _write_results_legacy
     out = bytearray()
+    in_step = 0
     write_count(out, len(topics), flexible)
     for topic in topics:
+        rows = topic.partitions
         write_topic_key(out, topic.name, topic.topic_id, flexible, by_id)
-        write_count(out, len(topic.partitions), flexible)
-        write_partitions(out, version, topic.partitions)
+        write_count(out, len(rows), flexible)
+        in_step += len(rows) + 1
+        if in_step <= PARTITIONS_PER_STEP:
+            write_partitions(out, version, rows)
+        else:
+            for start in range(0, len(rows), PARTITIONS_PER_STEP):
+                write_partitions(out, version, rows[start : start + PARTITIONS_PER_STEP])
+                yield PLAIN_STEP
+            in_step = 0
+        if flexible:
+            out.append(0)
     out += _INT32.pack(throttle_ms)
     if flexible:
         write_node_endpoints_tags(out, node_endpoints if version >= 10 else ())
@@ -187,7 +234,6 @@ def _write_results_flexible(out: bytearray, version: int, rows: Sequence[Produce
                 write_tag(out, 0, _LEADER.pack(*(row.current_leader or _NO_LEADER), 0))
             else:
                 out.append(0)
-    out.append(0)
 
 
 def _write_result_v5(out: bytearray, row: ProducePartitionResponse) -> None:

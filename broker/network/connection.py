@@ -398,9 +398,9 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if not limits.ordered_start:
             return True
-        overlapping = self._dispatcher.overlapping
+        overlapping, last = self._dispatcher.overlapping, self._pending[-1]
         key = (frame[0] << 8) | frame[1] if len(frame) >= 2 else -1
-        return key in overlapping and self._pending[-1].api_key in overlapping
+        return key in overlapping and last.api_key in overlapping and not last.is_waited_for
 
     def _begin(self, request: Request) -> None:
         self._pending.append(request)

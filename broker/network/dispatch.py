@@ -136,6 +136,10 @@ class Dispatcher(Generic[C]):
         """See `WorkRunner`."""
         self._watch(self._apis[request.api_key], request, self.budget.run(self._measured(request, work)))
 
+    def decode_in_steps(self, request: Request, work: Callable[[DecodedItems], Work[None]]) -> None:
+        """See `WorkRunner`."""
+        self._decode(request, lambda items: self._begin_work(self._apis[request.api_key], request, work(items)))
+
     def charge(self, items: int) -> None:
         """See `WorkRunner`."""
         self.budget.units_left -= items // ITEMS_PER_UNIT
@@ -179,8 +183,6 @@ class Dispatcher(Generic[C]):
 
     def _start_in_steps(self, api: Api[C], request: Request) -> None:
         """Decode, handle and answer a large request without holding the loop."""
-        if request.memory is None:
-            request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
         decoded: list[Struct] = []
 
         def answer(items: DecodedItems) -> Work[Result]:
@@ -200,6 +202,8 @@ class Dispatcher(Generic[C]):
 
     def _decode(self, request: Request, begin: Callable[[DecodedItems], None]) -> None:
         """Call `begin` when there is memory for the items of a large request."""
+        if request.memory is None:
+            request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
         memory = request.sink.memory.decoded
         request.memory = items = DecodedItems(memory, request.memory, request.frame_bytes, begin)
         memory.decode(items)

@@ -13,7 +13,7 @@ from ...security.principals import KafkaPrincipal
 from ...security.sasl.session import SaslSession
 from ...wire.codec import begins_with_throttle_time
 from ...wire.frames import RequestHeader, response_header_version
-from .decoded_memory import Releasable
+from .decoded_memory import DecodedItems, Releasable
 from .request_memory import RequestMemory
 
 _PLAIN = struct.Struct(">ii")
@@ -81,6 +81,10 @@ class WorkRunner(Protocol):
         """Do the work in later iterations; an error is answered as one of the request's handler."""
         ...
 
+    def decode_in_steps(self, request: Request, work: Callable[[DecodedItems], Work[None]]) -> None:
+        """Begin the work when there is memory for the items of a large request. Its body stays valid."""
+        ...
+
     def charge(self, items: int) -> None:
         """So many cheap items are handled in this iteration."""
         ...
@@ -111,7 +115,7 @@ class Request:
     """
 
     __slots__ = ("api_key", "api_version", "begun_at_s", "body", "client_id", "correlation_id", "frame_bytes",
-                 "memory", "on_gone", "response", "sink", "throttle_ms")  # fmt: skip
+                 "is_waited_for", "memory", "on_gone", "response", "sink", "throttle_ms")  # fmt: skip
 
     begun_at_s: float
     """Set and read by a `RequestObserver` only."""
@@ -125,6 +129,7 @@ class Request:
         self.response: Sequence[Sendable] | None = None
         self.throttle_ms = 0  # as the answer says it; -1 for requests of brokers, which no quota limits
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
+        self.is_waited_for = False  # by all later requests of the connection, also those that may overlap
 
     def respond(self, body: Buffer | Sequence[Sendable], *, version: int | None = None) -> None:
         """Send `body`, one buffer or several, with a response header of `version` (default: the request's)."""
@@ -166,9 +171,21 @@ class Request:
         """Do more of this request's work in later iterations of the loop, within the budget of clients."""
         self.sink.runner.run_in_steps(self, work)
 
+    def decode_in_steps(self, work: Callable[[DecodedItems], Work[None]]) -> None:
+        """Do work that decodes this request into many items, when there is memory for them, and answers it."""
+        self.sink.runner.decode_in_steps(self, work)
+
     def charge(self, items: int) -> None:
         """Count so many cheap items, such as partitions, that this request handles in this iteration of the loop."""
         self.sink.runner.charge(items)
+
+    def while_needed(self, work: Work[None]) -> Work[None]:
+        """The same work, which ends when nobody waits for the answer any more."""
+        for step in work:
+            if self.sink.is_gone:
+                work.close()
+                return
+            yield step
 
     def _with_throttle_time(self, body: Buffer | Sequence[Sendable]) -> Buffer | Sequence[Sendable]:
         """The same answer with the throttle time, where it is the first field."""

@@ -13,6 +13,8 @@ from raftwerk.wire.errors import WireFormatError
 from raftwerk.wire.fetch import (
     MAX_VERSION,
     MIN_VERSION,
+    PARTITION_BYTES,
+    ROWS_PER_STEP,
     UNKNOWN_HIGH_WATERMARK,
     AbortedTransaction,
     FetchPartition,
@@ -23,6 +25,7 @@ from raftwerk.wire.fetch import (
     FetchTopicResponse,
     ForgottenTopic,
     decode_fetch_request,
+    decode_fetch_request_in_steps,
     decode_fetch_response,
     encode_fetch_request,
     encode_fetch_response,
@@ -199,3 +202,13 @@ def test_hostile_bytes_raise_only_wire_format_error(version: int) -> None:
                 decode(version, memoryview(damaged))
             except WireFormatError:
                 pass
+
+
+def test_many_topics_of_a_request_are_read_in_steps_whether_or_not_they_have_partitions() -> None:
+    topics = [FetchTopic("t", None, []) for _ in range(10 * ROWS_PER_STEP)]
+    forgotten = [ForgottenTopic("t", None, []) for _ in range(10 * ROWS_PER_STEP)]
+    for request in (FetchRequest(topics=topics), FetchRequest(forgotten=forgotten)):
+        counted: list[int] = []
+        work = decode_fetch_request_in_steps(12, encode_fetch_request(12, request), count=counted.append)
+        assert sum(1 for _ in work) >= 9
+        assert sum(counted) >= 10 * ROWS_PER_STEP * PARTITION_BYTES

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from raftwerk.wire import frames
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import decode_request
 from raftwerk.wire.errors import WireFormatError
-from raftwerk.wire.frames import RequestHeader
+from raftwerk.wire.frames import TAGGED_FIELDS_MAX, RequestHeader, parse_request_header
+from raftwerk.wire.primitives import read_tags
 
 api_keys = st.sampled_from(ApiKey)
 
@@ -107,3 +110,20 @@ def test_varints(value: int) -> None:
     out = bytearray()
     frames.write_uvarint(out, value)
     assert frames.read_uvarint(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize("count", [TAGGED_FIELDS_MAX, TAGGED_FIELDS_MAX + 1])
+def test_a_section_has_no_more_tagged_fields_than_are_read_in_one_step(count: int) -> None:
+    section = bytes([count]) + b"".join(bytes([tag, 0]) for tag in range(count))
+    header = struct.pack(">hhih", ApiKey.METADATA, 12, 7, -1)
+    readers: list[Callable[[], object]] = [
+        lambda: parse_request_header(header + section),
+        lambda: decode_request(ApiKey.METADATA, 12, b"\1\0\0" + section),
+        lambda: read_tags(memoryview(section), 0, lambda tag, start: None),
+    ]
+    for read in readers:
+        if count <= TAGGED_FIELDS_MAX:
+            read()
+        else:
+            with pytest.raises(WireFormatError, match="101 tagged fields in one section, at most 100 are read"):
+                read()

@@ -30,6 +30,7 @@ from ....wire.fetch import (
     encode_topics_in_steps,
 )
 from ....wire.primitives import NodeEndpoint
+from ...network.decoded_memory import DecodedItems
 from ...network.request import Request
 from ...quotas.client_quotas import fetch_bytes_max
 from ...quotas.throttling import EXEMPT, throttle
@@ -87,7 +88,8 @@ def _endpoints(services: BrokerServices, request: Request, response: FetchRespon
 def handle(services: BrokerServices, request: Request) -> Work[None] | None:
     """Answer a fetch now, or when there is enough to read. A very large one is prepared in steps."""
     if len(request.body) > IN_ONE_STEP_BYTES:
-        return _handle_in_steps(services, request, bytes(request.body))
+        request.decode_in_steps(lambda items: request.while_needed(_handle_in_steps(services, request, items)))
+        return None
     message = decode_fetch_request(request.api_version, request.body, 0)
     if message.replica_id >= 0 and _is_no_node(services, request):
         return _refuse_in_steps(request, message)
@@ -95,9 +97,10 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
     return services.replicas.fetch(params, message, _answering(services, request, params, ()), request)
 
 
-def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) -> Work[None]:
+def _handle_in_steps(services: BrokerServices, request: Request, items: DecodedItems) -> Work[None]:
     """Partitions that do not exist are answered apart, and no session remembers them."""
-    message = yield from decode_fetch_request_in_steps(request.api_version, body)
+    message = yield from decode_fetch_request_in_steps(request.api_version, request.body, count=items.count)
+    items.settle()
     if message.replica_id >= 0 and _is_no_node(services, request):
         yield from _refuse_in_steps(request, message)
         return
@@ -187,14 +190,14 @@ def _answering(
 
     def done(response: FetchResponse) -> None:
         if version < FIRST_VERSION_WITH_STORAGE_ERROR:
-            replace_storage_errors(response.topics)
+            replace_storage_errors(row for topic in response.topics for row in topic.partitions)
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
         if is_limited:
             throttle(quota, request, _record_bytes(response))
         if response.is_long or unknown:
             response.topics += unknown
-            request.run_in_steps(_respond_in_steps(request, response))
+            request.run_in_steps(request.while_needed(_respond_in_steps(request, response)))
         else:
             request.respond(encode_fetch_response(version, response))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....wire.errors import ErrorCode
-from ....wire.fetch import FetchTopicResponse
-from ....wire.produce import ProduceTopicResponse
+from ....wire.fetch import FetchPartitionResponse
+from ....wire.produce import ProducePartitionResponse
 
 
-def replace_storage_errors(topics: Iterable[FetchTopicResponse | ProduceTopicResponse]) -> None:
+def replace_storage_errors(rows: Iterable[FetchPartitionResponse | ProducePartitionResponse]) -> None:
     """Tell these clients NOT_LEADER_OR_FOLLOWER, so that they look for the new leader."""
-    for topic in topics:
-        for row in topic.partitions:
-            if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                row.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    for row in rows:
+        if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            row.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
