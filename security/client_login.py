@@ -167,4 +167,5 @@ def _correction(mechanism: str) -> str:
         return "the log of the server says why; see kinit and klist for the ticket"
     if not mechanism.startswith("SCRAM"):
         return _CREDENTIALS
-    return f"{_CREDENTIALS}; an administrator sees by raftwerk users list who has one for {mechanism}"
+    # The name of the file with sasl.jaas.config may follow.
+    return f"raftwerk users list shows an administrator who has a password for {mechanism}; {_CREDENTIALS}"

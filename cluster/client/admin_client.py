@@ -34,7 +34,11 @@ _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
-_RESOURCE_NOUNS = {TOPIC: "topic", 16: "client metrics", 32: "group"}
+_GROUP = 32
+_RESOURCE_NOUNS = {TOPIC: "topic", 16: "client metrics", _GROUP: "group"}
+_SETTINGS_ARE_LISTED = (TOPIC, BROKER, _GROUP)
+"""Of these kinds a description with everything has all settings that there are."""
+_OF_LISTENERS = "listener.name."
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
 """The config sources (DescribeConfigs) of values that were set at run time, by type of resource."""
 
@@ -251,16 +255,30 @@ class AdminClient:
     async def alter_configs(
         self, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str]
     ) -> None:
-        """Set `values`, and reset the keys in `deleted` to their defaults."""
+        """Set `values`, and reset the keys in `deleted` to their defaults.
+
+        Keys to reset that are no settings are refused here: a cluster takes a change that changes nothing.
+        """
+        if deleted and resource_type in _SETTINGS_ARE_LISTED:
+            await self._check_settings(resource_type, name, deleted)
         changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
         changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
         resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
         fields = {"resources": [resource], "validate_only": False}
         # Only the broker itself has its loggers, and can try the certificates of its listeners.
-        is_of_listener = any(key.startswith("listener.name.") for key in (*values, *deleted))
+        is_of_listener = any(key.startswith(_OF_LISTENERS) for key in (*values, *deleted))
         node = name if resource_type == BROKER_LOGGER or is_of_listener else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
         _check(answer.responses[0], resource_name(resource_type, name))
+
+    async def _check_settings(self, resource_type: int, name: str, keys: Sequence[str]) -> None:
+        if resource_type == BROKER and not name:  # of what holds for all brokers only what is set is described
+            name = str((await self._client.metadata(())).brokers[0].node_id)
+        known = {row.name for row in await self.describe_configs(resource_type, name, everything=True)}
+        wrong = [key for key in keys if key not in known and not key.startswith(_OF_LISTENERS)]
+        if wrong:
+            what = f"there is no setting {' and no setting '.join(wrong)}"
+            raise RefusedError(ErrorCode.INVALID_CONFIG, resource_name(resource_type, name), what)
 
     async def describe_log_dirs(
         self, brokers: Sequence[int] = (), what: str = "its log directories"

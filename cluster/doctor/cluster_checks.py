@@ -93,7 +93,7 @@ async def examine_cluster(
 ) -> list[Finding]:
     """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
-    `way_out` is the remedy when no broker answers, `silence_way_out` where nothing listens at the addresses. The
+    `way_out` is the remedy when no broker answers, `silence_way_out` where nothing listens at any address. The
     `controllers` are those that are known without asking. `local_options` is what commands about single nodes need
     behind them if the cluster is local.
     """
@@ -109,7 +109,7 @@ async def examine_cluster(
         others = [at for at in addresses.values() if at not in reached]
         reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
         not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
-        found = [*_bootstrap_addresses(not_brokers, silence_way_out)]
+        found = [*_bootstrap_addresses(not_brokers, None)]
         found += _advertised({(one, at): reached[at] for one, at in addresses.items()}, local_options)
         apis = {one: reached[at].apis for one, at in addresses.items()}
         served = {one: answer for one, answer in apis.items() if answer is not None}

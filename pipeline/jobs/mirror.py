@@ -329,10 +329,11 @@ def command(**given: Any) -> None:
     topics.check()
     check_target(topics, options)
     with (
-        run_settings.session(JOB, log, topics=topics) as (spark, stopping),
         locked(options.state, run_settings.master),
-        reported(options.state, run_settings.master, topics, metrics, stopping, spark_page(spark)),
+        reported(options.state, run_settings.master, topics, metrics) as status,
+        run_settings.session(JOB, log, topics=topics) as (spark, stopping),
     ):
+        status.on_spark(spark_page(spark), stopping)
         mirror = Mirror(spark, topics, options)
         log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
         before = mirror.copied.counts()

@@ -334,10 +334,11 @@ def command(**given: Any) -> None:
         check_report(given["report"])
     topics.check()
     with (
-        run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
         locked(options.out, run_settings.master),
-        reported(options.out, run_settings.master, topics, metrics, stopping, spark_page(spark)),
+        reported(options.out, run_settings.master, topics, metrics) as status,
+        run_settings.session(JOB, log, topics=topics, table_format=options.table_format) as (spark, stopping),
     ):
+        status.on_spark(spark_page(spark), stopping)
         windows = Windows(spark, topics, options)
         log(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
         windows.start(read_settings, log, metrics).follow(stopping)

@@ -66,6 +66,8 @@ def read_report(output: str) -> JobReport:
             identity: dict[str, Any] = json.load(file)
         job, topics = str(identity["kind"]), tuple(map(str, identity["identity"]["topics"]))
     except (FileNotFoundError, NotADirectoryError):
+        if _is_held(os.path.join(path, *LOCK.split("/"))):
+            raise PipelineError(f"a job that writes to {output} is starting: ask again when Spark runs.") from None
         there = f"{output} was written by no job" if os.path.isdir(path) else no_directory(output, path)
         raise PipelineError(
             f"{there}: name the --output of lake, changes or windows, or the --state of mirror."

@@ -72,11 +72,18 @@ class JobStatus:
 
 
 class StatusFile:
-    """The file of a job that runs. A disk that takes no files does not stop the job."""
+    """The file of a job that runs, None for no file. A disk that takes no files does not stop the job."""
 
-    def __init__(self, path: str, status: JobStatus) -> None:
+    def __init__(self, path: str | None, status: JobStatus) -> None:
         self._path = path
         self.status = status
+        self._is_stopped: StopRequest | None = None
+        self._write()
+
+    def on_spark(self, spark_page: str | None, is_stopped: StopRequest) -> None:
+        """Spark runs, with this page, and the job can be asked to stop."""
+        self.status = replace(self.status, spark_page=spark_page)
+        self._is_stopped = is_stopped
         self._write()
 
     def on_batch(self, progress: Progress) -> None:
@@ -100,7 +107,14 @@ class StatusFile:
         self.status = replace(self.status, ended_s=time.time(), ending=ending, failed=failed)
         self._write()
 
+    def end_well(self) -> None:
+        """The job ends as it was to."""
+        is_stopped = self._is_stopped is not None and self._is_stopped()
+        self.end("stopped by a signal" if is_stopped else "it has read to the end of its topics")
+
     def _write(self) -> None:
+        if self._path is None:
+            return
         draft = f"{self._path}.tmp"
         with suppress(OSError):
             with open(draft, "w", encoding="utf-8") as file:
@@ -109,26 +123,20 @@ class StatusFile:
 
 
 @contextmanager
-def reported(
-    root: str, master: str, topics: Topics, metrics: Metrics, stopping: StopRequest, spark_page: str | None
-) -> Iterator[None]:
+def reported(root: str, master: str, topics: Topics, metrics: Metrics) -> Iterator[StatusFile]:
     """Keep the status file of a job in its output, which it has locked; only on this machine's disks."""
     path = local_path(root, master)
-    if path is None:
-        yield
-        return
-    started_s = time.time()
     status = JobStatus(
-        metrics.job, topics.names, topics.bootstrap_servers, os.getpid(), socket.gethostname(), started_s, spark_page
+        metrics.job, topics.names, topics.bootstrap_servers, os.getpid(), socket.gethostname(), time.time()
     )
-    file = StatusFile(os.path.join(path, STATUS), status)
+    file = StatusFile(None if path is None else os.path.join(path, STATUS), status)
     metrics.on_batch.append(file.on_batch)
     try:
-        yield
+        yield file
     except BaseException as error:
         if isinstance(error, Exception):
             file.end(f"failed: {explain(error)}", failed=True)
         else:
             file.end("interrupted")
         raise
-    file.end("stopped by a signal" if stopping() else "it has read to the end of its topics")
+    file.end_well()

@@ -256,7 +256,11 @@ def test_an_advertised_address_that_clients_cannot_reach() -> None:
         port = taken.getsockname()[1]
     with TestCluster.start(1, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as cluster:
         listens = f"127.0.0.1:{cluster.plan.nodes[0].port}"
-        found = {one.what: one for one in asyncio.run(examine_cluster(listens))}
+        asked = examine_cluster(f"{listens},127.0.0.1:{port}", silence_way_out="a majority must run")
+        found = {one.what: one for one in asyncio.run(asked)}
+        elsewhere = examine_cluster(f"{listens},localhost:{port}", silence_way_out="a majority must run")
+        told = [one.way_out for one in asyncio.run(elsewhere)]
+    assert "a majority must run" not in told, "a broker answers, so the quorum has a leader"
     assert found[f"bootstrap address {listens}: reached"].level == OK
     bad = found[f"broker 1 advertises itself as 127.0.0.1:{port}: nothing listens there, as seen from this machine"]
     assert bad.level == FAILURE and "advertised.listeners" in bad.way_out

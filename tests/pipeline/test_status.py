@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def committed(root: Path, batch: int, offset: int) -> None:
 def job(root: Path, work: Callable[[Metrics], None], *, page: str | None = None) -> None:
     """A run of a job that does this."""
     metrics = Metrics("lake", None)
-    with reported(str(root), "local[2]", TOPICS, metrics, StopRequest(), page):
+    with reported(str(root), "local[2]", TOPICS, metrics) as status:
+        status.on_spark(page, StopRequest())
         work(metrics)
 
 
@@ -79,6 +81,19 @@ def test_the_lock_tells_whether_it_runs(tmp_path: Path) -> None:
             assert code == 0 and "running as process " in text and "http://h:4040/StreamingQuery/" in text
 
         job(root, seen, page="http://h:4040/StreamingQuery/")
+
+
+def test_a_job_whose_spark_starts_runs_already(tmp_path: Path) -> None:
+    """A script that finds that it does not run would start it again."""
+    root = output(tmp_path / "lake")
+    job(root, lambda metrics: metrics.batch(Progress(10, 300, 1.5, 20, 4, 2_000_000)))
+    with locked(str(root), "local[2]"), reported(str(root), "local[2]", TOPICS, Metrics("lake", None)):
+        code, text = told(str(root))
+        assert code == 0 and f"running as process {os.getpid()} of " in text and "300 rows" not in text
+    fresh = tmp_path / "fresh"
+    with locked(str(fresh), "local[2]"), reported(str(fresh), "local[2]", TOPICS, Metrics("lake", None)):
+        code, text = told(str(fresh))
+        assert code == 1 and f"a job that writes to {fresh} is starting: ask again when Spark runs." in text
 
 
 def test_a_job_starts_while_status_looks_at_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

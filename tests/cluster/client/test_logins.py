@@ -92,8 +92,8 @@ def test_a_wrong_password(authority: Authority) -> None:
 def test_a_refusal_of_scram_names_the_mechanism_and_says_where_its_users_are_listed() -> None:
     way_out = _correction(SCRAM)
     assert way_out == (
-        "correct the user name or the password in sasl.jaas.config; an administrator sees by raftwerk users list who "
-        "has one for SCRAM-SHA-512"
+        "raftwerk users list shows an administrator who has a password for SCRAM-SHA-512; correct the user name or the "
+        "password in sasl.jaas.config"
     )
     assert _correction(PLAIN) == "correct the user name or the password in sasl.jaas.config"
 

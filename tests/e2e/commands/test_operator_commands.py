@@ -52,6 +52,11 @@ def test_configs(bootstrap: str, topic: str) -> None:
         (("--group", topic), "consumer.session.timeout", "consumer.session.timeout.ms"),
     ):
         assert fails(1, "configs", "set", *resource, f"{wrong}=1", *at).endswith(f"; did you mean {meant}?")
+        unset = fails(1, "configs", "unset", *resource, wrong, *at)
+        assert f"there is no setting {wrong}" in unset and unset.endswith(f"; did you mean {meant}?")
+    assert "there is no setting foo" in fails(1, "configs", "unset", "--all-brokers", "foo", *at)
+    ok("configs", "unset", "--topic", topic, "retention.ms", *at)
+    ok("configs", "unset", "--broker", "1", "listener.name.plaintext.max.connections", *at)
     misspelt = fails(1, "topics", "create", f"{topic}-x", "-c", "retention.mss=1", *at)
     assert misspelt.endswith("; did you mean retention.ms?")
     assert "does not exist" in fails(1, "configs", "set", "--loggers", "1", "nobody=INFO", *at)
