@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, run_at_once
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....security.authorizer.authorizer import DENIED
-from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields, Result
@@ -33,7 +32,14 @@ if TYPE_CHECKING:
 FIRST_BATCHED_VERSION = 4
 _PRODUCER_FENCED_SINCE = 2
 _Codes: TypeAlias = dict[TopicPartition, ErrorCode]
-_Begun: TypeAlias = "_Codes | Waiter"
+
+
+class _Begun(NamedTuple):
+    """A transaction of the request, the codes of its partitions, and the outcome: see `_begin`."""
+
+    transactional_id: str
+    codes: _Codes
+    outcome: ErrorCode | Waiter | None
 
 
 class _Asked(NamedTuple):
@@ -61,78 +67,92 @@ def handle(services: BrokerServices, request: Request, message: AddPartitionsToT
     if request.api_version >= FIRST_BATCHED_VERSION:
         services.authorization.check_cluster(request, AclOperation.CLUSTER_ACTION)
         request.throttle_ms = EXEMPT
-    begun: list[tuple[str, list[TopicPartition], _Begun]] = []
+    begun: list[_Begun] = []
     pace = Pace()
     for asked in _transactions(request.api_version, message):
-        partitions: list[TopicPartition] = []
+        codes: _Codes = {}
         for topic in asked.topics:
-            partitions += yield from map_in_steps(partial(TopicPartition, topic.name), topic.partitions, pace)
+            partitions = yield from map_in_steps(partial(TopicPartition, topic.name), topic.partitions, pace)
+            codes.update(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED))
             if pace.ends_step():
                 yield PLAIN_STEP
-        begun.append((asked.transactional_id, partitions, _begin(services, request, asked, partitions)))
+        outcome = yield from _begin(services, request, asked, codes, pace)
+        begun.append(_Begun(asked.transactional_id, codes, outcome))
         if pace.ends_step():
             yield PLAIN_STEP
     return _answer(request.api_version, begun)
 
 
-def _begin(services: BrokerServices, request: Request, asked: _Asked, partitions: list[TopicPartition]) -> _Begun:
-    """The error codes, or the write that decides them."""
+def _begin(
+    services: BrokerServices, request: Request, asked: _Asked, codes: _Codes, pace: Pace
+) -> Work[ErrorCode | Waiter | None]:
+    """The error code of all partitions, or the write that decides it, or None where `codes` has those of each."""
     if not asked.transactional_id:
-        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        return ErrorCode.INVALID_REQUEST
     denied: frozenset[str] = frozenset()
     rights = services.authorization
     if asked.is_of_client and rights.is_on:
         if not rights.is_allowed(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-            return dict.fromkeys(partitions, DENIED[ResourceType.TRANSACTIONAL_ID])
-        names = {one.topic for one in partitions}
+            return DENIED[ResourceType.TRANSACTIONAL_ID]
+        names = {topic.name for topic in asked.topics}
         denied = frozenset(names - rights.allowed(request, AclOperation.WRITE, ResourceType.TOPIC, names))
     topics = services.metadata.image.topics_by_name
-    failed: _Codes = {}
-    for one in partitions:
+    has_failed = False
+    for one in codes:
+        topic = topics.get(one.topic)
         if one.topic in denied:
-            failed[one] = DENIED[ResourceType.TOPIC]
-        elif (topic := topics.get(one.topic)) is None or one.partition not in topic.partitions:
-            failed[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if failed:
-        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | failed
-    wanted = frozenset(partitions)
+            codes[one] = DENIED[ResourceType.TOPIC]
+        elif topic is None or one.partition not in topic.partitions:
+            codes[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        has_failed = has_failed or codes[one] != ErrorCode.OPERATION_NOT_ATTEMPTED
+        if pace.ends_step():
+            yield PLAIN_STEP
+    if has_failed:
+        return None
+    wanted = frozenset(codes)
     try:
         if asked.is_verification:
-            return services.transactions.verify_partitions(asked.transactional_id, asked.producer, wanted)
+            codes.update(services.transactions.verify_partitions(asked.transactional_id, asked.producer, wanted))
+            return None
         if asked.is_of_client:
             added = services.transactions.add_partitions_of_client(asked.transactional_id, asked.producer, wanted)
             return asyncio.get_running_loop().create_task(added)
         # Brokers add partitions for clients of `transaction.version` 2.
         return services.transactions.add_partitions(asked.transactional_id, asked.producer, wanted, EPOCH_BUMP_VERSION)
     except ProtocolError as error:
-        return dict.fromkeys(partitions, error.code)
+        return error.code
 
 
-async def _answer(version: int, begun: Sequence[tuple[str, list[TopicPartition], _Begun]]) -> Fields:
-    results: list[tuple[str, _Codes]] = []
-    for transactional_id, partitions, codes in begun:
-        if isinstance(codes, asyncio.Future):
-            answer = await codes
-            codes = dict.fromkeys(partitions, for_version(answer.error, version, _PRODUCER_FENCED_SINCE))
-        results.append((transactional_id, codes))
+async def _answer(version: int, begun: Sequence[_Begun]) -> Work[Fields]:
+    results: list[tuple[str, _Codes, ErrorCode | None]] = []
+    for transactional_id, codes, outcome in begun:
+        code = outcome if not isinstance(outcome, asyncio.Future) else None
+        if isinstance(outcome, asyncio.Future):
+            code = for_version((await outcome).error, version, _PRODUCER_FENCED_SINCE)
+        results.append((transactional_id, codes, code))
     return _response(version, results)
 
 
-def _rows(codes: _Codes) -> list[dict[str, Any]]:
+def _rows(codes: _Codes, code: ErrorCode | None = None) -> Work[list[dict[str, Any]]]:
+    """The rows of the answer, with one code for all partitions or with that of each."""
     topics: dict[str, list[dict[str, int]]] = {}
-    for (topic, index), code in codes.items():
-        topics.setdefault(topic, []).append({"partition_index": index, "partition_error_code": int(code)})
+    pace = Pace()
+    for (topic, index), own in codes.items():
+        row = {"partition_index": index, "partition_error_code": int(own if code is None else code)}
+        topics.setdefault(topic, []).append(row)
+        if pace.ends_step():
+            yield PLAIN_STEP
     return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]
 
 
-def _response(version: int, results: Sequence[tuple[str, _Codes]]) -> Fields:
+def _response(version: int, results: Sequence[tuple[str, _Codes, ErrorCode | None]]) -> Work[Fields]:
+    rows = []
+    for transactional_id, codes, code in results:
+        topics = yield from _rows(codes, code)
+        rows.append({"transactional_id": transactional_id, "topic_results": topics})
     if version < FIRST_BATCHED_VERSION:
-        return {"results_by_topic_v3_and_below": _rows(results[0][1])}
-
-    def row(result: tuple[str, _Codes]) -> Fields:
-        return {"transactional_id": result[0], "topic_results": _rows(result[1])}
-
-    return {"error_code": 0, "results_by_transaction": Rows(row, results)}
+        return {"results_by_topic_v3_and_below": rows[0]["topic_results"]}
+    return {"error_code": 0, "results_by_transaction": rows}
 
 
 def error(message: AddPartitionsToTxnRequest, code: int, text: str) -> Fields:
@@ -142,4 +162,5 @@ def error(message: AddPartitionsToTxnRequest, code: int, text: str) -> Fields:
         for topic in message.get("v3_and_below_topics", ())
         for index in topic.partitions
     }
-    return {"error_code": code, "results_by_transaction": [], "results_by_topic_v3_and_below": _rows(codes)}
+    rows = run_at_once(_rows(codes))
+    return {"error_code": code, "results_by_transaction": [], "results_by_topic_v3_and_below": rows}
