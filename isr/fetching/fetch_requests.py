@@ -108,7 +108,7 @@ class FetchRequests:
             self._observer.on_fetch(params, wanted)
         has_more_dirty = dirty is not None and bool(dirty.dirty)
         found, cold = FetchReading(), ColdReads()
-        self._first_read(found, params, wanted, cold, self._share(params), now_ms)
+        self._read(found, params, wanted, cold, self._share(params), now_ms)
         is_complete = found.unknown == len(wanted)
         if dirty is not None:
             is_complete = found.unknown > 0 or has_more_dirty
@@ -180,7 +180,7 @@ class FetchRequests:
                 return
             self._operations.defer()
             try:
-                self._first_read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
+                self._read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
             finally:
                 self._operations.complete()
             yield PLAIN_STEP
@@ -204,18 +204,22 @@ class FetchRequests:
                     context.dirty.set_name(one.key, one.topic_partition)
         return wanted
 
-    def _first_read(
+    def _read(
         self,
         found: FetchReading,
         params: FetchParams,
         wanted: Sequence[WantedPartition],
         cold: ColdReads,
         share: FetchShare | None,
-        now_ms: int,
+        counted_at_ms: int | None,
     ) -> None:
+        """See `PartitionReader.read`. An unexpected error is the answer to this fetch alone.
+
+        A produce may have woken it, whose batch is in the log by now.
+        """
         before = len(found.rows)
         try:
-            self._reader.read(found, params, wanted, cold, share, now_ms)
+            self._reader.read(found, params, wanted, cold, share, counted_at_ms)
         except InvariantViolation:
             raise
         except Exception:
@@ -227,7 +231,7 @@ class FetchRequests:
 
     def _read_again(self, params: FetchParams, wanted: Sequence[WantedPartition], cold: ColdReads) -> FetchReading:
         found = FetchReading()
-        self._reader.read(found, params, wanted, cold, self._share(params), None)
+        self._read(found, params, wanted, cold, self._share(params), None)
         return found
 
     def _share(self, params: FetchParams) -> FetchShare | None:
@@ -334,7 +338,7 @@ class FetchRequests:
     ) -> Work[None]:
         found, share = FetchReading(), self._share(params)
         for start in range(0, len(wanted), ITEMS_PER_STEP):
-            self._reader.read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
+            self._read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
             yield PLAIN_STEP
         yield from self._answer_many(params, context, wanted, found, done)
 
