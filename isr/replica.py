@@ -293,6 +293,15 @@ class Replica:
             return False
         return is_counted or replica_id in leader.isr_state.maximal_isr
 
+    def has_later_segment_for(self, params: FetchParams, fetch_offset: int) -> bool:
+        """Whether there are records for the fetch that its answer cannot hold: those are all of one segment."""
+        return self.log.has_later_segment(fetch_offset, self._end_offset_for(params))
+
+    def _end_offset_for(self, params: FetchParams) -> int:
+        if params.replica_id >= 0:
+            return self.log.log_end_offset
+        return self.last_stable_offset if params.isolation_level == READ_COMMITTED else self.high_watermark
+
     def read(
         self,
         params: FetchParams,
@@ -319,9 +328,9 @@ class Replica:
         records: bytes | FileSlice = b""
         aborted: list[AbortedTransaction] | None = None
         if diverging is None:
-            end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
+            end_offset = self._end_offset_for(params)
             if params.isolation_level == READ_COMMITTED and params.replica_id < 0:
-                end_offset, aborted = stable_offset, []
+                aborted = []
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
                 slice_bytes_min = params.slice_bytes_min
                 may_have_aborted = aborted is not None and log.has_aborted_transactions_after(request.fetch_offset)
