@@ -130,7 +130,7 @@ class FetchRequests:
             )
         operation.missing_bytes -= found.size_bytes
         self._operations.purgatory.park_fetch(operation, self._wait_ms(params, is_throttled=found.is_throttled))
-        caller.on_gone = operation.cancel
+        _cancel_when_gone(operation, caller)
         cold.then(operation.finish)
 
     def fetch_in_steps(
@@ -170,7 +170,9 @@ class FetchRequests:
 
         may_wait = context.may_wait and params.max_wait_ms > 0
         operation = self._delay(params, wanted, cold, respond, caller)
-        caller.on_gone = operation.cancel
+        _cancel_when_gone(operation, caller)
+        if operation.is_done:
+            return
         purgatory = self._operations.purgatory
         if may_wait:
             yield from purgatory.listing(operation)
@@ -366,6 +368,13 @@ class FetchRequests:
         self._observer.on_fetched(params, wanted, rows)
         answers = [(one.key, row) for one, row in zip(wanted, rows, strict=True)]
         _add_by_topic(topics, context.select(answers))
+
+
+def _cancel_when_gone(operation: DelayedFetch, caller: FetchCaller) -> None:
+    """Forget the fetch when its caller has gone, which may have been while the request was prepared in steps."""
+    caller.on_gone = operation.cancel
+    if caller.is_gone:
+        operation.cancel()
 
 
 def _add_by_topic(topics: list[FetchTopicResponse], answers: Answers) -> None:
