@@ -212,6 +212,7 @@ class Broker:
             endpoint.port,
             client_id=client_id,
             timeout_s=REPLICA_CONNECT_TIMEOUT_S,
+            max_frame_bytes=self.config.fetched_frame_bytes_max,
             login=self.config.login_to_brokers,
         )
         self._suspected_brokers.on_connected(broker_id)
