@@ -75,16 +75,19 @@ class ApiSpec:
     """Whether a broker may send the request to the controller in an envelope (KIP-590)."""
     overlaps: bool = False
     """Whether a request may start while earlier requests of such APIs on its connection are unanswered."""
+    announced_from: int | None = None
+    """The oldest version that ApiVersions names, where that is not the oldest one served."""
 
 
 class Api(Generic[C]):
     """An API as one listener serves it. Exactly one of the three handlers is set."""
 
-    __slots__ = ("decoded", "forwarded", "is_forwarded", "key", "overlaps", "raw", "refuse", "versions")
+    __slots__ = ("announced", "decoded", "forwarded", "is_forwarded", "key", "overlaps", "raw", "refuse", "versions")
 
     def __init__(self, spec: ApiSpec, handler: Handler[C]) -> None:
         self.key = spec.key
-        self.versions = spec.versions
+        self.versions = oldest, newest = spec.versions
+        self.announced = (oldest if spec.announced_from is None else spec.announced_from, newest)
         self.refuse = spec.error
         self.is_forwarded = spec.is_forwarded
         self.overlaps = spec.overlaps
@@ -116,6 +119,6 @@ class ApiRegistry(Generic[C]):
     def version_rows(self) -> list[dict[str, int]]:
         """The rows of an ApiVersions response."""
         return [
-            {"api_key": int(api.key), "min_version": api.versions[0], "max_version": api.versions[1]}
+            {"api_key": int(api.key), "min_version": api.announced[0], "max_version": api.announced[1]}
             for api in self._by_key.values()
         ]

@@ -164,7 +164,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             verifier=verifier,
-            transactional_appends=TransactionalAppends(verifier, replicas),
+            transactional_appends=TransactionalAppends(verifier, replicas, self._topic_id_of),
             authorization=self._authorization,
             quotas=self.quotas,
         )
@@ -212,6 +212,7 @@ class Broker:
             endpoint.port,
             client_id=client_id,
             timeout_s=REPLICA_CONNECT_TIMEOUT_S,
+            max_frame_bytes=self.config.fetched_frame_bytes_max,
             login=self.config.login_to_brokers,
         )
         self._suspected_brokers.on_connected(broker_id)
@@ -227,6 +228,10 @@ class Broker:
         """The offset up to which this broker does what the metadata asks of it."""
         offset = self._loader.image.offset
         return offset if self._replicas is None else min(offset, self._replicas.applied_offset)
+
+    def _topic_id_of(self, name: str) -> UUID | None:
+        topic = self._loader.image.topics_by_name.get(name)
+        return None if topic is None else topic.topic_id
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.changed_brokers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..security.delegation_token import TokenKey
-from ..wire.client import Login
+from ..wire.client import DEFAULT_MAX_FRAME_BYTES, Login
 from .groups.group_config import GroupConfig
 from .quotas.sampled_rate import QuotaWindow
 from .transactions.partition_verifier import VerifierConfig
@@ -60,6 +60,8 @@ class BrokerConfig:
     controlled_shutdown_timeout_ms: int = 30_000
     log_dir_failure_timeout_ms: int = 30_000
     fetch_max_bytes: int = 55 * 1024 * 1024
+    fetched_frame_bytes_max: int = DEFAULT_MAX_FRAME_BYTES
+    """The largest response of another broker that this one takes when it fetches as a follower."""
     sendfile_min_bytes: int = 128 * 1024
     """Responses with at least this many bytes of records use sendfile on plaintext sockets; -1: never."""
     max_describe_partitions: int = 2_000

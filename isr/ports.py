@@ -86,6 +86,11 @@ class FetchCaller(Protocol):
     on_gone: Callable[[], object] | None
     """Called when nobody waits any more."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits any more."""
+        ...
+
     def run_in_steps(self, work: Work[None]) -> object:
         """Do the work of a fetch of many partitions in later iterations of the loop, and never hold it."""
         ...

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import TypeAlias
 from uuid import UUID
 
 from ..log.append_info import AppendInfo
@@ -35,8 +36,10 @@ _logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 _state_changes = logging.getLogger(STATE_CHANGE)
 _FIRST_OFFSET = attrgetter("first_offset")
-_UNCOMMITTED_ENTRIES_MAX = 4_096
-"""If there are more appends than these above the high watermark, the newest are counted as one."""
+_COUNTED_APPENDS_MAX = 4_096
+"""If more appends than these wait above the high watermark or the last stable offset, the newest are counted as one."""
+_Appends: TypeAlias = deque[tuple[int, int]]
+"""(next offset, bytes) of appends, in the order of their offsets."""
 
 
 class Replica:
@@ -70,10 +73,10 @@ class Replica:
         self.offline = False
         self.has_space = True
         """Whether its log directory has space for more records."""
-        self._uncommitted: deque[tuple[int, int]] = deque()
-        """(next offset, bytes) of the appends above the high watermark since the node started."""
-        self._unstable: deque[tuple[int, int]] = deque()
-        """The same of the appends between the last stable offset and the high watermark."""
+        self._uncommitted: _Appends = deque()
+        """The appends above the high watermark since the node started."""
+        self._unstable: _Appends = deque()
+        """The appends between the last stable offset and the high watermark."""
         self._stable_offset = -1
         """The last stable offset when `_unstable` was last looked at."""
         self._refused_batches = refused_batches or RefusedBatches(None)
@@ -205,7 +208,7 @@ class Replica:
             transaction_version=transaction_version,
         )
         if not info.duplicate:
-            self._count_uncommitted(info)
+            _count(self._uncommitted, info.last_offset + 1, info.size_bytes)
         sometimes(info.duplicate, "a producer sent a batch again that was there")
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)
         return info
@@ -228,13 +231,6 @@ class Replica:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
 
-    def _count_uncommitted(self, info: AppendInfo) -> None:
-        uncommitted = self._uncommitted
-        size_bytes = info.size_bytes
-        if len(uncommitted) >= _UNCOMMITTED_ENTRIES_MAX:
-            size_bytes += uncommitted.pop()[1]
-        uncommitted.append((info.last_offset + 1, size_bytes))
-
     def committed_bytes(self) -> tuple[int, int]:
         """How many bytes the high watermark has passed since the last call, and how many the last stable offset."""
         uncommitted = self._uncommitted
@@ -252,7 +248,7 @@ class Replica:
         committed_bytes = stable_bytes = 0
         while uncommitted and uncommitted[0][0] <= high_watermark:
             committed_bytes += uncommitted[0][1]
-            unstable.append(uncommitted.popleft())
+            _count(unstable, *uncommitted.popleft())
         stable_offset = self.last_stable_offset
         while unstable and unstable[0][0] <= stable_offset:
             stable_bytes += unstable.popleft()[1]
@@ -297,6 +293,15 @@ class Replica:
             return False
         return is_counted or replica_id in leader.isr_state.maximal_isr
 
+    def has_later_segment_for(self, params: FetchParams, fetch_offset: int) -> bool:
+        """Whether there are records for the fetch that its answer cannot hold: those are all of one segment."""
+        return self.log.has_later_segment(fetch_offset, self._end_offset_for(params))
+
+    def _end_offset_for(self, params: FetchParams) -> int:
+        if params.replica_id >= 0:
+            return self.log.log_end_offset
+        return self.last_stable_offset if params.isolation_level == READ_COMMITTED else self.high_watermark
+
     def read(
         self,
         params: FetchParams,
@@ -323,9 +328,9 @@ class Replica:
         records: bytes | FileSlice = b""
         aborted: list[AbortedTransaction] | None = None
         if diverging is None:
-            end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
+            end_offset = self._end_offset_for(params)
             if params.isolation_level == READ_COMMITTED and params.replica_id < 0:
-                end_offset, aborted = stable_offset, []
+                aborted = []
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
                 slice_bytes_min = params.slice_bytes_min
                 may_have_aborted = aborted is not None and log.has_aborted_transactions_after(request.fetch_offset)
@@ -473,5 +478,11 @@ class Replica:
         if len(records):
             self.check_space()
             info = log.append_as_follower(records, self.partition.leader_epoch, may_skip=True)
-            self._count_uncommitted(info)
+            _count(self._uncommitted, info.last_offset + 1, info.size_bytes)
         self.partition.learn_high_watermark(leader_high_watermark, log.log_end_offset)
+
+
+def _count(appends: _Appends, next_offset: int, size_bytes: int) -> None:
+    if len(appends) >= _COUNTED_APPENDS_MAX:
+        size_bytes += appends.pop()[1]
+    appends.append((next_offset, size_bytes))

@@ -381,6 +381,10 @@ class PartitionLog:
         end = self._readable_end(offset, end_offset)
         return self._local.read(offset, max_bytes, end, min_one_batch, allow_blocking_io=allow_blocking_io)
 
+    def has_later_segment(self, offset: int, end_offset: int) -> bool:
+        """Whether a read at `offset` cannot get all that is below `end_offset`, however much it asks for."""
+        return self._segments.has_later_one(offset, end_offset)
+
     def replay(self) -> LogReplay:
         """A replay of the log from its start to where it ends now."""
         return LogReplay(lambda: self._segments.items, self._log_start_offset, self.log_end_offset)

@@ -96,6 +96,14 @@ def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
     return event
 
 
+def report_error(message: str, error: Exception) -> None:
+    """Report an unexpected error after which the caller goes on; a broken invariant among them ends the process.
+
+    It goes to the loop's exception handler, so that it fails a run of the simulator.
+    """
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+
 class TaskSet:
     """Background tasks of one owner, which keeps them until they end and cancels them together."""
 

@@ -137,6 +137,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
         None,
         broker=Raw(produce.handle),
         overlaps=True,
+        announced_from=0,  # else librdkafka up to 2.11.0 does not compress by gzip, snappy and lz4 (KAFKA-18659)
     ),
     ApiSpec(
         ApiKey.FETCH,

@@ -156,6 +156,11 @@ class Request:
         self.sink.reject(reason)
 
     @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for the answer, since the connection has ended."""
+        return self.sink.is_gone
+
+    @property
     def sender(self) -> object:
         """The connection, as the one whose requests are in order."""
         return self.sink

@@ -215,7 +215,7 @@ class _ControllerConnection:
             self._target = target
         if self._connection is not None and not self._connection.is_closed:
             return self._connection
-        if self._connecting is None:
+        if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.get_running_loop().create_task(self._open(target))
         attempt = self._connecting
         try:
@@ -225,9 +225,6 @@ class _ControllerConnection:
             if attempt.cancelled() and task is not None and not task.cancelling():
                 raise ConnectionError("another controller took over") from None
             raise
-        finally:
-            if self._connecting is attempt and attempt.done():
-                self._connecting = None
 
     async def _open(self, target: ControllerAddress) -> Connection:
         connection = await connect(

@@ -2,16 +2,20 @@
 
 The requests of one producer are appended in their order: while one of them waits for the coordinator, later ones wait
 behind it, although they may be for other partitions. Most of them find the transaction open, and do not wait.
+
+A batch names its topic by id, and is appended by name. If the topic was created anew while the batch waited, that is
+refused, as it is where batches wait to be validated (`isr/leader/appends.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from ...isr.leader.appends import Entries, Guards
 from ...isr.ports import AppendCaller
@@ -71,14 +75,20 @@ class _Waiting:
     request: AppendRequest
     producer: TransactionalProducer
     sequences: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, UUID | None]
+    """The ids of its topics when it came."""
 
 
 class TransactionalAppends:
-    """Owns the order of the requests of each producer."""
+    """Owns the order of the requests of each producer.
 
-    def __init__(self, verifier: PartitionVerifier, log: Log) -> None:
+    `topic_id_of` gives the id that a topic has by the metadata, None while there is no such topic.
+    """
+
+    def __init__(self, verifier: PartitionVerifier, log: Log, topic_id_of: Callable[[str], UUID | None]) -> None:
         self._verifier = verifier
         self._log = log
+        self._topic_id_of = topic_id_of
         self._waiting: dict[int, deque[_Waiting]] = {}
         """By producer id; the first one waits for the coordinator."""
 
@@ -102,7 +112,8 @@ class TransactionalAppends:
         entries = [
             (key, None if records is None else memoryview(bytearray(records))) for key, records in request.entries
         ]
-        waiting = _Waiting(request._replace(entries=entries), producer, sequences)
+        topic_ids = {key.topic: self._topic_id_of(key.topic) for key, _ in entries}
+        waiting = _Waiting(request._replace(entries=entries), producer, sequences, topic_ids)
         if queue is None:
             self._waiting[producer.producer_id] = deque([waiting])
             self._verify(waiting)
@@ -121,9 +132,9 @@ class TransactionalAppends:
         queue = self._waiting[waiting.producer.producer_id]
         queue.popleft()
         try:
-            self._append_verified(waiting.request, verified)
+            self._append_verified(waiting, verified)
             while queue and not self._must_ask(queue[0]):
-                self._append_verified(queue.popleft().request, Verified({}, {}))
+                self._append_verified(queue.popleft(), Verified({}, {}))
         finally:  # whatever happened to these requests, the others go on
             if queue:
                 self._verify(queue[0])
@@ -133,10 +144,10 @@ class TransactionalAppends:
     def _must_ask(self, waiting: _Waiting) -> bool:
         return bool(self._verifier.guards(waiting.producer, waiting.request.operation, waiting.sequences))
 
-    def _append_verified(self, request: AppendRequest, verified: Verified) -> None:
-        errors = verified.errors
-        rows = [_refused(key, errors[key], request.operation) if key in errors else None for key, _ in request.entries]
-        entries = [entry for entry in request.entries if entry[0] not in errors]
+    def _append_verified(self, waiting: _Waiting, verified: Verified) -> None:
+        request = waiting.request
+        rows = [self._refusal(waiting, key, verified) for key, _ in request.entries]
+        entries = [entry for entry, row in zip(request.entries, rows, strict=True) if row is None]
 
         def done(responses: list[ProducePartitionResponse]) -> None:
             appended = iter(responses)
@@ -148,6 +159,15 @@ class TransactionalAppends:
             )
         else:
             done([])
+
+    def _refusal(self, waiting: _Waiting, key: TopicPartition, verified: Verified) -> ProducePartitionResponse | None:
+        if self._topic_id_of(key.topic) != waiting.topic_ids[key.topic]:
+            sometimes(True, "a topic was deleted while its batch waited for a transaction coordinator")
+            code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return ProducePartitionResponse(key.partition, code, error_message=f"{key} was deleted meanwhile")
+        if key in verified.errors:
+            return _refused(key, verified.errors[key], waiting.request.operation)
+        return None
 
 
 def _producers(request: AppendRequest) -> tuple[list[TransactionalProducer], dict[TopicPartition, int]]:

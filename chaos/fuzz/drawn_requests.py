@@ -28,6 +28,15 @@ def _schema(api: ApiKey, version: int) -> Schema:
     return load_api_schema(api, version, "request")
 
 
+def is_drawable(api: ApiKey, version: int) -> bool:
+    """Whether there is a schema to draw from: ApiVersions names Produce 0 to 2, which are not served, too."""
+    try:
+        _schema(api, version)
+    except ValueError:
+        return False
+    return True
+
+
 class RequestDrawer:
     """Draws requests from one random generator: the same seed gives the same requests."""
 

@@ -11,7 +11,7 @@ from ...wire.codec import encode_request
 from .attack import AttackRun
 from .attacker_connection import AttackerConnection, Endpoint, Outcome, request_frame
 from .damaged_batches import draw_batch
-from .drawn_requests import RequestDrawer, mutate
+from .drawn_requests import RequestDrawer, is_drawable, mutate
 
 _REQUESTS_PER_CONNECTION = 40
 _LOOK_EVERY = 5
@@ -56,7 +56,12 @@ def _served(connection: AttackerConnection) -> list[tuple[ApiKey, int]]:
     """Every API in every version that the listener serves."""
     answer = connection.call(ApiKey.API_VERSIONS, 0, {})
     rows = [] if answer is None else answer.api_keys
-    return [(ApiKey(row.api_key), version) for row in rows for version in range(row.min_version, row.max_version + 1)]
+    return [
+        (ApiKey(row.api_key), version)
+        for row in rows
+        for version in range(row.min_version, row.max_version + 1)
+        if is_drawable(ApiKey(row.api_key), version)
+    ]
 
 
 def _fuzz_connection(

@@ -46,6 +46,7 @@ from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
 from ...security.delegation_token import TokenKey
+from ...wire.client import DEFAULT_MAX_FRAME_BYTES
 from ..node.policies import load_policies
 from .format_advice import format_rest_advice
 from .node_config import Listener, NodeConfig
@@ -54,6 +55,8 @@ from .relations import QUORUM_FETCH_WAIT_MS
 _MINUTE_MS = 60 * 1000
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
+_BESIDE_RECORDS_BYTES_MAX = 16 * 1024 * 1024
+"""Of a response to a follower that fetches very many partitions."""
 
 
 def topic_defaults(config: NodeConfig) -> dict[str, str]:
@@ -267,10 +270,17 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
+        fetched_frame_bytes_max=_fetched_frame_bytes_max(config),
         sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
         quota_window=QuotaWindow(config["quota.window.num"], config["quota.window.size.seconds"] * 1000),
         token_key=token_key(config),
     )
+
+
+def _fetched_frame_bytes_max(config: NodeConfig) -> int:
+    """More than the default, if a follower asks for more, or if one batch may be larger, which came in a request."""
+    records_bytes = max(config["replica.fetch.response.max.bytes"], config["socket.request.max.bytes"])
+    return max(DEFAULT_MAX_FRAME_BYTES, int(records_bytes) + _BESIDE_RECORDS_BYTES_MAX)
 
 
 def group_config(config: NodeConfig) -> GroupConfig:

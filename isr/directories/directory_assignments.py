@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ...controller.metadata.metadata_image import PartitionRegistration
 from ...controller.metadata.metadata_records import LOST, MIGRATING, UNASSIGNED
-from ...runtime.loop import TaskSet
+from ...runtime.loop import TaskSet, report_error
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ..ports import ReplicaKey
 
@@ -108,14 +108,16 @@ class DirectoryAssignments:
 
     async def _run(self) -> None:
         pause_s = self._backoff_s
-        while self._wanted:
-            batch = dict(list(self._wanted.items())[:_BATCH_MAX])
-            if await self._exchange(batch):
-                pause_s = self._backoff_s
-            else:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _BACKOFF_MAX_S)
-        self._running = False
+        try:
+            while self._wanted:
+                batch = dict(list(self._wanted.items())[:_BATCH_MAX])
+                if await self._exchange(batch):
+                    pause_s = self._backoff_s
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _BACKOFF_MAX_S)
+        finally:
+            self._running = False
 
     async def _exchange(self, batch: Mapping[ReplicaKey, UUID]) -> bool:
         """Send a batch; whether all of it is settled."""
@@ -123,6 +125,9 @@ class DirectoryAssignments:
             codes = await self._send(batch)
         except (OSError, TimeoutError, ProtocolError, WireFormatError) as error:
             _logger.info("directories of %d replicas could not be told: %s", len(batch), error)
+            return False
+        except Exception as error:  # whatever it is, these assignments and all later ones are to be sent
+            report_error(f"the directories of {len(batch)} replicas could not be told", error)
             return False
         all_settled = True
         for key, directory in batch.items():

@@ -108,7 +108,7 @@ class FetchRequests:
             self._observer.on_fetch(params, wanted)
         has_more_dirty = dirty is not None and bool(dirty.dirty)
         found, cold = FetchReading(), ColdReads()
-        self._first_read(found, params, wanted, cold, self._share(params), now_ms)
+        self._read(found, params, wanted, cold, self._share(params), now_ms)
         is_complete = found.unknown == len(wanted)
         if dirty is not None:
             is_complete = found.unknown > 0 or has_more_dirty
@@ -130,7 +130,7 @@ class FetchRequests:
             )
         operation.missing_bytes -= found.size_bytes
         self._operations.purgatory.park_fetch(operation, self._wait_ms(params, is_throttled=found.is_throttled))
-        caller.on_gone = operation.cancel
+        _cancel_when_gone(operation, caller)
         cold.then(operation.finish)
 
     def fetch_in_steps(
@@ -170,7 +170,9 @@ class FetchRequests:
 
         may_wait = context.may_wait and params.max_wait_ms > 0
         operation = self._delay(params, wanted, cold, respond, caller)
-        caller.on_gone = operation.cancel
+        _cancel_when_gone(operation, caller)
+        if operation.is_done:
+            return
         purgatory = self._operations.purgatory
         if may_wait:
             yield from purgatory.listing(operation)
@@ -180,7 +182,7 @@ class FetchRequests:
                 return
             self._operations.defer()
             try:
-                self._first_read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
+                self._read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, now_ms)
             finally:
                 self._operations.complete()
             yield PLAIN_STEP
@@ -204,18 +206,22 @@ class FetchRequests:
                     context.dirty.set_name(one.key, one.topic_partition)
         return wanted
 
-    def _first_read(
+    def _read(
         self,
         found: FetchReading,
         params: FetchParams,
         wanted: Sequence[WantedPartition],
         cold: ColdReads,
         share: FetchShare | None,
-        now_ms: int,
+        counted_at_ms: int | None,
     ) -> None:
+        """See `PartitionReader.read`. An unexpected error is the answer to this fetch alone.
+
+        A produce may have woken it, whose batch is in the log by now.
+        """
         before = len(found.rows)
         try:
-            self._reader.read(found, params, wanted, cold, share, now_ms)
+            self._reader.read(found, params, wanted, cold, share, counted_at_ms)
         except InvariantViolation:
             raise
         except Exception:
@@ -227,7 +233,7 @@ class FetchRequests:
 
     def _read_again(self, params: FetchParams, wanted: Sequence[WantedPartition], cold: ColdReads) -> FetchReading:
         found = FetchReading()
-        self._reader.read(found, params, wanted, cold, self._share(params), None)
+        self._read(found, params, wanted, cold, self._share(params), None)
         return found
 
     def _share(self, params: FetchParams) -> FetchShare | None:
@@ -334,7 +340,7 @@ class FetchRequests:
     ) -> Work[None]:
         found, share = FetchReading(), self._share(params)
         for start in range(0, len(wanted), ITEMS_PER_STEP):
-            self._reader.read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
+            self._read(found, params, wanted[start : start + ITEMS_PER_STEP], cold, share, None)
             yield PLAIN_STEP
         yield from self._answer_many(params, context, wanted, found, done)
 
@@ -362,6 +368,13 @@ class FetchRequests:
         self._observer.on_fetched(params, wanted, rows)
         answers = [(one.key, row) for one, row in zip(wanted, rows, strict=True)]
         _add_by_topic(topics, context.select(answers))
+
+
+def _cancel_when_gone(operation: DelayedFetch, caller: FetchCaller) -> None:
+    """Forget the fetch when its caller has gone, which may have been while the request was prepared in steps."""
+    caller.on_gone = operation.cancel
+    if caller.is_gone:
+        operation.cancel()
 
 
 def _add_by_topic(topics: list[FetchTopicResponse], answers: Answers) -> None:

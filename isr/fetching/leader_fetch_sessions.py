@@ -150,10 +150,11 @@ class SessionlessFetchContext:
 class FullFetchContext:
     """A fetch that opens a session, if the cache has a slot for it.
 
-    A follower's one does not wait: from the next fetch on, the leader looks at dirty partitions only.
+    A follower's one that gets a session does not wait: from the next fetch on, the leader looks at dirty partitions
+    only. One that gets none waits like any other, else the follower would fetch all again at once, for ever.
     """
 
-    __slots__ = ("_cache", "_now_ms", "_request", "_rows", "_selected", "_session", "_uses_topic_ids", "may_wait")
+    __slots__ = ("_cache", "_now_ms", "_request", "_rows", "_selected", "_session", "_uses_topic_ids")
     dirty: DirtyPartitions | None = None
     error_code = 0
 
@@ -167,7 +168,13 @@ class FullFetchContext:
         self._now_ms = now_ms
         self._session: FetchSession | None = None
         self._selected = 0  # so many answers were passed to `select`
-        self.may_wait = not (request.replica_id >= 0 and uses_topic_ids)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may wait for records, as far as is known now."""
+        replica_id = self._request.replica_id
+        is_follower_by_id = replica_id >= 0 and self._uses_topic_ids
+        return not (is_follower_by_id and self._cache.has_room(replica_id, len(self._rows), self._now_ms))
 
     def take(self) -> Rows:
         """See `SessionlessFetchContext.take`."""
@@ -317,6 +324,14 @@ class FetchSessionCache:
         self._sessions[session.session_id] = session
         return IncrementalFetchContext(session)
 
+    def has_room(self, replica_id: int, size: int, now_ms: int) -> bool:
+        """Whether `open` would give a session now."""
+        return bool(size) and (self._has_free_slot or self._victim(replica_id >= 0, size, now_ms) is not None)
+
+    @property
+    def _has_free_slot(self) -> bool:
+        return len(self._sessions) < self._slots
+
     def open(self, replica_id: int, size: int, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session for `size` partitions of a follower, or a consumer (-1); None when there is no slot for it."""
         is_follower = replica_id >= 0
@@ -335,25 +350,26 @@ class FetchSessionCache:
             session.close()
 
     def _make_room(self, is_follower: bool, size: int, now_ms: int) -> bool:
-        sessions = self._sessions
-        if self._slots <= 0:
-            return False
-        if len(sessions) < self._slots:
+        if self._has_free_slot:
             return True
-        oldest = next(iter(sessions.values()))
-        if now_ms - oldest.last_used_ms > self._min_eviction_ms:
-            victim = oldest
-        else:
-            candidates = [one for one in sessions.values() if self._may_yield(one, is_follower, now_ms)]
-            if not candidates:
-                return False
-            victim = min(candidates, key=_worth)
-            if (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
-                return False
+        victim = self._victim(is_follower, size, now_ms)
+        if victim is None:
+            return False
         self._drop(victim.session_id)
         sometimes(True, "a fetch session made room for another one")
         self.evictions_total += 1
         return True
+
+    def _victim(self, is_follower: bool, size: int, now_ms: int) -> FetchSession | None:
+        """The session whose slot a new one would take; None if all that there are stay."""
+        sessions = self._sessions.values()
+        oldest = next(iter(sessions), None)
+        if oldest is None or now_ms - oldest.last_used_ms > self._min_eviction_ms:
+            return oldest
+        victim = min((one for one in sessions if self._may_yield(one, is_follower, now_ms)), key=_worth, default=None)
+        if victim is None or (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
+            return None
+        return victim
 
     def _may_yield(self, session: FetchSession, to_follower: bool, now_ms: int) -> bool:
         return (to_follower and not session.is_follower) or (

@@ -34,7 +34,9 @@ class FetchReading:
     unknown: int = 0
     """How many of the wanted partitions do not exist."""
     must_answer: bool = False
-    """A partition has an error or a divergence to tell: the answer must not wait."""
+    """The answer must not wait: a partition has an error or a divergence to tell, or records end with a segment.
+
+    In the last case no wait would make it larger (Kafka: case F of `DelayedFetch`)."""
     is_throttled: bool = False
     """A throttle keeps records back."""
 
@@ -141,8 +143,12 @@ class PartitionReader:
         except ColdReadError as error:
             cold.add(error, replica.topic_partition)
             row = replica.read(params, request, 0, min_one_batch=False)
+        size_bytes = len(row.records or b"")
+        is_too_little = 0 < size_bytes < params.min_bytes - found.size_bytes and allowed == limit
+        if is_too_little and replica.has_later_segment_for(params, request.fetch_offset):
+            found.must_answer = True
         if share is not None:
-            share.record(replica, len(row.records or b""))
+            share.record(replica, size_bytes)
         return row
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from uuid import UUID
 
 from ...runtime.invariants import sometimes
-from ...runtime.loop import TaskSet
+from ...runtime.loop import TaskSet, report_error
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ..ports import AlterPartitionItem, AlterPartitionPort
 from .leader_state import AlterPartitionResult
@@ -52,28 +52,44 @@ class AlterPartitionManager:
         await self._tasks.cancel_all()
 
     async def _run(self) -> None:
-        while self._waiting:
-            sent = list(islice(self._waiting.values(), _ITEMS_MAX))
-            for item, _ in sent:
-                del self._waiting[_key(item)]
-            results = await self._exchange([item for item, _ in sent])
-            answered = zip(sent, results, strict=True)
-            again = [(item, on_result) for (item, on_result), result in answered if on_result(item, result)]
-            for item, on_result in again:
-                self._waiting.setdefault(_key(item), (item, on_result))
-            if again:
-                await asyncio.sleep(self._backoff_s)
-        self._running = False
+        try:
+            while self._waiting:
+                await self._send_waiting()
+        finally:
+            self._running = False
+
+    async def _send_waiting(self) -> None:
+        sent = list(islice(self._waiting.values(), _ITEMS_MAX))
+        for item, _ in sent:
+            del self._waiting[_key(item)]
+        results = await self._exchange([item for item, _ in sent])
+        answered = zip(sent, results, strict=True)
+        again = [(item, on_result) for (item, on_result), result in answered if _deliver(on_result, item, result)]
+        for item, on_result in again:
+            self._waiting.setdefault(_key(item), (item, on_result))
+        if again:
+            await asyncio.sleep(self._backoff_s)
 
     async def _exchange(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
+        results: Sequence[AlterPartitionResult] = ()
         try:
             results = await self._send(items)
         except (OSError, TimeoutError, ProtocolError, WireFormatError):
             sometimes(True, "a proposal of an ISR did not reach the controller")
-            results = ()
+        except Exception as error:  # whatever it is, these proposals and all later ones are to be sent
+            report_error(f"{len(items)} proposals of ISRs could not be sent", error)
         if len(results) != len(items):
             return [AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION)] * len(items)
         return results
+
+
+def _deliver(on_result: OnResult, item: AlterPartitionItem, result: AlterPartitionResult) -> bool:
+    """Hand an answer over; one that cannot be processed concerns no other partition, and its item is not sent again."""
+    try:
+        return on_result(item, result)
+    except Exception as error:
+        report_error(f"the answer to the ISR proposal of {item.topic_partition} could not be processed", error)
+        return False
 
 
 def _key(item: AlterPartitionItem) -> tuple[UUID, int]:

@@ -20,6 +20,7 @@ from ...log.errors import RefusedRecordsError
 from ...log.record_validation import RECORD_ERRORS_MAX
 from ...log.state.transaction_verification import VerificationGuard
 from ...log.validation import validate
+from ...runtime.loop import report_error
 from ...runtime.ports import ComputeThreads
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
@@ -113,8 +114,7 @@ class DeferredAppends:
             try:
                 request.append(validated)
             except Exception as error:  # those that wait behind it are appended all the same
-                loop = asyncio.get_running_loop()
-                loop.call_exception_handler({"message": "a deferred append failed", "exception": error})
+                report_error("a deferred append failed", error)
             finally:
                 if request.release is not None:
                     request.release()

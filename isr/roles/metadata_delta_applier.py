@@ -13,7 +13,8 @@ not applied that metadata (`applied_offset`), whatever its image contains.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.invariants import sometimes
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
+from ...runtime.loop import report_error
 from ...wire.types import TopicPartition
 from ..follower.fetcher_manager import FetcherManager
 from ..hosted_partitions import HostedPartitions
@@ -166,7 +168,8 @@ class MetadataDeltaApplier:
     def _take_up(self, deleted: list[tuple[TopicPartition, UUID]], keys: list[PartitionKey]) -> None:
         """Take up the roles in some partitions, as the image has them now."""
         for topic_partition, topic_id in deleted:
-            self._replicas.remove(topic_partition, topic_id)
+            with _errors_reported(topic_partition):
+                self._replicas.remove(topic_partition, topic_id)
         topics = self._hosted.image.topics_by_id
         changed = []
         for topic_id, index in keys:
@@ -177,22 +180,31 @@ class MetadataDeltaApplier:
 
     def _apply_partitions(self, changed: Iterable[tuple[TopicImage, int, PartitionRegistration]]) -> None:
         """Leaders first: they stop fetching before others begin."""
-        local_id = self._hosted.local_id
         followers: list[tuple[Replica, PartitionRegistration]] = []
         for topic, index, registration in changed:
             topic_partition = TopicPartition(topic.name, index)
-            if local_id not in registration.replicas:
-                self._replicas.remove(topic_partition, topic.topic_id)
-                continue
-            directory = registration.directory_of(local_id)
-            replica = self._replicas.get_or_create(topic_partition, topic.topic_id, directory)
-            if replica is None or replica.offline or not replica.partition.is_news(registration):
-                continue
-            if registration.leader == local_id:
-                self._lead(replica, registration)
-            else:
-                followers.append((replica, registration))
+            with _errors_reported(topic_partition):
+                replica = self._replica_with_news(topic_partition, topic.topic_id, registration)
+                if replica is None:
+                    continue
+                if registration.leader == self._hosted.local_id:
+                    self._lead(replica, registration)
+                else:
+                    followers.append((replica, registration))
         self._follow(followers)
+
+    def _replica_with_news(
+        self, topic_partition: TopicPartition, topic_id: UUID, registration: PartitionRegistration
+    ) -> Replica | None:
+        """The replica that is to take up another role; None where there is none, or it has the role already."""
+        local_id = self._hosted.local_id
+        if local_id not in registration.replicas:
+            self._replicas.remove(topic_partition, topic_id)
+            return None
+        replica = self._replicas.get_or_create(topic_partition, topic_id, registration.directory_of(local_id))
+        if replica is None or replica.offline or not replica.partition.is_news(registration):
+            return None
+        return replica
 
     # ---------------------------------------------------------------- roles
 
@@ -221,12 +233,13 @@ class MetadataDeltaApplier:
     def _follow(self, followers: list[tuple[Replica, PartitionRegistration]]) -> None:
         to_fetch: dict[int, list[Replica]] = {}
         for replica, registration in followers:
-            if not replica.make_follower(registration):
-                continue
-            self._operations.on_role_lost(replica)
-            self._fetchers.remove(replica)
-            if registration.leader != NO_LEADER:
-                to_fetch.setdefault(registration.leader, []).append(replica)
+            with _errors_reported(replica.topic_partition):
+                if not replica.make_follower(registration):
+                    continue
+                self._operations.on_role_lost(replica)
+                self._fetchers.remove(replica)
+                if registration.leader != NO_LEADER:
+                    to_fetch.setdefault(registration.leader, []).append(replica)
         for leader_id, replicas in to_fetch.items():
             self._fetchers.add(leader_id, replicas)
 
@@ -287,3 +300,12 @@ class MetadataDeltaApplier:
         image, replicas = self._hosted.image.topics_by_name.get(topic), self._hosted.replicas
         keys = [] if image is None else [TopicPartition(topic, index) for index in image.partitions]
         return [replicas[key] for key in keys if key in replicas]
+
+
+@contextmanager
+def _errors_reported(topic_partition: TopicPartition) -> Iterator[None]:
+    """Report an unexpected error about one partition: it keeps no other from its role, and no start from its end."""
+    try:
+        yield
+    except Exception as error:
+        report_error(f"{topic_partition} could not take up its role", error)

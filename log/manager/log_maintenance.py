@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...runtime.incremental_work import IncrementalTask, for_each
+from ...runtime.loop import report_error
 from ...runtime.ports import Clock, Runtime
 from ...wire.types import TopicPartition
 from ..cleaner.log_cleaner import LogCleaner
@@ -198,8 +199,7 @@ class RetentionRounds:
         try:
             self.visit(tp, log)
         except Exception as error:
-            context = {"message": f"retention of {tp} has failed", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
+            report_error(f"retention of {tp} has failed", error)
 
     def visit(self, tp: TopicPartition, log: PartitionLog) -> None:
         """Do what is due for one log. The log itself reports a disk that refuses."""

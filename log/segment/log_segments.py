@@ -54,6 +54,11 @@ class LogSegments:
         """Index of the segment that holds `offset`; -1 when that is before all of them."""
         return bisect_right(self._bases, offset) - 1
 
+    def has_later_one(self, offset: int, end_offset: int) -> bool:
+        """Whether a segment after the one of `offset` begins below `end_offset`."""
+        following = self.index_of(offset) + 1
+        return following < len(self._bases) and self._bases[following] < end_offset
+
     def add(self, segment: Segment) -> None:
         """Add a segment at the end, which becomes the active one."""
         self._items.append(segment)

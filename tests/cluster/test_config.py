@@ -10,7 +10,7 @@ import pytest
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
 from raftwerk.cluster.settings.setting_names import misspelt_names
-from raftwerk.cluster.settings.settings_per_package import controller_settings, log_manager_config
+from raftwerk.cluster.settings.settings_per_package import broker_config, controller_settings, log_manager_config
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 
 COMBINED = {
@@ -307,6 +307,20 @@ def test_a_double_is_parsed() -> None:
     config = NodeConfig.from_properties(COMBINED | {"log.cleaner.io.max.bytes.per.second": "1000000"})
     assert config["log.cleaner.io.max.bytes.per.second"] == 1_000_000.0
     assert log_manager_config(config, "c", lambda _path, _error: None).cleaner.io_bytes_per_s == 1_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("replica.fetch.response.max.bytes", 10 << 20, 256 << 20),
+        ("replica.fetch.response.max.bytes", 500 << 20, 516 << 20),
+        ("socket.request.max.bytes", 1 << 30, (1 << 30) + (16 << 20)),
+    ],
+)
+def test_a_follower_takes_the_largest_response_that_its_settings_allow(key: str, value: int, expected: int) -> None:
+    """It would connect again and again, and never get past a larger one."""
+    config = NodeConfig.from_properties(COMBINED | {key: str(value)})
+    assert broker_config(config, "c", ()).fetched_frame_bytes_max == expected
 
 
 def test_the_delay_of_preferred_leaders_is_served() -> None:

@@ -94,6 +94,25 @@ def test_bytes_of_an_open_transaction_are_committed_and_not_stable() -> None:
     assert replica.committed_bytes() == (0, 0)
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_many_appends_that_wait_are_counted_in_bounded_memory(
+    in_transaction: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the high watermark, or for the end of a transaction, which may stay open for hours."""
+    monkeypatch.setattr("raftwerk.isr.replica._COUNTED_APPENDS_MAX", 3)
+    replica = make()
+    size = 0
+    for sequence in range(10):
+        records = transactional(sequence) if in_transaction else batch()
+        size += replica.append_as_leader(records, -1, TIMES, guard=VERIFICATION_OFF).size_bytes
+        if in_transaction:
+            fetched(replica, 2, replica.log_end_offset)
+            replica.committed_bytes()
+    waiting = replica._unstable if in_transaction else replica._uncommitted
+    assert len(waiting) == 3
+    assert waiting[-1][0] == 10 and sum(size_bytes for _, size_bytes in waiting) == size
+
+
 def test_what_is_truncated_never_becomes_readable() -> None:
     replica = make(leader=2)
     sizes = []

@@ -101,8 +101,9 @@ def test_cancelled_fetch_is_never_answered() -> None:
     assert waiting.rows is None
 
 
-def test_idle_followers_fetch_twice_a_second() -> None:
-    cluster, _ = replicated_topic(partitions=20)
+@pytest.mark.parametrize("slots", [1_000, 1, 0])
+def test_idle_followers_with_a_session_or_without_fetch_twice_a_second(slots: int) -> None:
+    cluster, _ = replicated_topic(partitions=20, fetch_session_slots=slots)
     cluster.fetches.clear()
     cluster.sleep(10.0)
     assert len(cluster.fetches) <= 2 * 21

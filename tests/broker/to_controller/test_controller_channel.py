@@ -92,6 +92,31 @@ def test_a_change_of_controller_cancels_no_request(
     asyncio.run(main())
 
 
+def test_an_attempt_that_fails_when_no_request_waits_for_it_concerns_no_later_request(
+    channel: ControllerChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the later one would be told of a failure that is over, and wait for a back-off."""
+    attempts: list[asyncio.Future[None]] = []
+
+    async def connect(*_: object, **__: object) -> None:
+        attempts.append(asyncio.get_running_loop().create_future())
+        await attempts[-1]
+
+    monkeypatch.setattr(controller_channel, "connect", connect)
+
+    async def main() -> None:
+        first = await begin(channel)
+        first.cancel()
+        await asyncio.wait([first])
+        attempts[0].set_exception(ConnectionRefusedError("nothing listens there"))
+        later = await begin(channel)
+        assert len(attempts) == 2
+        later.cancel()
+        await asyncio.wait([later])
+
+    asyncio.run(main())
+
+
 class Controller:
     """A controller that answers on each connection in the order of the requests, and envelopes when the test lets it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.broker.broker_harness import settle
@@ -65,7 +66,8 @@ class Cluster:
         self.gate.set()
         self.appended: list[tuple[int, TopicPartition, int, bool]] = []
         self.verifier = PartitionVerifier(VerifierConfig(), self, self, lambda _: self.coordinator)
-        self.appends = TransactionalAppends(self.verifier, self)
+        self.topic_ids = {"flights": UUID(int=1)}
+        self.appends = TransactionalAppends(self.verifier, self, self.topic_ids.get)
 
     async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Struct:
         assert (broker_id, api_key, timeout_ms) == (COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, 30_000)
@@ -379,6 +381,20 @@ async def test_the_requests_of_a_producer_keep_their_order(cluster: Cluster) -> 
         (7, P0, 2, False),
     ]
     assert all(row.error_code == 0 for answer in [*answers, other] for row in answer[0])
+
+
+@played
+async def test_what_waited_is_not_appended_to_a_later_topic_of_the_same_name(cluster: Cluster) -> None:
+    """Neither the batch that waits for the coordinator, nor the one behind it: clients name topics by id."""
+    cluster.gate.clear()
+    answers = [cluster.produce((P0, 0)), cluster.produce((P0, 1))]
+    await settle()
+    cluster.topic_ids["flights"] = UUID(int=2)
+    cluster.replicas[P0] = Replica()
+    cluster.gate.set()
+    await settle(30)
+    assert [row.error_code for answer in answers for row in answer[0]] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert not cluster.appended
 
 
 @played

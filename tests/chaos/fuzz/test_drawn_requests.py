@@ -5,16 +5,24 @@ from __future__ import annotations
 import random
 import struct
 from pathlib import Path
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from raftwerk.broker.apis.api_table import API_TABLE
-from raftwerk.chaos.fuzz import attacker_connection, damaged_batches, drawn_requests, drawn_values, sent_requests
+from raftwerk.broker.apis.api_table import API_TABLE, broker_registry
+from raftwerk.chaos.fuzz import (
+    attacker_connection,
+    damaged_batches,
+    drawn_requests,
+    drawn_values,
+    protocol_attacks,
+    sent_requests,
+)
 from raftwerk.chaos.fuzz.attack_table import ATTACKS
 from raftwerk.chaos.fuzz.run import FuzzOptions
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct, decode_request
+from raftwerk.wire.codec import Struct, decode_request, decode_response, encode_response
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.frames import parse_request_header
 from raftwerk.wire.records import iter_records, read_header, verify_crc
@@ -44,6 +52,22 @@ def test_well_formed_requests_of_every_api_and_version_can_be_decoded() -> None:
             decode_request(api, version, memoryview(frame)[4:], at)
             well_formed += 1
     assert 0.3 < well_formed / (3 * len(SERVED)) < 0.8
+
+
+class Listener:
+    """Answers ApiVersions as a broker does."""
+
+    def call(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+        answer = encode_response(api, version, {"api_keys": broker_registry().version_rows()})
+        return decode_response(api, version, memoryview(answer))
+
+
+def test_requests_are_drawn_of_all_versions_that_a_broker_serves() -> None:
+    """And not of Produce 0 to 2, which it names for librdkafka's sake."""
+    served = [
+        (api.key, version) for api in broker_registry() for version in range(api.versions[0], api.versions[1] + 1)
+    ]
+    assert protocol_attacks._served(cast("Any", Listener())) == served
 
 
 def _strings(value: object) -> list[str]:

@@ -79,8 +79,11 @@ class Controller:
         return dict.fromkeys(assignments, int(answer))
 
 
-def run(body: object) -> None:
-    ProcessLoop(Scheduler(), "test").run_until_complete(body, 60.0)  # type: ignore[arg-type]
+def run(body: object) -> list[str]:
+    """Returns the errors that were reported."""
+    scheduler = Scheduler()
+    ProcessLoop(scheduler, "test").run_until_complete(body, 60.0)  # type: ignore[arg-type]
+    return [str(error) for error in scheduler.errors]
 
 
 def test_assignments_that_the_metadata_has_are_not_sent() -> None:
@@ -126,6 +129,20 @@ def test_failed_requests_are_sent_again_after_a_growing_pause(trouble: ErrorCode
         assert assignments.pending == {}
 
     run(body())
+
+
+def test_an_unexpected_error_is_reported_and_the_assignments_sent_again() -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [ValueError("what nobody expects")]
+        assignments = DirectoryAssignments(controller.send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(1)
+        assert controller.asked == [{(TOPIC, 0): A}] * 2
+        assert assignments.pending == {}
+
+    reported = run(body())
+    assert len(reported) == 1 and "the directories of 1 replicas could not be told" in reported[0]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER])

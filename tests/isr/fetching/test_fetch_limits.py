@@ -6,6 +6,7 @@ import pytest
 from support.isr.manager_cluster import Cluster
 from support.isr.replicas import WALL_MS
 
+from raftwerk.log.config import LogConfig
 from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import TopicPartition
 
@@ -15,7 +16,11 @@ ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.fixture
 def leader() -> Cluster:
     """A broker that leads two partitions alone, and lets producers open transactions."""
-    made = Cluster(nodes=(1,))
+    return alone_with_segments_of(1 << 30)
+
+
+def alone_with_segments_of(size_bytes: int) -> Cluster:
+    made = Cluster(nodes=(1,), default_log_config=LogConfig(segment_bytes=size_bytes))
     made.boot(1)
     made.managers[1].verifies_transactions = False
     made.create_topic("t", 7, (1,), 2)
@@ -48,6 +53,28 @@ def test_a_consumer_of_committed_transactions_does_not_wait_for_open_ones(leader
     leader.sleep(0.31)
     assert not committed.row.records
     assert (committed.row.high_watermark, committed.row.last_stable_offset) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "open_transaction", "is_answered"),
+    [
+        (10, False, True),
+        (4, False, False),  # all are in the first segment
+        (5, True, False),  # the second one begins with the transaction
+        (6, True, True),
+    ],
+)
+def test_a_fetch_does_not_wait_for_more_than_the_rest_of_a_segment(
+    batches: int, open_transaction: bool, is_answered: bool
+) -> None:
+    """An answer holds records of one segment, and it does not grow any more if there are committed ones behind it."""
+    leader = alone_with_segments_of(5_000)
+    for _ in range(batches - open_transaction):
+        leader.produce(1, ONE, b"x" * 1_000)
+    if open_transaction:
+        leader.produce_batch(1, ONE, transactional(0))
+    answer = leader.consume(1, ONE, 0, max_wait_ms=30_000, min_bytes=50_000, isolation_level=1)
+    assert bool(answer.rows) is is_answered
 
 
 def test_whether_transactions_are_verified_is_a_setting(leader: Cluster) -> None:

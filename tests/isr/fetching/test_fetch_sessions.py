@@ -243,22 +243,38 @@ def test_node_0_is_a_follower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "may_wait"),
+    ("words", "slots", "may_wait"),
     [
-        ("fetch a-0@0", True),
-        ("fetch ids a-0@0", True),
-        ("fetch follower a-0@0", True),
-        ("fetch follower ids a-0@0", False),
+        ("fetch a-0@0", 1, True),
+        ("fetch ids a-0@0", 1, True),
+        ("fetch follower a-0@0", 1, True),
+        ("fetch follower ids a-0@0", 1, False),
+        ("fetch follower ids a-0@0", 0, True),
     ],
 )
 def test_only_a_follower_with_topic_ids_does_not_wait_in_the_fetch_that_opens_its_session(
-    words: str, may_wait: bool
+    words: str, slots: int, may_wait: bool
 ) -> None:
     message, uses_ids = request(words.split()[1:])
     message.session_epoch = 0
-    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker())
+    cache = FetchSessionCache(slots, FixedIds(), DirtyPartitionTracker())
     context = cache.context(message, uses_ids, 0)
     assert context.may_wait is may_wait
+
+
+@pytest.mark.parametrize(
+    ("by_follower", "now_ms", "size", "has_room"),
+    [(False, 0, 1, True), (True, 0, 9, False), (True, 120_000, 99, False), (True, 120_001, 1, True)],
+)
+def test_whether_there_is_room_is_known_before_a_session_is_opened(
+    by_follower: bool, now_ms: int, size: int, has_room: bool
+) -> None:
+    """A follower waits in the fetch for which it gets none: its next one says all again, and would come at once."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    open_session(cache, 0, 9, by_follower)
+    assert cache.has_room(1, size, now_ms) is has_room
+    assert len(cache) == 1 and cache.evictions_total == 0
+    assert bool(open_session(cache, now_ms, size, follower=True)) is has_room
 
 
 def test_an_empty_log_that_nobody_knows_is_no_news() -> None:

@@ -28,6 +28,7 @@ class Fetching:
     """A fetch of many partitions as its `FetchCaller`, which does a step of the work when the test says so."""
 
     on_gone: Callable[[], object] | None = None
+    is_gone = False
 
     def __init__(self, cluster: Cluster, request: FetchRequest, *, in_steps: bool = False, **params: Any) -> None:
         self._cluster = cluster
@@ -42,6 +43,12 @@ class Fetching:
 
     def run_in_steps(self, work: Work[None]) -> None:
         self._work.append(work)
+
+    def lose_connection(self) -> None:
+        """As a connection does that ends."""
+        self.is_gone = True
+        if self.on_gone is not None:
+            self.on_gone()
 
     def charge(self, items: int) -> None:
         self.charged += items
@@ -129,21 +136,34 @@ def test_a_fetch_without_news_is_answered_when_its_time_is_over(one: Cluster) ->
     assert one.managers[1].purgatory.sizes() == (0, 0)
 
 
-@pytest.mark.parametrize("steps", [STEPS_UNTIL_FIRST_READ - 2, STEPS_UNTIL_FIRST_READ, None])
-def test_a_client_that_disappears_is_not_answered(one: Cluster, steps: int | None) -> None:
-    """While the fetch is listed, while it is read, or while it waits."""
-    fetch = Fetching(one, of_all(), max_wait_ms=300)
+@pytest.mark.parametrize("steps", [1, STEPS_UNTIL_FIRST_READ - 2, STEPS_UNTIL_FIRST_READ, None])
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_a_client_that_disappears_is_not_answered(one: Cluster, steps: int | None, in_steps: bool) -> None:
+    """While the request is prepared, while the fetch is listed, while it is read, or while it waits."""
+    fetch = Fetching(one, of_all(), in_steps=in_steps, max_wait_ms=2**31 - 1)
     if steps is None:
         fetch.finish()
     else:
         fetch.steps(steps)
-    assert fetch.on_gone is not None
-    fetch.on_gone()
+    fetch.lose_connection()
     fetch.finish()
     one.produce(1, FIRST)
     one.sleep(1.0)
     fetch.finish()
     assert fetch.response is None
+    assert one.managers[1].purgatory.sizes() == (0, 0)
+
+
+class GoneFetching(Fetching):
+    """One whose connection was lost while its request was decoded in steps."""
+
+    is_gone = True
+
+
+@pytest.mark.parametrize("count", [3, COUNT])
+def test_a_client_that_is_gone_before_its_fetch_is_looked_at_does_not_wait(one: Cluster, count: int) -> None:
+    fetch = GoneFetching(one, of_all(count), max_wait_ms=2**31 - 1)
+    fetch.finish()
     assert one.managers[1].purgatory.sizes() == (0, 0)
 
 

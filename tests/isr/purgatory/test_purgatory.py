@@ -193,6 +193,7 @@ class Stepping:
     """A `FetchCaller` that leaves all work to the test."""
 
     on_gone: Callable[[], object] | None = None
+    is_gone = False
 
     def __init__(self) -> None:
         self.work: list[Work[None]] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import itertools
+from typing import Any
 from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.isr.partition import Partition
 from raftwerk.isr.roles.pending_role_transitions import (
     NEW_REPLICA_COSTS,
     PARTITIONS_PER_SLICE,
@@ -163,6 +165,45 @@ def test_a_new_leader_whose_log_cannot_be_cut_keeps_no_other_partition_waiting(
     assert [tp.partition for tp, replica in replicas.items() if not replica.is_leader] == [2]
     assert replicas[broken].offline and cluster.storage_errors == [broken]
     assert cluster.managers[2].applied_offset == cluster.latest().offset
+
+
+def test_an_unexpected_error_about_one_partition_keeps_no_other_from_its_role(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither as a leader nor as a follower; and a start that waits for all roles comes to its end."""
+    topic_id = create(cluster)
+    cluster.tell()
+    cluster.sleep(1)
+    broken = TopicPartition("t", COUNT // 2)
+
+    def fail_for_one(name: str) -> None:
+        take_up = getattr(Partition, name)
+
+        def take_up_or_fail(partition: Partition, *args: Any) -> bool:
+            if partition.topic_partition == broken and partition.config.local_id != 1:
+                raise ValueError("what nobody expects")
+            return bool(take_up(partition, *args))
+
+        monkeypatch.setattr(Partition, name, take_up_or_fail)
+
+    fail_for_one("make_leader")
+    fail_for_one("make_follower")
+    for index in range(COUNT):
+        cluster.change(topic_id, index, leader=2)
+    cluster.tell()
+    cluster.sleep(1)
+    former = {
+        node: [tp for tp, replica in manager.partitions.items() if replica.partition.leader_epoch == 0]
+        for node, manager in cluster.managers.items()
+    }
+    assert former == {1: [], 2: [broken], 3: [broken]}
+    assert cluster.managers[2].applied_offset == cluster.latest().offset
+    cluster.stop(2)
+    cluster.boot(2)
+    assert here(cluster, 2) == COUNT
+    errors, cluster.scheduler.errors[:] = [str(error) for error in cluster.scheduler.errors], []
+    assert len(errors) == 3
+    assert all(f"{broken} could not take up its role" in error for error in errors)
 
 
 def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:

@@ -382,7 +382,7 @@ class Harness:
             groups=self.groups,
             transactions=self.transactions,
             verifier=self.verifier,
-            transactional_appends=TransactionalAppends(self.verifier, replicas),
+            transactional_appends=TransactionalAppends(self.verifier, replicas, lambda _: None),
             authorization=authorization or Authorization(),
             quotas=self.quotas,
         )

@@ -14,6 +14,7 @@ class Caller:
     """A `FetchCaller` that does all work at once."""
 
     on_gone: Callable[[], object] | None = None
+    is_gone = False
 
     def run_in_steps(self, work: Work[None]) -> None:
         run_at_once(work)
