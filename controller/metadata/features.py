@@ -266,7 +266,7 @@ def _update_one(
     if name == KRAFT_VERSION_FEATURE:
         kraft.upgrade(level, validate_only=True)
         return []
-    if name == METADATA_VERSION_FEATURE:
+    if name == METADATA_VERSION_FEATURE and level < current:
         _check_nothing_is_lost(update)
     if name == RECORD_VERSION_FEATURE and level < SECURITY_RECORDS:
         _check_no_security(image, update)

@@ -126,6 +126,10 @@ def test_metadata_version_moves_as_in_kafka() -> None:
     assert ask(image_of(), ("metadata.version", 23, 2)) == ([FeatureLevelRecord("metadata.version", 23)], 0)
     low = image_of(FeatureLevelRecord("metadata.version", 23))
     assert ask(low, ("metadata.version", 29, 1)) == ([FeatureLevelRecord("metadata.version", 29)], 0)
+    assert ask(low, ("metadata.version", 22, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    old = image_of(FeatureLevelRecord("metadata.version", 7))
+    for level in (14, 22, 23):  # an upgrade loses nothing, also to a level from which there is no way back
+        assert ask(old, ("metadata.version", level, 1)) == ([FeatureLevelRecord("metadata.version", level)], 0)
 
 
 def controller(node_id: int, *features: tuple[str, int, int]) -> RegisterControllerRecord:
