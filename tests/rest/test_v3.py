@@ -44,7 +44,8 @@ def test_configurations_of_brokers(proxy: Proxy) -> None:
     by_name = {one["name"]: one for one in found["data"]}
     assert (status, found["kind"]) == (200, "KafkaBrokerConfigList")
     least = by_name["min.insync.replicas"]
-    assert (least["value"], least["source"], least["is_default"]) == ("2", "STATIC_BROKER_CONFIG", False)
+    assert (least["value"], least["source"], least["is_default"]) == ("2", "DYNAMIC_DEFAULT_BROKER_CONFIG", False)
+    assert {"name": "min.insync.replicas", "value": "2", "source": "STATIC_BROKER_CONFIG"} in least["synonyms"]
     assert {"name": "min.insync.replicas", "value": "1", "source": "DEFAULT_CONFIG"} in least["synonyms"]
     assert proxy.v3("PUT", "/brokers/1/configs/log.cleaner.threads", {"value": "2"})[0] == 204
     changed = proxy.v3("GET", "/brokers/1/configs/log.cleaner.threads")[1]
@@ -53,7 +54,8 @@ def test_configurations_of_brokers(proxy: Proxy) -> None:
     assert (
         proxy.v3("POST", "/broker-configs:alter", {"data": [{"name": "log.cleaner.threads", "value": "3"}]})[0] == 204
     )
-    (row,) = proxy.v3("GET", "/broker-configs")[1]["data"]
+    row, of_elr = proxy.v3("GET", "/broker-configs")[1]["data"]
+    assert (of_elr["name"], of_elr["value"]) == ("min.insync.replicas", "2")
     assert (row["kind"], row["name"], row["value"]) == ("KafkaClusterConfig", "log.cleaner.threads", "3")
     assert proxy.v3("GET", "/broker-configs/log.cleaner.threads") == (200, row)
     assert proxy.v3("DELETE", "/broker-configs/log.cleaner.threads")[0] == 204

@@ -15,10 +15,11 @@ from ....security.principals import KafkaPrincipal
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import DecodedHandler, Fields, Result
-from ...network.request import Request
+from ...network.request import Request, RequestSink
 from ...quotas.controller_mutations import ControllerMutationQuota
 from ...services import ControllerServices
 from ..security.token_requests import check_token_request
+from .broker_connections import BrokerConnections
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
 DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
@@ -87,14 +88,23 @@ def _in_steps(fields: Fields) -> Work[Result]:
 
 
 def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """As `_decided`, for requests that make a connection a broker's: see `broker_connections`."""
+    """As `_decided`, for requests that make a connection a broker's, when they are accepted: `broker_connections`."""
 
     def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
         services.authorization.check_cluster(request, AclOperation.CLUSTER_ACTION)
-        services.broker_connections.on_request(request.sink, message.broker_id)
-        return decision(services.controller, message)
+        decided = decision(services.controller, message)
+        return _accepted(services.broker_connections, request.sink, message.broker_id, decided)
 
     return handle
+
+
+async def _accepted(
+    connections: BrokerConnections, sink: RequestSink, broker_id: int, decided: Awaitable[Fields]
+) -> Fields:
+    fields = await decided
+    if fields["error_code"] == ErrorCode.NONE:
+        connections.on_accepted(sink, broker_id)
+    return fields
 
 
 def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:
