@@ -1,9 +1,8 @@
-"""The principal of a connection (Kafka's KafkaPrincipal), and how a certificate's name becomes one."""
+"""The principal of a connection (Kafka's KafkaPrincipal), and how the name in a certificate becomes one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 USER = "User"
@@ -37,48 +36,6 @@ def principal_of_text(text: str, *, is_token: bool = False) -> KafkaPrincipal:
     """The principal of a text that `str` made of one."""
     principal_type, _, name = text.partition(":")
     return KafkaPrincipal(principal_type, name, is_token)
-
-
-_KEYWORDS = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-# Attributes without a keyword in RFC 2253: the object identifier, and the tag of the value's DER encoding.
-_IDENTIFIERS = {"emailAddress": ("1.2.840.113549.1.9.1", 0x16), "serialNumber": ("2.5.4.5", 0x13)}
-_SPECIAL = re.compile(r'([,+"\\<>;])')
-
-
-def distinguished_name(subject: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """The name in a certificate as RFC 2253 writes it, the last part first. `subject` is as `ssl` returns it."""
-    parts = ["+".join(_attribute(key, value) for key, value in part) for part in subject]
-    return ",".join(reversed(parts))
-
-
-def _attribute(key: str, value: str) -> str:
-    if key in _IDENTIFIERS:
-        identifier, tag = _IDENTIFIERS[key]
-        raw = value.encode()
-        return f"{identifier}=#{tag:02x}{_der_length(len(raw)).hex()}{raw.hex()}"
-    escaped = _SPECIAL.sub(r"\\\1", value)
-    if escaped.startswith((" ", "#")):
-        escaped = "\\" + escaped
-    if escaped.endswith(" "):
-        escaped = escaped[:-1] + "\\ "
-    return f"{_KEYWORDS.get(key, key)}={escaped}"
-
-
-def _der_length(length: int) -> bytes:
-    if length < 0x80:
-        return bytes([length])
-    raw = length.to_bytes((length.bit_length() + 7) // 8, "big")
-    return bytes([0x80 | len(raw)]) + raw
 
 
 _RULE = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")

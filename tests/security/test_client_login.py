@@ -152,9 +152,7 @@ class ClusterWithTokens:
 
     async def log_in(self) -> Connection:
         await self._server.start()
-        login = ClientLogin(
-            new_exchange=lambda _: OAuthBearerClient(self._source.token), prepare=self._source.prepare
-        )
+        login = ClientLogin(new_exchange=lambda _: OAuthBearerClient(self._source.token), prepare=self._source.prepare)
         return await connect(HOST, self._server.port, login=login)
 
 

@@ -1,25 +1,10 @@
-"""Names in certificates as Java writes them, and the rules that make principals of them."""
+"""Principals, and the rules that make them of the names in certificates."""
 
 from __future__ import annotations
 
 import pytest
 
-from raftwerk.security.principals import KafkaPrincipal, PrincipalMapper, distinguished_name, parse_principal
-
-SUBJECT = (
-    (("countryName", "CH"),),
-    (("organizationName", "Acme, Inc."),),
-    (("organizationalUnitName", "Data"), ("commonName", "broker 1")),
-)
-
-
-def test_the_name_is_written_backwards_and_escaped() -> None:
-    assert distinguished_name(SUBJECT) == r"OU=Data+CN=broker 1,O=Acme\, Inc.,C=CH"
-
-
-def test_attributes_without_a_keyword_are_written_as_der() -> None:
-    subject = ((("commonName", "a"),), (("emailAddress", "a@b"),))
-    assert distinguished_name(subject) == "1.2.840.113549.1.9.1=#1603614062,CN=a"
+from raftwerk.security.principals import KafkaPrincipal, PrincipalMapper, parse_principal
 
 
 @pytest.mark.parametrize(
