@@ -1,7 +1,7 @@
 """The name in a certificate, as Java's `X500Principal.getName()` writes it: Kafka's ACLs have names of that form.
 
 It is the form of RFC 2253, with the keywords of that RFC alone. Other attributes are an object identifier and the value
-in DER, so they are read from the certificate itself. `ssl` gives them OpenSSL's names, and not the types of their values.
+in DER, so they are read from the certificate itself. `ssl` gives them OpenSSL's names, and not the types of values.
 """
 
 from __future__ import annotations
