@@ -21,6 +21,8 @@ HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
 RENEW_AT = 0.85
 """The share of a session's time after which we log in again (KIP-368)."""
+RENEW_PAUSE_MIN_S = 1.0
+"""The least time between two logins. Each login by a token that has ended for the server's clock holds for 1 ms."""
 PREPARE_AGAIN_AT = 0.03
 PREPARE_AGAIN_MAX_S = 10.0
 """When what a login needs is asked for again: after that share of the session's time, and so many seconds at most."""
@@ -79,16 +81,21 @@ class ClientLogin:
     async def _renew(
         self, connection: Connection, new_exchange: Callable[[], ClientMechanism], lifetime_ms: int
     ) -> None:
+        """An error that nobody has expected closes the connection, too: its session would end unnoticed."""
         loop = asyncio.get_running_loop()
         try:
             while lifetime_ms:
                 lifetime_s = lifetime_ms / 1000
                 ends_at_s = loop.time() + lifetime_s
-                await asyncio.sleep(RENEW_AT * lifetime_s)
+                await asyncio.sleep(max(RENEW_AT * lifetime_s, RENEW_PAUSE_MIN_S))
                 pause_s = min(PREPARE_AGAIN_AT * lifetime_s, PREPARE_AGAIN_MAX_S)
                 lifetime_ms = await self._log_in_once(connection, new_exchange, ends_at_s - pause_s, pause_s)
         except (OSError, WireFormatError):
             connection.close()  # the one that uses it connects again, and learns why
+        except Exception as error:
+            connection.close()
+            message = f"logging in again at {connection.peer} has failed"
+            loop.call_exception_handler({"message": message, "exception": error})
 
     async def _log_in_once(
         self,

@@ -6,7 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r'\s*(?:"((?:\\.|[^"\\])*)"|([^\s=;"]+)|([=;]))')
+_SKIPPED = re.compile(r"(?:\s|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_TOKEN = re.compile(
+    r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)|(?P<word>[^\s=;"'][^\s=;"]*)|(?P<sign>[=;])""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 
@@ -40,17 +46,30 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """The words of the text, and of each whether it is a sign: an equals sign or semicolon outside of quotes."""
+    """The words of the text, and of each whether it is a sign: an equals sign or semicolon outside of quotes.
+
+    Quotes, escapes and comments are those of Java's StreamTokenizer, which reads these texts for Kafka.
+    """
     found: list[tuple[str, bool]] = []
-    position = 0
-    text = text.strip()
+    position = _after_blanks(text, 0)
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise ValueError("a quoted value has no end")
-        if match[1] is not None:
-            found.append((re.sub(r"\\(.)", r"\1", match[1]), False))
+        if match["quote"]:
+            found.append((_ESCAPE.sub(_character, match["quoted"]), False))
         else:
-            found.append((match[2], False) if match[2] is not None else (match[3], True))
-        position = match.end()
+            found.append((match[0], match["sign"] is not None))
+        position = _after_blanks(text, match.end())
     return found
+
+
+def _after_blanks(text: str, position: int) -> int:
+    """The place behind blanks and comments."""
+    match = _SKIPPED.match(text, position)
+    return position if match is None else match.end()
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code, 8)) if "0" <= code[0] <= "7" else _CONTROLS.get(code, code)

@@ -1,9 +1,8 @@
-"""The principal of a connection (Kafka's KafkaPrincipal), and how a certificate's name becomes one."""
+"""The principal of a connection (Kafka's KafkaPrincipal), and how the name in a certificate becomes one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 USER = "User"
@@ -39,49 +38,9 @@ def principal_of_text(text: str, *, is_token: bool = False) -> KafkaPrincipal:
     return KafkaPrincipal(principal_type, name, is_token)
 
 
-_KEYWORDS = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-# Attributes without a keyword in RFC 2253: the object identifier, and the tag of the value's DER encoding.
-_IDENTIFIERS = {"emailAddress": ("1.2.840.113549.1.9.1", 0x16), "serialNumber": ("2.5.4.5", 0x13)}
-_SPECIAL = re.compile(r'([,+"\\<>;])')
-
-
-def distinguished_name(subject: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """The name in a certificate as RFC 2253 writes it, the last part first. `subject` is as `ssl` returns it."""
-    parts = ["+".join(_attribute(key, value) for key, value in part) for part in subject]
-    return ",".join(reversed(parts))
-
-
-def _attribute(key: str, value: str) -> str:
-    if key in _IDENTIFIERS:
-        identifier, tag = _IDENTIFIERS[key]
-        raw = value.encode()
-        return f"{identifier}=#{tag:02x}{_der_length(len(raw)).hex()}{raw.hex()}"
-    escaped = _SPECIAL.sub(r"\\\1", value)
-    if escaped.startswith((" ", "#")):
-        escaped = "\\" + escaped
-    if escaped.endswith(" "):
-        escaped = escaped[:-1] + "\\ "
-    return f"{_KEYWORDS.get(key, key)}={escaped}"
-
-
-def _der_length(length: int) -> bytes:
-    if length < 0x80:
-        return bytes([length])
-    raw = length.to_bytes((length.bit_length() + 7) // 8, "big")
-    return bytes([0x80 | len(raw)]) + raw
-
-
 _RULE = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+_NAMED_GROUP = re.compile(r"\\k<(\w+)>|\\.|\(\?<(?=[A-Za-z])")
+_IN_REPLACEMENT = re.compile(r"\\(.)|\$\{(\w*)\}|\$([0-9]*)")
 
 
 class PrincipalMapper:
@@ -101,13 +60,12 @@ class PrincipalMapper:
                 self._rules.append((None, "", ""))
             else:
                 try:
-                    pattern = re.compile(match[2])
+                    pattern = re.compile(_NAMED_GROUP.sub(_named_group, match[2]))
                 except re.error as error:
                     raise ValueError(f"{match[2]!r} is no regular expression: {error}") from None
-                replacement = re.sub(r"\$(\d)", r"\\g<\1>", match[3])
                 try:
-                    pattern.sub(replacement, "")  # reads the replacement
-                except (re.error, IndexError) as error:
+                    replacement = _replacement(match[3], pattern)
+                except ValueError as error:
                     raise ValueError(f"{match[3]!r} is no replacement for {match[2]!r}: {error}") from None
                 self._rules.append((pattern, replacement, match[4]))
             separator = re.compile(r"\s*,\s*|\s*$").match(rules, position)
@@ -120,8 +78,31 @@ class PrincipalMapper:
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return KafkaPrincipal(USER, name)
-            match = pattern.fullmatch(name)
-            if match is not None:
-                found = match.expand(replacement)
+            if pattern.fullmatch(name):
+                found = pattern.sub(replacement, name)  # each match, as Java's replaceAll
                 return KafkaPrincipal(USER, found.lower() if case == "L" else found.upper() if case == "U" else found)
         raise ValueError(f"no rule of ssl.principal.mapping.rules fits {name!r}")
+
+
+def _named_group(found: re.Match[str]) -> str:
+    """A named group of Java's as one of `re`; other escapes stay as they are."""
+    if found[1]:
+        return f"(?P={found[1]})"
+    return "(?P<" if found[0] == "(?<" else found[0]
+
+
+def _replacement(text: str, pattern: re.Pattern[str]) -> str:
+    """A replacement of Java's as one of `re`. Raises ValueError."""
+
+    def translated(found: re.Match[str]) -> str:
+        literal, name, digits = found.groups()
+        if literal:
+            return r"\\" if literal == "\\" else literal
+        if name in pattern.groupindex:
+            return rf"\g<{name}>"
+        for length in range(len(digits or ""), 0, -1):  # of $12 the 2 is a text where there are fewer groups
+            if int(digits[:length]) <= pattern.groups:
+                return rf"\g<{int(digits[:length])}>{digits[length:]}"
+        raise ValueError(rf"there is no group {found[0]}; a dollar sign itself is \$")
+
+    return _IN_REPLACEMENT.sub(translated, text)

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from ...runtime.tls_contexts import TlsContext
 from ...security.principal_builder import PrincipalContext
-from ...security.principals import ANONYMOUS, KafkaPrincipal, PrincipalMapper, distinguished_name
+from ...security.principals import ANONYMOUS, KafkaPrincipal, PrincipalMapper
 from ...security.sasl.session import MakeMechanism, SaslSession
+from ...security.tls.distinguished_names import distinguished_name
 
 
 class BackgroundWork(Protocol):
@@ -82,5 +83,5 @@ class ListenerSecurity:
 
 def _certificate_name(transport: asyncio.BaseTransport) -> str | None:
     connection = transport.get_extra_info("ssl_object")
-    certificate = connection.getpeercert() if connection is not None else None
-    return distinguished_name(certificate["subject"]) if certificate else None
+    certificate = connection.getpeercert(binary_form=True) if connection is not None else None
+    return distinguished_name(certificate) if certificate else None

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from .signed_tokens import KeySetError, PublicKey, parse_key_set
+from .signed_tokens import KeySetError, NoPublicKeyError, PublicKey, parse_key_set
 
 UNKNOWN_KEY_INTERVAL_S = 10.0
 """A refresh because of unknown keys begins at most once in so many seconds."""
@@ -47,7 +47,7 @@ class RefreshingKeys:
         self._is_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.keys: Sequence[PublicKey] = ()
-        """The keys of the last document that was read."""
+        """The keys of the last document that was read; none if it had none, as of a provider that has revoked them."""
 
     async def start(self) -> None:
         """Read the document for the first time, then again in the background."""
@@ -79,12 +79,26 @@ class RefreshingKeys:
     async def _refresh(self) -> None:
         try:
             self.keys = parse_key_set(await self._read())
-        except (OSError, KeySetError) as error:
-            self._failures += 1
-            if self._failures == 1:
-                effect = "the former keys hold" if self.keys else "all tokens are refused until it is read"
-                logger.error("the keys for OAUTHBEARER at %s cannot be read, %s: %s", self._where, effect, error)
+        except NoPublicKeyError as error:
+            had_keys, self.keys = bool(self.keys), ()
+            self._on_failure(error, is_news=had_keys)
+            return
+        except Exception as error:  # whatever it is, the keys are to be read again
+            self._on_failure(error, is_news=False)
             return
         if self._failures:
             logger.info("the keys for OAUTHBEARER at %s are read again", self._where)
         self._failures = 0
+
+    def _on_failure(self, error: Exception, *, is_news: bool) -> None:
+        self._failures += 1
+        if is_news or self._failures == 1:
+            effect = "the former keys hold" if self.keys else "all tokens are refused until it is read"
+            is_expected = isinstance(error, (OSError, KeySetError))
+            logger.error(
+                "the keys for OAUTHBEARER at %s cannot be read, %s: %s",
+                self._where,
+                effect,
+                error,
+                exc_info=None if is_expected else error,
+            )

@@ -38,7 +38,11 @@ _RSA_BITS_MIN = 2048
 
 
 class KeySetError(ValueError):
-    """A document that has no key by which a signature can be verified."""
+    """A document that is no JWKS."""
+
+
+class NoPublicKeyError(KeySetError):
+    """A JWKS document that has no key by which a signature can be verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class PublicKey:
 def parse_key_set(document: bytes) -> tuple[PublicKey, ...]:
     """The keys of a JWKS document that verify signatures; others are left out, as RFC 7517 asks for.
 
-    Raises `KeySetError`.
+    Raises `KeySetError`, and `NoPublicKeyError` if none is left.
     """
     try:
         entries = json.loads(document)["keys"]
@@ -61,7 +65,7 @@ def parse_key_set(document: bytes) -> tuple[PublicKey, ...]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise KeySetError("it is not a JWKS document: a JSON object with the list keys") from None
     if not found:
-        raise KeySetError(f"it has no public key for one of {', '.join(ALGORITHMS)}")
+        raise NoPublicKeyError(f"it has no public key for one of {', '.join(ALGORITHMS)}")
     return found
 
 
@@ -69,7 +73,7 @@ def _public_key(entry: Mapping[str, Any]) -> PublicKey | None:
     key_id, algorithm = entry.get("kid"), entry.get("alg")
     if entry.get("kty") not in _KEY_TYPES.values() or entry.get("use", "sig") != "sig":
         return None
-    if algorithm is not None and algorithm not in _KEY_TYPES:
+    if algorithm is not None and algorithm not in ALGORITHMS:
         return None
     try:
         with warnings.catch_warnings(action="ignore", category=SecurityWarning):  # short keys are left out below

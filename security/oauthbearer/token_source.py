@@ -107,7 +107,7 @@ class TokenSource:
             now_ms = self._wall_ms()
             if now_ms >= self._expires_at_ms:
                 raise
-            self._refresh_at_ms = now_ms + RETRY_PAUSE_MS
+            self._refresh_at_ms = min(now_ms + RETRY_PAUSE_MS, self._expires_at_ms)
             left_s = (self._expires_at_ms - now_ms) // 1000
             logger.warning(
                 "OAUTHBEARER: the last token is used, which holds for %d s, as no other came: %s", left_s, error

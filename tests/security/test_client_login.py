@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.chaos.sim.kernel.network import NetworkConfig, SimNetwork
 from raftwerk.chaos.sim.kernel.trace import Trace
 from raftwerk.security import client_login
-from raftwerk.security.client_login import RENEW_AT, AuthenticationFailedError, ClientLogin
-from raftwerk.security.oauthbearer.token_source import TokenError
+from raftwerk.security.client_login import RENEW_AT, RENEW_PAUSE_MIN_S, AuthenticationFailedError, ClientLogin
+from raftwerk.security.oauthbearer.exchange import OAUTHBEARER, OAuthBearerClient, OAuthBearerServer
+from raftwerk.security.oauthbearer.token_source import TokenError, TokenSource
+from raftwerk.security.oauthbearer.unsecured_tokens import UnsecuredTokens, unsecured_token
 from raftwerk.security.sasl.plain import PLAIN, PlainClient, PlainServer
 from raftwerk.wire.client import Connection, connect
 
 SESSION_S = 1000
+TOKEN_S = 300
+CLOCK_SKEW_MS = 30_000
 HOST = "node"
 
 
@@ -40,6 +45,7 @@ class Cluster:
     def __init__(self, port: int = 9092) -> None:
         self.passwords = {"node": "secret"}
         self.is_endpoint_down = False
+        self.unexpected: Exception | None = None
         self.prepared_at: list[float] = []
         mechanisms = {PLAIN: lambda: PlainServer(lambda user, password: self.passwords.get(user) == password)}
         security = ListenerSecurity(mechanisms=mechanisms, max_reauth_ms={PLAIN: SESSION_S * 1000})
@@ -50,6 +56,8 @@ class Cluster:
         self.prepared_at.append(asyncio.get_running_loop().time())
         if self.is_endpoint_down:
             raise TokenError("the token endpoint cannot be reached")
+        if self.unexpected is not None:
+            raise self.unexpected
 
     async def log_in(self, *, does_block: bool = False) -> Connection:
         await self.server.start()
@@ -96,6 +104,89 @@ def test_a_refused_login_closes_the_connection_at_once() -> None:
         cluster.passwords["node"] = "another"
         await asyncio.sleep(RENEW_AT * SESSION_S + 1)
         assert connection.is_closed
+
+    on_virtual_time(main)
+
+
+def test_an_error_that_nobody_expects_ends_a_session_and_is_reported() -> None:
+    """Else the connection would stay open behind the end of its session, and its next request fail."""
+    reported: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        cluster = Cluster()
+        connection = await cluster.log_in()
+        cluster.unexpected = ValueError("a bug")
+        await asyncio.sleep(RENEW_AT * SESSION_S + 1)
+        assert connection.is_closed
+        assert reported == [cluster.unexpected]
+
+    on_virtual_time(main)
+
+
+class ClusterWithTokens:
+    """A listener that takes tokens for some seconds after their end, and a client whose token endpoint can be down.
+
+    `client_is_late_ms` is how much the client's clock is behind the one of the cluster.
+    """
+
+    def __init__(self, client_is_late_ms: int = 0) -> None:
+        self.is_endpoint_down = False
+        self.logged_in_at: list[float] = []
+        validate = UnsecuredTokens({"unsecuredValidatorAllowableClockSkewMs": str(CLOCK_SKEW_MS)})
+
+        def new_server() -> OAuthBearerServer:
+            self.logged_in_at.append(asyncio.get_running_loop().time())
+            return OAuthBearerServer(validate, wall_ms)
+
+        security = ListenerSecurity(mechanisms={OAUTHBEARER: new_server})
+        config = ServerConfig("SASL", HOST, 9092, max_idle_ms=-1, security=security)
+        self._server = Server(config, Harness().server.dispatcher)
+        self._source = TokenSource(self._read, lambda: wall_ms() - client_is_late_ms)
+
+    async def _read(self) -> str:
+        if self.is_endpoint_down:
+            raise TokenError("the token endpoint cannot be reached")
+        options = {"unsecuredLoginStringClaim_sub": "node", "unsecuredLoginLifetimeSeconds": str(TOKEN_S)}
+        return unsecured_token(options, wall_ms()) or ""
+
+    async def log_in(self) -> Connection:
+        await self._server.start()
+        login = ClientLogin(new_exchange=lambda _: OAuthBearerClient(self._source.token), prepare=self._source.prepare)
+        return await connect(HOST, self._server.port, login=login)
+
+
+def wall_ms() -> int:
+    return 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
+
+
+def test_a_token_that_has_ended_logs_in_no_more() -> None:
+    """Servers take it for the clock skew, each time for 1 ms: it was hundreds of logins in a second."""
+
+    async def main() -> None:
+        cluster = ClusterWithTokens()
+        connection = await cluster.log_in()
+        cluster.is_endpoint_down = True
+        await asyncio.sleep(TOKEN_S - 1)
+        assert not connection.is_closed
+        await asyncio.sleep(2)
+        assert connection.is_closed
+        assert [at for at in cluster.logged_in_at if at > TOKEN_S] == []
+
+    on_virtual_time(main)
+
+
+def test_logins_for_an_instant_are_not_repeated_at_once() -> None:
+    """As where the client's clock is behind, so that its token has ended for the cluster alone."""
+
+    async def main() -> None:
+        cluster = ClusterWithTokens(client_is_late_ms=CLOCK_SKEW_MS // 2)
+        await cluster.log_in()
+        cluster.is_endpoint_down = True
+        await asyncio.sleep(TOKEN_S + CLOCK_SKEW_MS / 1000)
+        gaps = [after - before for before, after in pairwise(cluster.logged_in_at)]
+        assert len(gaps) > 10
+        assert min(gaps) >= RENEW_PAUSE_MIN_S
 
     on_virtual_time(main)
 

@@ -17,8 +17,34 @@ def test_options_with_and_without_quotes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("username='alice' password='secret'", {"username": "alice", "password": "secret"}),
+        ("""username='al"ice' password='x;y=z'""", {"username": 'al"ice', "password": "x;y=z"}),
+        ("""username="it's" password='a' debug=true""", {"username": "it's", "password": "a", "debug": "true"}),
+        (r"username='it\'s' password='a\\b'", {"username": "it's", "password": r"a\b"}),
+        (r'password="a\tb\n\r\f\b\v\a"', {"password": "a\tb\n\r\f\b\v\a"}),
+        (r'password="\101\12\0x\477\18\e"', {"password": "A\n\0x'7\x018e"}),
+        ('password="a\\\nb"', {"password": "a\nb"}),
+        ("/* c; */ a=b /**/ c=/* 'x' */d", {"a": "b", "c": "d"}),
+        ("a='b'// c='d'\n c='e' // f\n", {"a": "b", "c": "e"}),
+        ("a='// b' c=\"/* d */\"", {"a": "// b", "c": "/* d */"}),
+    ],
+)
+def test_quotes_escapes_and_comments_are_those_of_java(options: str, expected: dict[str, str]) -> None:
+    """As Kafka 4.2's JaasConfig reads them, by Java's StreamTokenizer."""
+    assert parse_jaas(f"org.Login required {options};").options == expected
+
+
+def test_values_without_quotes_may_have_what_kafka_asks_quotes_for() -> None:
+    options = parse_jaas("org.Login required keyTab=/etc/a.keytab url=http://idp:80/x password=12'3 n=a@b;").options
+    assert options == {"keyTab": "/etc/a.keytab", "url": "http://idp:80/x", "password": "12'3", "n": "a@b"}
+
+
+@pytest.mark.parametrize(
     "text",
-    ["", "x", "x required", "x required a=b", "x needed a=b;", 'x required a="b;', "x required a;", "x required a==b;"],
+    ["", "x", "x required", "x required a=b", "x needed a=b;", 'x required a="b;', "x required a;", "x required a==b;"]
+    + ["x required a='b;", "x required a='b\";", "x required /* a=b;", "x required a=b // ;", "x required a=b /;"],
 )
 def test_what_is_no_module_is_refused_without_its_secrets(text: str) -> None:
     with pytest.raises(ValueError, match=r"[a-z]"):

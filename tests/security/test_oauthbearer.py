@@ -44,10 +44,10 @@ OPTIONS = SignedTokenOptions((AUDIENCE,), ISSUER)
 SECRETS = st.text(st.characters(codec="latin-1"), max_size=40)
 
 
-def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @functools.wraps(test)
-    def run() -> None:
-        asyncio.run(test())
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
 
     return run
 
@@ -260,7 +260,8 @@ def test_short_rsa_keys_and_keys_for_encryption_are_left_out() -> None:
     with warnings.catch_warnings(action="ignore"):
         short = RSAKey.generate_key(1024, {"kid": "short"})
     encryption = RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"})
-    found = parse_key_set(key_set(short, encryption, KEY)[:-2] + b', {"kty": "new"}, {"kty": "RSA", "n": 7}]}')
+    odd = b', {"kty": "new"}, {"kty": "RSA", "n": 7}, {"kty": "RSA", "alg": ["RS256"]}, {"kty": "EC", "alg": {}}]}'
+    found = parse_key_set(key_set(short, encryption, KEY)[:-2] + odd)
     assert [key.key_id for key in found] == ["one"]
 
 
@@ -273,7 +274,7 @@ def test_documents_without_keys(document: bytes) -> None:
 class Documents:
     """What an identity provider answers, one after the other."""
 
-    def __init__(self, *answers: bytes | OSError) -> None:
+    def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
         self.reads = asyncio.Semaphore(0)
         self.count = 0
@@ -282,7 +283,7 @@ class Documents:
         self.count += 1
         self.reads.release()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -303,6 +304,40 @@ async def test_keys_are_read_again_and_kept_when_they_cannot_be() -> None:
     assert [key.key_id for key in keys.keys] == ["one"]
     await until(documents, 2)
     assert [key.key_id for key in keys.keys] == ["two"]
+    keys.stop()
+
+
+@on_a_loop
+async def test_keys_are_read_again_after_any_error(caplog: pytest.LogCaptureFixture) -> None:
+    """As where the system can start no thread for a host's name. Else the keys would stay the same for ever."""
+    documents = Documents(RuntimeError("can't start new thread"), ValueError("a bug"), key_set(KEY))
+    keys = RefreshingKeys("url", documents.read, RefreshTimes(20, 5, 10))
+    await keys.start()
+    assert "all tokens are refused until it is read: can't start new thread" in caplog.text
+    assert caplog.records[-1].exc_info is not None
+    await until(documents, 4)
+    assert [key.key_id for key in keys.keys] == ["one"]
+    keys.stop()
+
+
+@on_a_loop
+@pytest.mark.parametrize("document", [b'{"keys": []}', b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "one"}]}'])
+async def test_keys_that_a_provider_has_revoked_hold_no_more(document: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when no other key takes their place. What cannot be read revokes nothing."""
+    documents = Documents(key_set(KEY), OSError("gone"), document)
+    keys = RefreshingKeys("url", documents.read, RefreshTimes(20, 5, 10))
+    await keys.start()
+    await until(documents, 2)
+    assert [key.key_id for key in keys.keys] == ["one"]
+    await until(documents, 2)
+    assert len(keys.keys) == 0
+    assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [
+        "the former keys hold",
+        "all tokens are refused until it is read",
+    ]
+    documents.answers = [key_set(KEY)]
+    await until(documents, 4)
+    assert [key.key_id for key in keys.keys] == ["one"]
     keys.stop()
 
 
@@ -408,13 +443,13 @@ async def test_a_token_is_used_while_it_holds_and_no_other_can_be_had() -> None:
         now_ms, error = NOW_MS + later_ms, failure
         await source.prepare()
         assert source.token == first
-    now_ms = NOW_MS + 101_000
+    now_ms = NOW_MS + 100_000  # the token has ended, if the pause has not
     with pytest.raises(TokenError, match="can't start new thread"):
         await source.prepare()
     error = None
     await source.prepare()
     assert source.token != first
-    assert asked == [0, 80_000, 91_000, 101_000, 101_000]
+    assert asked == [0, 80_000, 91_000, 100_000, 100_000]
 
 
 @on_a_loop

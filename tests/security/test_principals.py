@@ -1,25 +1,10 @@
-"""Names in certificates as Java writes them, and the rules that make principals of them."""
+"""Principals, and the rules that make them of the names in certificates."""
 
 from __future__ import annotations
 
 import pytest
 
-from raftwerk.security.principals import KafkaPrincipal, PrincipalMapper, distinguished_name, parse_principal
-
-SUBJECT = (
-    (("countryName", "CH"),),
-    (("organizationName", "Acme, Inc."),),
-    (("organizationalUnitName", "Data"), ("commonName", "broker 1")),
-)
-
-
-def test_the_name_is_written_backwards_and_escaped() -> None:
-    assert distinguished_name(SUBJECT) == r"OU=Data+CN=broker 1,O=Acme\, Inc.,C=CH"
-
-
-def test_attributes_without_a_keyword_are_written_as_der() -> None:
-    subject = ((("commonName", "a"),), (("emailAddress", "a@b"),))
-    assert distinguished_name(subject) == "1.2.840.113549.1.9.1=#1603614062,CN=a"
+from raftwerk.security.principals import KafkaPrincipal, PrincipalMapper, parse_principal
 
 
 @pytest.mark.parametrize(
@@ -29,13 +14,33 @@ def test_attributes_without_a_keyword_are_written_as_der() -> None:
         ("RULE:^CN=(.*?),.*$/$1/", "CN=alice,O=x", "alice"),
         ("RULE:^CN=(.*?),.*$/$1@x/U, DEFAULT", "CN=alice,O=x", "ALICE@X"),
         ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "CN=Al,OU=Data", "data-al"),
-        ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:.*/other/", "O=x", "other"),
+        ("RULE:^CN=(.*?),OU=(.*?)$/$2-$1/L,RULE:^.*/other/", "O=x", "other"),
         ("RULE:^CN=(.*?),.*$/$10/", "CN=alice,O=x", "alice0"),
         ("RULE:^CN=(.*?)(,O=y)?,.*$/$1$2/", "CN=alice,O=x", "alice"),
     ],
 )
 def test_the_first_rule_that_fits_gives_the_user(rules: str, name: str, expected: str) -> None:
     assert PrincipalMapper(rules).principal(name) == KafkaPrincipal("User", expected)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (r"^CN=(.*?),.*$/a\/$1", "a/aab"),
+        (r"^CN=(.*?),.*$/\q\n\g<1>", "qng<1>"),
+        (r"^CN=(.*?),.*$/\\$1", r"\aab"),
+        (r"^CN=(.*?),.*$/\$1", "$1"),
+        ("^CN=(.*?),.*$/$0!$12$01", "CN=aab,O=x!aab2aab"),
+        ("^CN=(?<n>.*?),.*$/${n}_$1", "aab_aab"),
+        (r"^CN=(?<n>.)\k<n>.*$/${n}", "a"),
+        (r"^(?<!x)CN\=(?<=N=)(.).*$/$1", "a"),
+        ("CN=(.*?)/$1@", "@aab,O=x"),
+        (".*/x", "xx"),
+    ],
+)
+def test_rules_are_read_as_by_java(rule: str, expected: str) -> None:
+    """What Kafka 4.2's SslPrincipalMapper makes of them: Java's String.replaceAll replaces each part that matches."""
+    assert PrincipalMapper(f"RULE:{rule}/").principal("CN=aab,O=x") == KafkaPrincipal("User", expected)
 
 
 def test_a_name_without_a_rule_is_refused() -> None:
@@ -49,8 +54,11 @@ def test_a_name_without_a_rule_is_refused() -> None:
         "RULE:a/b",
         "RULE:(/x/",
         "RULE:^CN=(.*)$/$2/",
-        r"RULE:^CN=(.*)$/\q/",
-        r"RULE:^CN=(.*)$/\g<name>/",
+        r"RULE:^CN=.*$/$1/",
+        "RULE:^CN=(?<n>.*)$/${m}/",
+        "RULE:^CN=(?<n>.*)$/${1}/",
+        "RULE:^CN=(.*)$/cost$/",
+        "RULE:^CN=(.*)$/${/",
         "nonsense",
         "DEFAULT;DEFAULT",
     ],
