@@ -29,7 +29,7 @@ class _TwoLeaders(ClusterClient):
         self._is_asked_again = asyncio.Event()
         self._fetches_of_1 = 0
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         partitions = (PartitionView(0, 1, 0, (1,), (1,)), PartitionView(1, 2, 0, (2,), (2,)))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
