@@ -47,7 +47,7 @@ def test_faults_are_told_in_words() -> None:
 
 
 class Nodes:
-    """Three nodes that take faults, in place of their processes; those in `refusing` take none, once they may refuse."""
+    """Three nodes that take faults, in place of their processes. Those in `refusing` take none, once they may."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *refusing: int) -> None:
         self.may_refuse = Event()
