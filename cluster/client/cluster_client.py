@@ -250,16 +250,16 @@ class ClusterClient:
         self._brokers = {broker.node_id: broker for broker in view.brokers}
         return view
 
-    async def topic_again(self, former: TopicView) -> TopicView:
-        """A topic after what was done by its `former` view has failed, by another broker than told that.
+    async def topic_again(self, name: str, former: TopicView | None) -> TopicView:
+        """A topic by another broker than told its `former` view, after what was done by that has failed.
 
         One that does not know the topic may be behind: `RefusedError` if none knows it.
         """
         for _ in self._in_order(asks_another=True):
-            topics = (await self.metadata([former.name], asks_another=True)).topics
+            topics = (await self.metadata([name], asks_another=True)).topics
             if topics:
-                return topics[0].after(former)
-        raise no_such_topic(former.name)
+                return topics[0] if former is None else topics[0].after(former)
+        raise no_such_topic(name)
 
     @property
     def connected(self) -> list[Address]:
@@ -275,7 +275,8 @@ class ClusterClient:
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         found = list(dict.fromkeys((*self._connections, *self.bootstrap, *known)))
         if asks_another:
-            found = [one for one in found if one not in self._answered] + [*self._answered]
+            answered = list(self._answered)
+            found.sort(key=lambda one: answered.index(one) if one in self._answered else -1)
             found.sort(key=self._is_late)
         return sorted(found, key=self._unanswering.__contains__)
 

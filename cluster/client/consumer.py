@@ -278,8 +278,7 @@ class Consumer:
         await asyncio.sleep(_RETRY_PAUSE_S if attempt else 0)
         self._refreshed_at = asyncio.get_running_loop().time()
         try:
-            if self._view is not None:
-                self._view = await self.client.topic_again(self._view)
+            self._view = await self.client.topic_again(self.topic, self._view)
         except RefusedError:
             raise
         except ClientError as error:

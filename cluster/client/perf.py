@@ -329,9 +329,8 @@ class ProducePerf:
         return row.error_code, row.error_message
 
     async def _refresh(self) -> None:
-        if self._view is not None:
-            with suppress(ClientError):
-                self._view = await self._client.topic_again(self._view)
+        with suppress(ClientError):
+            self._view = await self._client.topic_again(self._load.topic, self._view)
 
 
 class _CountingConsumer(Consumer):

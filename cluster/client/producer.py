@@ -275,7 +275,7 @@ class Producer:
 
     async def _refresh(self) -> None:
         with suppress(ClientError):
-            self._view = await self.client.topic_again(self._topic())
+            self._view = await self.client.topic_again(self.topic, self._view)
 
 
 def _described(topic: str, partition: int, records: Sequence[NewRecord]) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .scram_credential import ITERATIONS_MIN
 
-ITERATIONS_TAKEN_MAX = 10_000_000
+_ITERATIONS_MAX = 10_000_000
 """A client does not calculate for longer than this, whatever its server says."""
 _NAME = r"(?:[^\0=,]|=2C|=3D)+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -84,7 +84,7 @@ def parse_server_first(text: str) -> ServerFirst:
     """The server's first message. Raises `MalformedMessageError`."""
     found = _matched(_SERVER_FIRST, text)
     iterations = int(found["iterations"])
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_TAKEN_MAX:
+    if not ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
         raise MalformedMessageError(f"{iterations} iterations are too few, or too many")
     return ServerFirst(found["nonce"], b64decode(found["salt"]), iterations)
 

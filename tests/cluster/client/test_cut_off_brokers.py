@@ -176,7 +176,7 @@ def test_the_broker_is_asked_that_has_not_answered_for_the_longest_time() -> Non
     async def run() -> None:
         found = await topic_of(client)
         for _ in range(5):
-            found = await client.topic_again(found)
+            found = await client.topic_again("t", found)
         await topic_of(client)
 
     asyncio.run(run())
@@ -189,7 +189,7 @@ def test_a_former_leader_is_not_believed() -> None:
         found = await topic_of(client)
         seen = []
         for _ in range(3):
-            found = await client.topic_again(found)
+            found = await client.topic_again("t", found)
             seen.append((found.partitions[0].leader, found.partitions[0].leader_epoch))
         return seen
 
@@ -201,7 +201,7 @@ def test_a_topic_that_is_created_anew_begins_with_new_epochs() -> None:
         client = client_of((1, 3), (2, 0), (2, 0))
         found = await topic_of(client)
         client.cluster.topic_id = uuid.UUID(int=8)
-        return (await client.topic_again(found)).partitions[0].leader
+        return (await client.topic_again("t", found)).partitions[0].leader
 
     assert asyncio.run(run()) == 2
 
@@ -218,11 +218,11 @@ def test_partitions_that_one_broker_does_not_know_yet_are_kept() -> None:
 def test_a_topic_that_one_broker_does_not_know_yet_is_asked_for_at_others() -> None:
     async def run() -> None:
         client = client_of((1, 0), None, (3, 1))
-        found = await client.topic_again(await topic_of(client))
+        found = await client.topic_again("t", await topic_of(client))
         assert found.partitions[0].leader == 3
         client.cluster.told = dict.fromkeys((1, 2, 3))
         with pytest.raises(RefusedError, match="there is no such topic"):
-            await client.topic_again(found)
+            await client.topic_again("t", found)
 
     asyncio.run(run())
 
@@ -234,11 +234,11 @@ def test_a_broker_at_which_requests_wait_is_asked_later_and_one_that_idles_is_pr
     async def run() -> None:
         found = await topic_of(client)
         for _ in range(2):
-            found = await client.topic_again(found)
+            found = await client.topic_again("t", found)
         client.peer(1).waits_s = 2.0
         client.cluster.silent = {2}
         client.cluster.asked.clear()
-        await client.topic_again(found)
+        await client.topic_again("t", found)
 
     asyncio.run(run())
     silent_first = [(2, ApiKey.API_VERSIONS), (3, ApiKey.API_VERSIONS), (3, ApiKey.METADATA)]
