@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from contextlib import nullcontext
+from ipaddress import ip_address
 
 import click
 
@@ -15,6 +16,15 @@ from ..cluster.command_line.registry_url import check_registry
 from ..runtime.loop import real_runtime
 from .options import Command, listening
 from .user_logins import PASSWORD_MECHANISMS, password_logins
+
+
+def _addresses(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            ip_address(text)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no IP address, such as 127.0.0.1") from None
+    return texts
 
 
 @click.command(cls=Command)
@@ -29,6 +39,14 @@ from .user_logins import PASSWORD_MECHANISMS, password_logins
     multiple=True,
     metavar="NAME",
     help="A name or address by which browsers may address it; repeatable. Default: --host, and all with 0.0.0.0.",
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    callback=_addresses,
+    help="A proxy's IP address, from which X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
 )
 @click.option(
     "--registry",
@@ -55,6 +73,7 @@ def console(
     port: int,
     read_only: bool,
     allowed_hosts: tuple[str, ...],
+    proxies: tuple[str, ...],
     registry_url: str | None,
     has_users: bool | None,
     mechanism: str | None,
@@ -106,6 +125,7 @@ def console(
         registry_url,
         password_logins(mechanism, runtime, has_users=has_users),
         stop_at_eof,
+        proxies,
     )
     is_beside_up = ready_fd is not None and directory is not None
     claim = staying_with(str(directory), CONSOLE_PID) if is_beside_up else nullcontext()

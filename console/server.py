@@ -36,7 +36,8 @@ class ConsoleSettings:
     `allowed_hosts` are the names by which browsers may address it; without any they follow from `host`. Records are
     decoded by the schemas of the registry at `registry_url`. With `logins` each user logs in, and has its own rights;
     without, all have those of the running command's login. With `stop_at_eof` the end of standard input is as good as
-    SIGTERM.
+    SIGTERM. `proxies` are the addresses from which a request's headers X-Forwarded-For and X-Forwarded-Proto are
+    believed: whoever else sends them could choose for whom its wrong passwords count.
     """
 
     bootstrap: str
@@ -48,6 +49,7 @@ class ConsoleSettings:
     registry_url: str | None = None
     logins: UserLogins | None = None
     stop_at_eof: bool = False
+    proxies: tuple[str, ...] = ()
 
 
 async def serve_console(settings: ConsoleSettings, runtime: Runtime, on_ready: Callable[[str], object]) -> None:
@@ -64,7 +66,8 @@ async def serve_console(settings: ConsoleSettings, runtime: Runtime, on_ready: C
             if settings.stop_at_eof:
                 asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_stdin)
             app = ConsoleApp(access, settings.allowed_hosts or _hosts_of(settings.host), settings.is_read_only)
-            await serve(app, listening, access.stop)
+            proxies = list(settings.proxies)
+            await serve(app, listening, access.stop, proxy_headers=bool(proxies), forwarded_allow_ips=proxies)
 
 
 def _shared_parts(settings: ConsoleSettings, runtime: Runtime) -> SharedParts:

@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 
 from ..cluster.client.client_errors import ClientError
-from ..cluster.client.cluster_client import NO_ANSWER, no_answer_reason
+from ..cluster.client.cluster_client import NO_ANSWER
+from ..cluster.client.peer_protocol import no_answer_reason
 from ..runtime.http.request_body import ClientGoneError
 from ..wire.errors import UnencodableError
 from .errors import BAD_REQUEST, KAFKA_RETRIABLE_ERROR, RestError, error_of, naming_right

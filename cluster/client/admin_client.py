@@ -16,7 +16,8 @@ from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .attempts import Attempts
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, no_answer_reason, silence_of
+from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
+from .peer_protocol import no_answer_reason
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)

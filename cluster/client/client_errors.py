@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ..command_line.plural import some_of
 from .error_sentences import error_sentence, meaning_of
@@ -30,6 +31,33 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
+
+CONTROLLER_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""What a broker asks the active controller for before it answers."""
 
 _OF_RIGHTS = frozenset(
     {
@@ -158,6 +186,11 @@ class OffsetOutOfRangeError(RefusedError):
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         self.partition = partition
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition}", f"offset {offset} is not in the log")
+
+
+def no_such_topic(topic: str) -> RefusedError:
+    """The error for a topic that brokers do not know."""
+    return RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}", "there is no such topic")
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> ClientError:

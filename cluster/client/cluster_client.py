@@ -7,26 +7,23 @@ their requests through it.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from socket import gaierror
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from ...runtime.os_errors import os_reason
-from ...runtime.tls_contexts import tls_failure
-from ...security.client_login import AuthenticationFailedError, ClientLogin
+from ...security.client_login import ClientLogin
 from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import is_under_replicated
 from .client_errors import (
+    CONTROLLER_APIS,
     NO_LEADER,
     Address,
     ClientError,
@@ -36,9 +33,17 @@ from .client_errors import (
     UnreachableError,
     WrongArgumentError,
     is_retriable,
+    no_such_topic,
     partitions_text,
 )
-from .peer_protocol import login_way_out, speaks, spoken_protocol
+from .peer_protocol import (
+    WAITS_FOR_CONTROLLER,
+    ControllerListenerError,
+    login_way_out,
+    no_answer_reason,
+    speaks,
+    spoken_protocol,
+)
 
 T = TypeVar("T")
 WaitsFor: TypeAlias = Callable[[], Awaitable[str | None]]
@@ -58,46 +63,8 @@ NOTICE_AFTER_S = 2.0
 _ALIVE_TIMEOUT_S = 2.0
 _BROKERS_SHARE = 0.8
 """How much of the time for a request a leader waits for replicas, so that it says so before the time is over."""
-_REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
-TIMES_OUT = "does not answer in time"
-"""Why a node gives no answer that accepts connections: it is paused, hangs, or is overloaded."""
-REFUSES = "refuses the connection"
-"""Why a node gives no answer where nothing listens."""
-WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
-"""Why a broker gives no answer to what the controller has to answer."""
-CONTROLLER_APIS = frozenset(
-    {
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-    }
-)
-"""What a broker asks the active controller for before it answers."""
-
 
 _logger = logging.getLogger("raftwerk.cluster.client")
-
-
-class ControllerListenerError(OSError):
-    """The peer is the listener of a controller, which does not serve what clients ask of brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +120,22 @@ class TopicView:
             return self.partitions[number]
         return PartitionView(number, -1, -1, (), ())
 
+    def after(self, former: TopicView) -> TopicView:
+        """This answer after a former one, of which a partition stays as it was whose leader is a later one there.
+
+        A broker that is cut off from the others answers, too, with leaders from before. A topic that was created anew
+        has nothing to do with the former one.
+        """
+        if self.topic_id is None or self.topic_id != former.topic_id:
+            return self
+        rows = {one.partition: one for one in former.partitions}
+        rows |= {
+            one.partition: one
+            for one in self.partitions
+            if one.leader_epoch >= rows.get(one.partition, one).leader_epoch
+        }
+        return replace(self, partitions=tuple(rows[number] for number in sorted(rows)))
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
@@ -169,7 +152,7 @@ class ClusterView:
         for topic in self.topics:
             if topic.name == name:
                 return topic
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic")
+        raise no_such_topic(name)
 
     def counts_of(self, node_id: int) -> dict[str, int]:
         """How many partitions a node leads (`leads`), has (`replicas`), and has in sync (`in_sync`)."""
@@ -223,6 +206,8 @@ class ClusterClient:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
         self._unanswering: set[Address] = set()
+        self._answered: dict[Address, None] = {}
+        """Who answered to `request`; last the one that did so last."""
         self._is_silent = is_silent
         self._has_told = is_silent
         self._is_closed = False
@@ -253,13 +238,28 @@ class ClusterClient:
             is_silent=self._is_silent,
         )
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """The brokers and these topics, or all topics for None. An unknown topic is left out."""
+    async def metadata(self, topics: Iterable[str] | None = None, *, asks_another: bool = False) -> ClusterView:
+        """The brokers and these topics, or all topics for None. An unknown topic is left out.
+
+        With `asks_another` see `request`.
+        """
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-        view = _cluster_view(await self.request(ApiKey.METADATA, _METADATA_VERSION, fields))
+        answer = await self.request(ApiKey.METADATA, _METADATA_VERSION, fields, asks_another=asks_another)
+        view = _cluster_view(answer)
         self._brokers = {broker.node_id: broker for broker in view.brokers}
         return view
+
+    async def topic_again(self, name: str, former: TopicView | None) -> TopicView:
+        """A topic by another broker than told its `former` view, after what was done by that has failed.
+
+        One that does not know the topic may be behind: `RefusedError` if none knows it.
+        """
+        for _ in self._in_order(asks_another=True):
+            topics = (await self.metadata([name], asks_another=True)).topics
+            if topics:
+                return topics[0] if former is None else topics[0].after(former)
+        raise no_such_topic(name)
 
     @property
     def connected(self) -> list[Address]:
@@ -270,21 +270,41 @@ class ClusterClient:
         """Until the next metadata these brokers, which metadata leaves out, can be asked, too."""
         self._brokers |= {broker.node_id: broker for broker in brokers}
 
+    def _in_order(self, *, asks_another: bool) -> list[Address]:
+        """All addresses, in the order in which they are to be asked."""
+        known = [(broker.host, broker.port) for broker in self._brokers.values()]
+        found = list(dict.fromkeys((*self._connections, *self.bootstrap, *known)))
+        if asks_another:
+            answered = list(self._answered)
+            found.sort(key=lambda one: answered.index(one) if one in self._answered else -1)
+            found.sort(key=self._is_late)
+        return sorted(found, key=self._unanswering.__contains__)
+
+    def _is_late(self, address: Address) -> bool:
+        """Whether requests wait at this peer, behind which another one would wait, too."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.waiting_s() > PROBE_TIMEOUT_S
+
     async def request(
-        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: Callable[[], None] | None = None
+        self,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        on_no_answer: Callable[[], None] | None = None,
+        *,
+        asks_another: bool = False,
     ) -> Struct:
         """Ask the brokers one after the other until one answers; last those that gave no answer before.
 
-        `on_no_answer` is called for each that got the request, and may have done something, but gave no answer. Raises
-        `ClientError` when none answers.
+        `on_no_answer` is called for each that got the request, and may have done something, but gave no answer. With
+        `asks_another` those come first that have not answered here for the longest time: what the last one said has
+        turned out wrong. Raises `ClientError` when none answers.
         """
         reasons: dict[Address, str] = {}
         silent: list[Address] = []
         closing: list[Address] = []
         ways_out: list[str] = []
-        known = [(broker.host, broker.port) for broker in self._brokers.values()]
-        addresses = dict.fromkeys((*self._connections, *self.bootstrap, *known))
-        left = sorted(addresses, key=self._unanswering.__contains__)
+        left = self._in_order(asks_another=asks_another)
         was_slow: set[tuple[str, int]] = set()
         is_waiting = False
         while left:
@@ -298,10 +318,12 @@ class ClusterClient:
             peer = f"{host}:{port}{', which asks the active controller,' if api in CONTROLLER_APIS else ''}"
             try:
                 with self._notice(peer):
-                    await self._probe(host, port, api, may_wait=may_wait)
+                    await self._probe(host, port, api, may_wait=may_wait, asks_another=asks_another)
                     is_asked = True
                     answer = await self._request_to(host, port, api, version, fields, on_no_answer)
                 self._unanswering.discard((host, port))
+                self._answered.pop((host, port), None)
+                self._answered[host, port] = None
                 return answer
             except NO_ANSWER as error:
                 self._unanswering.add((host, port))
@@ -364,10 +386,12 @@ class ClusterClient:
             for task in telling:
                 task.cancel()
 
-    async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool) -> None:
-        """Whether a peer that was not asked before answers, and serves this API to clients."""
+    async def _probe(self, host: str, port: int, api: ApiKey, *, may_wait: bool, asks_another: bool) -> None:
+        """Whether a peer that was not asked before, or not lately, answers, and serves this API to clients."""
         connection = self._connections.get((host, port))
-        if self._probe_timeout_s is None or (connection is not None and not connection.is_closed):
+        is_open = connection is not None and not connection.is_closed
+        is_idle = connection is not None and not connection.in_flight
+        if self._probe_timeout_s is None or (is_open and not (asks_another and is_idle)):
             return
         timeout_s = self.timeout_s if may_wait else min(self._probe_timeout_s, self.timeout_s)
         connection = await self._connect(host, port, timeout_s)
@@ -387,9 +411,14 @@ class ClusterClient:
 
         If that takes long, it is said for which brokers it `waits_for` itself, in the case that it finds any.
         """
-        with self._notice(self.broker_text(node_id), waits_for):
-            connection = await self.connection(node_id)
-            return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+        try:
+            with self._notice(self.broker_text(node_id), waits_for):
+                connection = await self.connection(node_id)
+                return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+        except NO_ANSWER:
+            if (broker := self._brokers.get(node_id)) is not None:
+                self._unanswering.add((broker.host, broker.port))
+            raise
 
     def replicas_timeout_ms(self, limit_s: float) -> int:
         """How long a leader may wait for acks of replicas before it answers, at most this limit."""
@@ -537,31 +566,6 @@ def _parse_address(entry: str) -> tuple[str, int]:
     if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
         raise WrongArgumentError(f"{entry!r} is not host:port, for example localhost:9092 or [::1]:9092")
     return match[1] or match[2], int(match[3] or DEFAULT_PORT)
-
-
-def no_answer_reason(error: Exception) -> str:
-    """Why a node gave no answer, in words that follow its address: "does not answer in time"."""
-    other = next((one for one in (error, error.__cause__) if isinstance(one, OtherProtocolError)), None)
-    if other is not None:
-        return speaks(other.protocol)
-    if isinstance(error, ControllerListenerError):
-        return "is the listener of a controller: name that of a broker"
-    if isinstance(error, gaierror):
-        return "has a name that does not resolve on this machine"
-    if isinstance(error, WireFormatError):
-        return f"does not speak Kafka's protocol ({error})"
-    if isinstance(error, AuthenticationFailedError):
-        return error.reason
-    failure = tls_failure(error)
-    if failure is not None:
-        return failure
-    if isinstance(error, TimeoutError | RequestTimedOutError):
-        return TIMES_OUT
-    if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
-        is_malformed = isinstance(error.__cause__, WireFormatError)
-        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
-    reason = os_reason(error) if isinstance(error, OSError) else str(error)
-    return REFUSES if reason == _REFUSED else f"does not answer: {reason}"
 
 
 def _cluster_view(answer: Struct) -> ClusterView:

@@ -33,8 +33,9 @@ from .client_errors import (
     no_such_partition,
     partitions_text,
 )
-from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView, no_answer_reason
+from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView
 from .error_sentences import meaning_of
+from .peer_protocol import no_answer_reason
 
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -277,7 +278,7 @@ class Consumer:
         await asyncio.sleep(_RETRY_PAUSE_S if attempt else 0)
         self._refreshed_at = asyncio.get_running_loop().time()
         try:
-            self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+            self._view = await self.client.topic_again(self.topic, self._view)
         except RefusedError:
             raise
         except ClientError as error:

@@ -11,7 +11,8 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient
+from .peer_protocol import no_answer_reason
 
 _FIND_COORDINATOR_VERSION = 4
 _RETRY_PAUSE_S = 0.1
@@ -61,10 +62,11 @@ class CoordinatorRequests:
         """
         deadline = self._deadline()
         what = f"{self._type.noun} {key}"
+        is_again = False
         while True:
             coordinator = "its coordinator"
             try:
-                node_id = await self._find(key)
+                node_id = await self._find(key, asks_another=is_again)
                 coordinator = f"its coordinator, {self._client.broker_text(node_id)},"
                 answer = await self._client.request_node(node_id, api, version, fields)
             except NO_ANSWER as error:
@@ -81,15 +83,18 @@ class CoordinatorRequests:
                     return answer
             if asyncio.get_running_loop().time() > deadline:
                 raise ClientError(f"{what}: {coordinator} {reason}; {_AGAIN}")
+            is_again = True
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    async def _find(self, key: str) -> int:
+    async def _find(self, key: str, *, asks_another: bool) -> int:
         if key in self._coordinators:
             return self._coordinators[key]
         deadline = self._deadline()
         fields = {"key_type": self._type.value, "coordinator_keys": [key]}
         while True:
-            answer = await self._client.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, fields)
+            answer = await self._client.request(
+                ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, fields, asks_another=asks_another
+            )
             row = answer.coordinators[0]
             if not row.error_code:
                 await self._client.metadata([])
@@ -97,6 +102,7 @@ class CoordinatorRequests:
                 return int(row.node_id)
             if not is_retriable(row.error_code) or asyncio.get_running_loop().time() > deadline:
                 raise RefusedError(row.error_code, f"{self._type.noun} {key}", row.error_message)
+            asks_another = True
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     def _deadline(self) -> float:

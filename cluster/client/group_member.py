@@ -115,9 +115,9 @@ class GroupMember:
         return [one for one in found if self.ends is None or one.record.offset < self.ends.get(one.partition, 0)]
 
     async def is_past(self, ends: dict[int, int]) -> bool:
-        """Whether the group, with all its members, has read everything below `ends`."""
+        """Whether the group, with all its members, has read everything below `ends`: what others read they commit."""
         self._settle()
-        if not self._done or any(at < ends.get(partition, 0) for partition, at in self._done.items()):
+        if any(at < ends.get(partition, 0) for partition, at in self._done.items()):
             return False
         await self.commit()
         committed = await self._group.committed(self._group_id)

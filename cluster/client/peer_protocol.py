@@ -1,4 +1,4 @@
-"""Finds out what a peer speaks that takes connections and does not answer Kafka's requests.
+"""Why a peer gives no answer, and what one speaks that takes connections and does not answer Kafka's requests.
 
 A web server waits for the end of a line that never comes. So the peer gets a request of Kafka's that has lines: a web
 server refuses them, and a broker answers as always, with nothing to note in its log. A server with TLS closes the
@@ -8,11 +8,14 @@ connection without a word; only then the greeting of TLS is tried.
 from __future__ import annotations
 
 import asyncio
+import errno
+from socket import gaierror
 
-from ...runtime.tls_contexts import CERTIFICATE_WAY_OUT, tls_greeting, tls_way_out
+from ...runtime.os_errors import os_reason
+from ...runtime.tls_contexts import CERTIFICATE_WAY_OUT, tls_failure, tls_greeting, tls_way_out
 from ...security.client_login import HANDSHAKE_VERSION, AuthenticationFailedError, ClientLogin
 from ...wire.api_keys import ApiKey
-from ...wire.client import connect
+from ...wire.client import ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
 from .client_errors import Address, NotLoggedInError, NotServedError, UnreachableError
@@ -33,6 +36,19 @@ _CANNOT_SERVE = (
     "is a broker, and closes the connection instead of an answer: it may reach no active controller; raftwerk doctor "
     "and its log say why"
 )
+
+
+_REFUSED = os_reason(ConnectionRefusedError(errno.ECONNREFUSED, ""))
+TIMES_OUT = "does not answer in time"
+"""Why a node gives no answer that accepts connections: it is paused, hangs, or is overloaded."""
+REFUSES = "refuses the connection"
+"""Why a node gives no answer where nothing listens."""
+WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
+"""Why a broker gives no answer to what the controller has to answer."""
+
+
+class ControllerListenerError(OSError):
+    """The peer is the listener of a controller, which does not serve what clients ask of brokers."""
 
 
 def speaks(protocol: str) -> str:
@@ -169,3 +185,28 @@ class _Start(asyncio.Protocol):
     def _finish(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
+
+
+def no_answer_reason(error: Exception) -> str:
+    """Why a node gave no answer, in words that follow its address: "does not answer in time"."""
+    other = next((one for one in (error, error.__cause__) if isinstance(one, OtherProtocolError)), None)
+    if other is not None:
+        return speaks(other.protocol)
+    if isinstance(error, ControllerListenerError):
+        return "is the listener of a controller: name that of a broker"
+    if isinstance(error, gaierror):
+        return "has a name that does not resolve on this machine"
+    if isinstance(error, WireFormatError):
+        return f"does not speak Kafka's protocol ({error})"
+    if isinstance(error, AuthenticationFailedError):
+        return error.reason
+    failure = tls_failure(error)
+    if failure is not None:
+        return failure
+    if isinstance(error, TimeoutError | RequestTimedOutError):
+        return TIMES_OUT
+    if isinstance(error, ConnectionLostError) and error.__cause__ is not None:
+        is_malformed = isinstance(error.__cause__, WireFormatError)
+        return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
+    reason = os_reason(error) if isinstance(error, OSError) else str(error)
+    return REFUSES if reason == _REFUSED else f"does not answer: {reason}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from ...runtime.clock import SystemClock
@@ -21,9 +21,10 @@ from ..command_line.plural import counted
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView, bootstrap_text, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView, bootstrap_text
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .error_sentences import SENTENCES
+from .peer_protocol import no_answer_reason
 from .producer import Producer
 
 _PRODUCE_VERSION = 9
@@ -328,10 +329,8 @@ class ProducePerf:
         return row.error_code, row.error_message
 
     async def _refresh(self) -> None:
-        try:
-            self._view = (await self._client.metadata([self._load.topic])).topic(self._load.topic)
-        except ClientError:
-            return
+        with suppress(ClientError):
+            self._view = await self._client.topic_again(self._load.topic, self._view)
 
 
 class _CountingConsumer(Consumer):

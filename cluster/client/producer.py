@@ -19,8 +19,9 @@ from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
 from .admin_client import TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
-from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView, no_answer_reason
+from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView
 from .error_sentences import meaning_of
+from .peer_protocol import no_answer_reason
 
 _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
@@ -273,10 +274,8 @@ class Producer:
         return row.error_code, row.base_offset, row.error_message
 
     async def _refresh(self) -> None:
-        try:
-            self._view = (await self.client.metadata([self.topic])).topic(self.topic)
-        except ClientError:
-            return
+        with suppress(ClientError):
+            self._view = await self.client.topic_again(self.topic, self._view)
 
 
 def _described(topic: str, partition: int, records: Sequence[NewRecord]) -> str:

@@ -15,7 +15,8 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
 from .client_errors import Address, ClientError, NoControllerError, RefusedError, UnreachableError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, no_answer_reason, parse_bootstrap, silence_of
+from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, parse_bootstrap, silence_of
+from .peer_protocol import no_answer_reason
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]

@@ -18,7 +18,8 @@ from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text, some_of
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .client_errors import ClientError, RefusedError
-from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered
+from .peer_protocol import no_answer_reason
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2

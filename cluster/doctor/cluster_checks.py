@@ -15,17 +15,16 @@ from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ..client.admin_client import AdminClient
 from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
-from ..client.cluster_client import (
-    CURRENT_LOGIN,
-    NO_ANSWER,
+from ..client.cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from ..client.peer_protocol import (
     REFUSES,
     TIMES_OUT,
-    ClusterClient,
-    ClusterView,
+    WAYS_OUT,
+    explained,
+    login_way_out,
     no_answer_reason,
-    parse_bootstrap,
+    spoken_protocol,
 )
-from ..client.peer_protocol import WAYS_OUT, explained, login_way_out, spoken_protocol
 from ..client.quorum_client import (
     PUT_BACK,
     REPLACED,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
 from ..client.client_errors import Address, ClientError, RefusedError
-from ..client.cluster_client import NO_ANSWER, ClusterClient, no_answer_reason
+from ..client.cluster_client import NO_ANSWER, ClusterClient
+from ..client.peer_protocol import no_answer_reason
 from ..command_line.plural import size_text
 from .findings import FAILURE, OK, WARNING, Finding, ids
 

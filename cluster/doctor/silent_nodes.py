@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from ..client.cluster_client import REFUSES, TIMES_OUT
+from ..client.peer_protocol import REFUSES, TIMES_OUT
 from ..client.quorum_client import REPLACED
 from .findings import WARNING, Finding, ids
 

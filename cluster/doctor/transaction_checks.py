@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ..client.client_errors import ClientError, RefusedError
-from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, no_answer_reason
+from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
+from ..client.peer_protocol import no_answer_reason
 from ..client.transactions.transaction_client import OpenTransaction, TransactionClient, TransactionView
 from ..command_line.plural import counted
 from .findings import FAILURE, OK, WARNING, Finding, some

@@ -11,6 +11,7 @@ from ...security.client_login import ClientLogin
 from ...security.oauthbearer.exchange import OAUTHBEARER, OAuthBearerClient
 from ...security.sasl.mechanism import ClientMechanism
 from ...security.sasl.plain import PLAIN, PlainClient
+from ...security.sasl.scram import ScramClientExchange, new_nonce
 from .credentials import Credentials, claims_of
 
 _TOKEN_S = 3600.0
@@ -40,11 +41,8 @@ class UserLogins:
             return OAuthBearerClient(credentials.secret)
         if self.mechanism == PLAIN:
             return PlainClient(credentials.user, credentials.secret)
-        from ...security.sasl.scram import ScramClientExchange, new_nonce  # its imports take memory
-
         nonce = new_nonce(self.secret_bytes)
-        exchange: ClientMechanism = ScramClientExchange(self.mechanism, credentials.user, credentials.secret, nonce)
-        return exchange
+        return ScramClientExchange(self.mechanism, credentials.user, credentials.secret, nonce)
 
     def settings(self, credentials: Credentials) -> dict[str, Any]:
         """The settings of librdkafka."""

@@ -115,7 +115,7 @@ def password_of_nodes(node: NodePlan) -> str:
 
 def check_libraries(plan: ClusterPlan) -> None:
     """Raise ValueError when the cluster is secured, and a library for that is missing."""
-    missing = missing_packages("cryptography", "scramp") if any(is_secured(node) for node in plan.nodes) else []
+    missing = missing_packages("cryptography") if any(is_secured(node) for node in plan.nodes) else []
     if missing:
         raise ValueError(f"a secured cluster cannot run: {not_installed(missing, 'security')}")
 
@@ -172,7 +172,7 @@ def login_of_admin(plan: ClusterPlan) -> ClientLogin | None:
 
 def _login_of_admin(plan: ClusterPlan, password: str) -> ClientLogin:
     from ...security.client_login import ClientLogin
-    from ...security.sasl.scram import ScramClientExchange, new_nonce  # its library is optional
+    from ...security.sasl.scram import ScramClientExchange, new_nonce
 
     def exchange(_: str) -> ScramClientExchange:
         return ScramClientExchange(SCRAM_SHA_512, ADMIN, password, new_nonce(secrets.token_bytes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from ...broker.network.listener_security import BackgroundWork, ListenerSecurity
@@ -36,6 +35,8 @@ from ...security.oauthbearer.token_callback import tokens_by_callback
 from ...security.principals import PrincipalMapper
 from ...security.sasl.mechanism import ClientMechanism
 from ...security.sasl.plain import PLAIN, PlainClient, PlainServer, passwords_of
+from ...security.sasl.scram import ScramClientExchange, ScramServer, new_nonce
+from ...security.sasl.scram_callback import scram_by_callback
 from ...security.sasl.scram_credential import MECHANISM_NUMBERS, FindCredential
 from ...security.sasl.server_callbacks import ServerCallback, plain_by_callback
 from ...security.sasl.session import MakeMechanism
@@ -209,7 +210,7 @@ def _server_mechanisms(
         elif name == GSSAPI:
             found[name] = _gssapi_server(settings)
         else:
-            found[name] = _scram_server(settings, name, runtime, (find_credential, find_token), callback)
+            found[name] = _scram_server(name, runtime, (find_credential, find_token), callback)
     return found, tuple(background)
 
 
@@ -217,7 +218,8 @@ def _oauthbearer_server(settings: ListenerSettings, runtime: Runtime) -> tuple[M
     try:
         from .sasl.oauthbearer_server import oauthbearer_server  # its library is optional
     except ImportError:
-        raise _missing_library(settings.name_of("sasl.enabled.mechanisms"), OAUTHBEARER) from None
+        key, way_out = settings.name_of("sasl.enabled.mechanisms"), "pip install 'raftwerk[security]'"
+        raise _problem(key, OAUTHBEARER, f"a library for {OAUTHBEARER} is missing", way_out) from None
     # Kafka asks for a login module that says nothing where keys verify tokens.
     options = {} if settings.jaas(OAUTHBEARER) is None else _module(settings, OAUTHBEARER, "").options
     tls = _endpoint_tls(settings.jaas_key(OAUTHBEARER), options, runtime)
@@ -268,37 +270,14 @@ def _plain_server(settings: ListenerSettings) -> MakeMechanism:
 
 
 def _scram_server(
-    settings: ListenerSettings,
-    mechanism: str,
-    runtime: Runtime,
-    known: tuple[FindCredential, FindToken],
-    callback: ServerCallback | None,
+    mechanism: str, runtime: Runtime, known: tuple[FindCredential, FindToken], callback: ServerCallback | None
 ) -> MakeMechanism:
-    scram = _scram(settings.name_of("sasl.enabled.mechanisms"), mechanism)
     find, find_token = known
 
-    def make(find: FindCredential) -> Any:
-        return scram.ScramServer(mechanism, find, scram.new_nonce(runtime.secret_bytes), find_token)
+    def make(find: FindCredential) -> ScramServer:
+        return ScramServer(mechanism, find, new_nonce(runtime.secret_bytes), find_token)
 
-    if callback is None:
-        return partial(make, find)
-    from ...security.sasl.scram_callback import scram_by_callback  # its library is optional
-
-    return partial(scram_by_callback, callback, make)
-
-
-def _scram(key: str, mechanism: str) -> ModuleType:
-    """The module is imported only where a listener uses SCRAM, since its library is optional."""
-    try:
-        from ...security.sasl import scram
-    except ImportError:
-        raise _missing_library(key, mechanism) from None
-    return scram
-
-
-def _missing_library(key: str, mechanism: str) -> ConfigError:
-    name = "SCRAM" if mechanism in MECHANISM_NUMBERS else mechanism
-    return _problem(key, mechanism, f"a library for {name} is missing", "pip install 'raftwerk[security]'")
+    return partial(make, find) if callback is None else partial(scram_by_callback, callback, make)
 
 
 def sasl_login(
@@ -321,13 +300,10 @@ def sasl_login(
         raise _problem(key, "", "it has no credentials to log in with", 'add username="..." password="..." to it')
     if mechanism == PLAIN:
         return ClientLogin(tls, lambda _: PlainClient(user, password))
-    scram = _scram(key, mechanism)
     is_token = logs_in_by_token(options)
 
     def new_exchange(_: str) -> ClientMechanism:
-        nonce = scram.new_nonce(runtime.secret_bytes)
-        exchange: ClientMechanism = scram.ScramClientExchange(mechanism, user, password, nonce, is_token=is_token)
-        return exchange
+        return ScramClientExchange(mechanism, user, password, new_nonce(runtime.secret_bytes), is_token=is_token)
 
     return ClientLogin(tls, new_exchange, scram_user=None if is_token else (mechanism, user))
 

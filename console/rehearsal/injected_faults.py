@@ -85,19 +85,24 @@ class InjectedFaults:
     ) -> tuple[Faults, Faults]:
         """Let what `change` makes of a node's faults hold, for so long or until they are healed.
 
-        Returns the faults before and after. Raises `FaultSocketError` where a node takes none; then all is as before.
+        Returns the faults before and after. Raises `FaultSocketError` where a node refuses what it has to hold for it;
+        then all is as before. Nobody refuses to be healed: a node that does not do what it is asked for holds nothing.
         """
         async with self._changing:
             before = self.of(node_id)
             faults = change(before)
+            former = faults_by_node(self._plan, self._wanted)
             self._set(node_id, faults)
-            try:
-                await self._ask()
-            except FaultSocketError:
+            wanted = faults_by_node(self._plan, self._wanted)
+            refusals = await self._ask()
+            refusal = next((text for one, text in refusals.items() if wanted[one] != former[one]), None)
+            if refusal is not None and faults != NONE:
                 self._set(node_id, before)
-                if not self._wanted:
+                if self._wanted:
+                    await self._ask()  # those that took it
+                else:
                     self._disconnect()
-                raise
+                raise FaultSocketError(refusal)
             self._until_s.pop(node_id, None)
             if faults != NONE and duration_s is not None:
                 self._until_s[node_id] = asyncio.get_running_loop().time() + duration_s
@@ -118,39 +123,46 @@ class InjectedFaults:
         if faults != NONE:
             self._wanted[node_id] = faults
 
-    async def _ask(self) -> None:
-        """Ask every node that runs, and is not paused, for what it does not hold yet. Raises `FaultSocketError`."""
-        for node_id, faults in faults_by_node(self._plan, self._wanted).items():
-            pid = node_pid(self._plan.node(node_id))
-            connection = self._connections.get(node_id)
-            if connection is not None and connection.pid != pid:
-                self._forget(node_id)
-                connection = None
-            if pid is None or is_paused(pid) or faults == self._asked.get(node_id, NodeFaults()):
-                continue
-            try:
-                if connection is None:
-                    connection = self._connections[node_id] = FaultConnection(pid)
-                await asyncio.to_thread(connection.inject, faults)
-                self._asked[node_id] = faults
-            except FaultSocketError as error:
-                self._forget(node_id)
-                raise FaultSocketError(f"node {node_id} {error}") from None
+    async def _ask(self) -> dict[int, str]:
+        """Ask every node that runs, and is not paused, for what it does not hold yet; a sentence for each that refuses.
+
+        All are asked at once, so that none waits for another that does not answer.
+        """
+        wanted = faults_by_node(self._plan, self._wanted)
+        refusals = await asyncio.gather(*(self._refusal(one, faults) for one, faults in wanted.items()))
+        return {one: text for one, text in zip(wanted, refusals, strict=True) if text is not None}
+
+    async def _refusal(self, node_id: int, faults: NodeFaults) -> str | None:
+        """Ask one node for these faults, unless it holds them; a sentence if it refuses, and holds none then."""
+        pid = node_pid(self._plan.node(node_id))
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.pid != pid:
+            self._forget(node_id)
+            connection = None
+        if pid is None or is_paused(pid) or faults == self._asked.get(node_id, NodeFaults()):
+            return None
+        try:
+            if connection is None:
+                connection = self._connections[node_id] = FaultConnection(pid)
+            await asyncio.to_thread(connection.inject, faults)
+            self._asked[node_id] = faults
+        except FaultSocketError as error:
+            self._forget(node_id)
+            return f"node {node_id} {error}"
+        return None
 
     async def _keep(self) -> None:
         """End the faults whose time is over, and ask nodes that were started anew, as long as there are faults."""
-        problem = ""
+        told: dict[int, str] = {}
         while self._wanted:
             await asyncio.sleep(LOOK_EVERY_S)
             async with self._changing:
                 self._heal_in_time()
-                try:
-                    await self._ask()
-                    problem = ""
-                except FaultSocketError as error:  # as from a node that is just starting
-                    if str(error) != problem:
-                        _logger.warning("%s", error)
-                    problem = str(error)
+                refusals = await self._ask()
+            for node_id, text in refusals.items():  # as of a node that is just starting
+                if told.get(node_id) != text:
+                    _logger.warning("%s", text)
+            told = refusals
         self._task = None
         self._disconnect()
 

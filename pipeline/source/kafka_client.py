@@ -153,12 +153,15 @@ class KafkaClient:
         self._loop.run_until_complete(asyncio.sleep(0))  # sends the request now, not when its response is awaited
         return fetching
 
-    async def _metadata(self, topics: list[str] | None) -> ClusterView:
-        """Metadata from any broker. The request is repeated until the timeout, since a failover takes a while."""
+    async def _metadata(self, topics: list[str] | None, *, asks_another: bool = False) -> ClusterView:
+        """Metadata from any broker; with `asks_another` see `ClusterClient.request`.
+
+        The request is repeated until the timeout, since a failover takes a while.
+        """
         deadline = self._loop.time() + self.options.timeout_ms / 1000
         while True:
             try:
-                self._view = await self._client.metadata(topics)
+                self._view = await self._client.metadata(topics, asks_another=asks_another)
                 return self._view
             except (RefusedError, NotLoggedInError):
                 raise
@@ -210,7 +213,7 @@ class KafkaClient:
                 names = ", ".join(f"{key.topic}-{key.partition}" for key in missing)
                 raise ClientError(f"no leader tells the offsets of {names}")
             await asyncio.sleep(_RETRY_PAUSE_S)
-            await self._metadata(list(dict.fromkeys(key.topic for key in missing)))
+            await self._metadata(list(dict.fromkeys(key.topic for key in missing)), asks_another=True)
 
     async def _ends(self, strategy: ConsumerStrategy, timeout_s: float | None) -> dict[TopicPartition, int]:
         try:
@@ -258,9 +261,10 @@ class KafkaClient:
         key = TopicPartition(offset_range.topic, offset_range.partition)
         deadline = self._loop.time() + self.options.poll_timeout_ms / 1000
         reason = "its leader is not there"
+        is_again = False
         while True:
             if self._leader(key) < 0:
-                await self._metadata([offset_range.topic])
+                await self._metadata([offset_range.topic], asks_another=is_again)
             response = await self._fetch(key, self._leader(key), position)
             row = response.topics[0].partitions[0] if response is not None and response.topics else None
             if response is not None and row is None:  # Apache Kafka's answer to a client that is over its quota
@@ -273,7 +277,7 @@ class KafkaClient:
             elif row is not None and not is_retriable(row.error_code):
                 raise RefusedError(row.error_code, f"{offset_range}")
             else:
-                self._view = None
+                self._view, is_again = None, True
                 await asyncio.sleep(_RETRY_PAUSE_S)
             if self._loop.time() > deadline:
                 raise PipelineError(

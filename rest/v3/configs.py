@@ -9,7 +9,8 @@ from typing import Any
 
 from ...cluster.client.admin_client import BROKER, DELETE, SET, TOPIC
 from ...cluster.client.client_errors import ClientError
-from ...cluster.client.cluster_client import NO_ANSWER, no_answer_reason
+from ...cluster.client.cluster_client import NO_ANSWER
+from ...cluster.client.peer_protocol import no_answer_reason
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ..errors import KAFKA_BAD_REQUEST, RestError, refused

@@ -20,6 +20,14 @@ class SaslAuthenticationError(Exception):
         self.reason = reason or text
 
 
+def utf8_of(text: str) -> bytes:
+    """A user or a password as clients send it. Raises `SaslAuthenticationError` for half of a surrogate pair."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise SaslAuthenticationError("the user or the password has a character that is none") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Authenticated:
     """The end of a successful exchange. `lifetime_ms` is how long the credentials hold; None for ever."""

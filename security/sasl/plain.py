@@ -7,7 +7,7 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from ..principals import USER, KafkaPrincipal
-from .mechanism import Authenticated, SaslAuthenticationError
+from .mechanism import Authenticated, SaslAuthenticationError, utf8_of
 
 PLAIN = "PLAIN"
 INVALID_CREDENTIALS = "Authentication failed: Invalid username or password"
@@ -78,11 +78,11 @@ class PlainClient:
     name = PLAIN
 
     def __init__(self, user: str, password: str) -> None:
-        self._token = f"\0{user}\0{password}".encode()
+        self._response = f"\0{user}\0{password}"
 
     def first(self) -> bytes:
-        """The only token."""
-        return self._token
+        """The only token. Raises `SaslAuthenticationError`."""
+        return utf8_of(self._response)
 
     def evaluate(self, token: bytes) -> bytes | None:
         """The exchange is complete."""

@@ -1,4 +1,4 @@
-"""What a server keeps of a password for SASL/SCRAM (RFC 5802), and how it is derived. No library is needed for that."""
+"""What a server keeps of a password for SASL/SCRAM (RFC 5802), and the keys and signatures that are derived from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,25 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
 
 def credential_of(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """The credential of a salted password: who knows only this cannot log in."""
-    name = _HASHES[mechanism]
-    client_key = hmac.digest(salted_password, b"Client Key", name)
-    server_key = hmac.digest(salted_password, b"Server Key", name)
-    return ScramCredential(salt, hashlib.new(name, client_key).digest(), server_key, iterations)
+    stored_key = stored_key_of(mechanism, client_key_of(mechanism, salted_password))
+    return ScramCredential(salt, stored_key, server_key_of(mechanism, salted_password), iterations)
+
+
+def client_key_of(mechanism: str, salted_password: bytes) -> bytes:
+    """The key that a client proves to have."""
+    return signature(mechanism, salted_password, b"Client Key")
+
+
+def server_key_of(mechanism: str, salted_password: bytes) -> bytes:
+    """The key that a server proves to have."""
+    return signature(mechanism, salted_password, b"Server Key")
+
+
+def stored_key_of(mechanism: str, client_key: bytes) -> bytes:
+    """The hash of the client's key, which is what a server keeps of it."""
+    return hashlib.new(_HASHES[mechanism], client_key).digest()
+
+
+def signature(mechanism: str, key: bytes, message: bytes) -> bytes:
+    """The HMAC of a message by the hash function of the mechanism."""
+    return hmac.digest(key, message, _HASHES[mechanism])

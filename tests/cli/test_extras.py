@@ -60,8 +60,8 @@ def test_missing_packages_have_the_names_by_which_they_are_installed(monkeypatch
 def test_a_secured_cluster_that_cannot_be_made_leaves_no_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(secured, "missing_packages", lambda *_: ["scramp"])
+    monkeypatch.setattr(secured, "missing_packages", lambda *_: ["cryptography"])
     directory = tmp_path / "c"
     result = CliRunner().invoke(cli, ["up", "--secure", "--port", "0", "--detach", "-d", str(directory)])
-    assert result.exit_code == 1 and "the package scramp is not installed: " in result.output
+    assert result.exit_code == 1 and "the package cryptography is not installed: " in result.output
     assert not directory.exists()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.security.principals import KafkaPrincipal
 from raftwerk.security.sasl import plain
-from raftwerk.security.sasl.mechanism import Authenticated, SaslAuthenticationError
+from raftwerk.security.sasl.mechanism import Authenticated, ClientMechanism, SaslAuthenticationError
 from raftwerk.security.sasl.plain import PlainClient, PlainServer, passwords_of
 from raftwerk.security.sasl.scram import ScramClientExchange, ScramServer
 from raftwerk.security.sasl.scram_credential import (
@@ -104,6 +106,123 @@ def test_scram_refuses_a_wrong_password_and_a_user_that_does_not_exist(user: str
     with pytest.raises(SaslAuthenticationError, match="invalid credentials"):
         server.evaluate(client.evaluate(server.evaluate(client.first())) or b"")
     assert server.result is None
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [
+        ("bob\u00b2", "m\u00b2"),
+        ("a\u00adb", "e\u0301t\u00e9"),
+        ("\uff41dmin", "smile\U0001f642"),
+        ("\u05d0a", "\ue000"),
+        ("a=2C,b=", "a,b=\0\n"),
+    ],
+)
+def test_a_user_and_a_password_are_taken_as_they_are(user: str, password: str) -> None:
+    """As in Apache Kafka, there is no SASLprep, which the credential of a user was not made with either."""
+    credential = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, password, SALT, 4096), SALT, 4096)
+    server = ScramServer(SCRAM_SHA_256, lambda _, name: credential if name == user else None, "server-nonce")
+    client = ScramClientExchange(SCRAM_SHA_256, user, password, "client-nonce")
+    final = client.evaluate(server.evaluate(client.first()))
+    assert final is not None and client.evaluate(server.evaluate(final)) is None
+    assert server.result == Authenticated(KafkaPrincipal("User", user))
+
+
+@pytest.mark.parametrize(("user", "password"), [("\ud800", "x"), ("alice", "x\udfff")])
+def test_half_of_a_surrogate_pair_is_no_part_of_a_login(user: str, password: str) -> None:
+    clients: list[ClientMechanism] = [
+        PlainClient(user, password),
+        ScramClientExchange(SCRAM_SHA_256, user, password, "nonce"),
+    ]
+    for client in clients:
+        with pytest.raises(SaslAuthenticationError, match="a character that is none"):
+            client.first()
+
+
+def test_the_conversation_of_rfc_7677() -> None:
+    """Section 3 of the RFC has the messages of one exchange for SCRAM-SHA-256."""
+    nonce, more = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    credential = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "pencil", salt, 4096), salt, 4096)
+    server = ScramServer(SCRAM_SHA_256, lambda *_: credential, more)
+    client = ScramClientExchange(SCRAM_SHA_256, "user", "pencil", nonce)
+    told = [client.first()]
+    told.append(server.evaluate(told[-1]))
+    told.append(client.evaluate(told[-1]) or b"")
+    told.append(server.evaluate(told[-1]))
+    assert client.evaluate(told[-1]) is None
+    assert told == [
+        b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "n=alice,r=abc",
+        "p=tls-unique,,n=alice,r=abc",
+        "n,a=bob,n=alice,r=abc",
+        "n,,n=,r=abc",
+        "n,,n=alice",
+        "n,,n=alice,r=",
+        "n,,n=alice,r=a b",
+        "n,,n=al=ice,r=abc",
+        "n,,n=al\0ice,r=abc",
+        "n,,m=x,n=alice,r=abc",
+        "n,,n=alice,r=abc,",
+        "n,,r=abc,n=alice",
+    ],
+)
+def test_malformed_first_messages_of_scram(first: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match="invalid credentials"):
+        ScramServer(SCRAM_SHA_256, find, "server-nonce").evaluate(first.encode())
+
+
+def test_a_scram_client_may_name_itself_as_whom_it_acts() -> None:
+    """As with PLAIN, and as in Apache Kafka; nobody acts as another user."""
+    answer = ScramServer(SCRAM_SHA_256, find, "server-nonce").evaluate(b"n,a=alice,n=alice,r=abc")
+    assert answer.startswith(b"r=abcserver-nonce,s=")
+
+
+@pytest.mark.parametrize("change", [("c=biws", "c=eSws"), (",p=", ",p=AAAA"), (",p=", ",m=1,p="), (",p=", ",q=")])
+def test_final_messages_of_scram_that_do_not_fit(change: tuple[str, str]) -> None:
+    server = ScramServer(SCRAM_SHA_256, find, "server-nonce")
+    client = ScramClientExchange(SCRAM_SHA_256, "alice", "wonder", "abc")
+    final = client.evaluate(server.evaluate(client.first())) or b""
+    with pytest.raises(SaslAuthenticationError, match="invalid credentials"):
+        server.evaluate(final.decode().replace(*change).encode())
+    assert server.result is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"r=abc,s=c2FsdA==,i=4096",
+        b"r=other,s=c2FsdA==,i=4096",
+        b"r=abcd,s=c2FsdA==,i=4095",
+        b"r=abcd,s=c2FsdA==,i=99999999",
+        b"r=abcd,s=c2FsdA==,i=04096",
+        b"r=abcd,s=c2FsdA,i=4096",
+        b"e=unknown-user",
+        b"\xff",
+    ],
+)
+def test_a_scram_client_takes_no_other_first_message_of_the_server(answer: bytes) -> None:
+    """With few iterations the password could be guessed from the proof; very many would take hours."""
+    client = ScramClientExchange(SCRAM_SHA_256, "alice", "wonder", "abc")
+    client.first()
+    with pytest.raises(SaslAuthenticationError):
+        client.evaluate(answer)
+
+
+def test_a_credential_with_too_few_iterations_logs_in_nobody() -> None:
+    weak = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "wonder", SALT, 4095), SALT, 4095)
+    with pytest.raises(SaslAuthenticationError, match="invalid credentials") as caught:
+        ScramServer(SCRAM_SHA_256, lambda *_: weak, "server-nonce").evaluate(b"n,,n=alice,r=abc")
+    assert "fewer than 4096 iterations" in caught.value.reason
 
 
 def test_scram_checks_the_nonce_of_the_final_message() -> None:

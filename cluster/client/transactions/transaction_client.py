@@ -16,7 +16,8 @@ from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition, by_topic
 from ..client_errors import ClientError, RefusedError, is_retriable
-from ..cluster_client import NO_ANSWER, ClusterClient, Gathered, no_answer_reason
+from ..cluster_client import NO_ANSWER, ClusterClient, Gathered
+from ..peer_protocol import no_answer_reason
 from .producer_transactions import ProducerTransactions
 
 HANGS_AFTER_S = 900

@@ -218,7 +218,7 @@ class CreatedAnew(OnePartition):
 
     partitions = 2
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(self.partitions))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 

@@ -13,7 +13,7 @@ import pytest
 from support.e2e.command import fails, raftwerk
 
 from raftwerk.broker.apis.api_table import API_TABLE
-from raftwerk.cluster.client.cluster_client import CONTROLLER_APIS
+from raftwerk.cluster.client.client_errors import CONTROLLER_APIS
 from raftwerk.cluster.client.peer_protocol import spoken_protocol
 from raftwerk.cluster.doctor.cluster_checks import examine_cluster
 from raftwerk.cluster.doctor.findings import FAILURE, OK, Finding

@@ -29,7 +29,7 @@ class _TwoLeaders(ClusterClient):
         self._is_asked_again = asyncio.Event()
         self._fetches_of_1 = 0
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         partitions = (PartitionView(0, 1, 0, (1,), (1,)), PartitionView(1, 2, 0, (2,), (2,)))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
@@ -81,3 +81,42 @@ def test_a_partition_whose_offset_is_deleted_costs_no_records_of_another() -> No
         return found, member._done
 
     assert asyncio.run(run()) == ([0, 1], {0: _FIRST_OF_0, 1: 2})
+
+
+class _Committed(_TwoLeaders):
+    """The group has committed these offsets; broker 1 coordinates it."""
+
+    def __init__(self, committed: dict[int, int]) -> None:
+        super().__init__()
+        self.committed = committed
+
+    async def request(self, api: ApiKey, *_: Any, **__: Any) -> Struct:
+        assert api is ApiKey.FIND_COORDINATOR
+        return Struct({"coordinators": [Struct({"error_code": 0, "node_id": 1})]})
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        assert (node_id, api) == (1, ApiKey.OFFSET_FETCH)
+        rows = [
+            Struct({"partition_index": partition, "committed_offset": offset, "error_code": 0})
+            for partition, offset in self.committed.items()
+        ]
+        topic = Struct({"name": "t", "partitions": rows})
+        return Struct({"groups": [Struct({"error_code": 0, "topics": [topic]})]})
+
+
+def test_a_member_without_partitions_sees_by_what_others_commit_when_all_is_read() -> None:
+    """It waited for partitions of its own, for ever where the group has more members than partitions."""
+
+    async def run() -> None:
+        client = _Committed({0: 7})
+        member = GroupMember(client, "g", "t", member_id="m")
+        ends = {0: 7, 1: 2}
+        assert not await member.is_past(ends)
+        client.committed[1] = 1
+        assert not await member.is_past(ends)
+        client.committed[1] = 2
+        assert await member.is_past(ends)
+
+    asyncio.run(run())

@@ -72,7 +72,7 @@ class _Outage(ClusterClient):
 
     acked = 0
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         leaders = (1, -1 if self.acked == 2 else 1)
         partitions = tuple(PartitionView(number, leader, 0, (1,), (1,)) for number, leader in enumerate(leaders))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
@@ -194,7 +194,7 @@ class _TwoPartitions(ClusterClient):
         super().__init__(bootstrap)
         self.sent: list[int] = []
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
@@ -219,7 +219,7 @@ def test_as_many_records_are_sent_as_were_asked_for(records: int) -> None:
 class _CreatedAnew(_Outage):
     """The topic is deleted after two batches, and created again with one partition, whose leader is silent."""
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         view = await super().metadata(topics)
         (topic,) = view.topics
         partitions = topic.partitions[: 1 if self.acked == 2 else 2]

@@ -31,7 +31,7 @@ class _SmallBatches(ClusterClient):
         self.taken: dict[int, list[bytes | None]] = {0: [], 1: []}
         self.producer_id = 5
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         partitions = tuple(PartitionView(number, 1, 0, (1,), (1,)) for number in range(2))
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
@@ -122,7 +122,7 @@ class _Silent(_NoListener):
 
     was_asked = False
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         if self.was_asked:
             await asyncio.get_running_loop().create_future()
         self.was_asked = True
@@ -178,7 +178,7 @@ class _CreatedAnew(_SmallBatches):
 
     is_known = False
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         view, was_known = await super().metadata(topics), self.is_known
         self.is_known = True
         (topic,) = view.topics

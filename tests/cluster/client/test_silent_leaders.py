@@ -46,7 +46,7 @@ class _Ailing(ClusterClient):
         self._code = code
         self._topic = topic
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         self.asked += 1
         leaders = (1, 2, 1, -1, 1) if self.asked < self._heals_at else (2, 2, 2, 2, 2)
         parts = tuple(PartitionView(one, leader, 0, (1, 2), (2,)) for one, leader in enumerate(leaders))

@@ -8,19 +8,22 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient as Admin
 from support.console.browser import CHROMIUM
 from support.console.console_process import CHANGE, console
+from support.e2e.secured_clients import Login
 
 from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.http_logins.user_login import UserLogins
-from raftwerk.cluster.local.client_files import ADMIN_PROPERTIES
+from raftwerk.cluster.local.client_files import ADMIN_PROPERTIES, AUTHORITY_FILE, SECURITY_DIR
 from raftwerk.cluster.settings.client_properties import load_properties, read_properties
 from raftwerk.console.errors import RequestRefusedError
-from raftwerk.console.logins.login_limit import TRIES_OF_USER
+from raftwerk.console.logins.login_limit import TRIES_OF_ADDRESS, TRIES_OF_USER
 from raftwerk.console.logins.sessions import SessionLimits, Sessions
 from raftwerk.console.metrics.metrics_watch import MetricsWatch
 from raftwerk.console.records.record_decoding import RecordDecoder
@@ -139,6 +142,54 @@ def test_wrong_passwords_have_to_wait(cluster: TestCluster, url: str) -> None:
     assert (status, told["error"].startswith("too many logins have failed: try again in ")) == (429, True)
     logged_in_admin(cluster, url)  # others log in meanwhile
     assert guesser.log_in("x" * 2000, "guess")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("bob\u00b2", "m\u00b2"), ("carl", "e\u0301t\u00e9"), ("dora", "\U0001f642")]
+)
+def test_a_name_and_a_password_are_taken_as_they_are(cluster: TestCluster, url: str, user: str, password: str) -> None:
+    """SASLprep would make others of them, or refuse them; no other client of the cluster has it."""
+    assert logged_in_admin(cluster, url).ask("/api/users", {"user": user, "password": password})[0] == 200
+    assert User(url).log_in(user, password)[0] == 200
+    ca = os.path.join(cluster.plan.directory, SECURITY_DIR, AUTHORITY_FILE)
+    login = Login(cluster.bootstrap_servers, Path(ca), None, MECHANISM, user, password)
+    assert Admin(login.librdkafka()).list_topics(timeout=30).cluster_id == cluster.plan.cluster_id
+
+
+def test_another_name_that_looks_the_same_is_another_user(cluster: TestCluster, url: str) -> None:
+    """Otherwise each way to write a name would have guesses of its own."""
+    for alias in ("ad\u00admin", "\uff41dmin"):
+        assert User(url).log_in(alias, admin_password(cluster))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("\ud800", "x"), ("eve", "\ud800"), ("e\0ve", "x"), ("eve", "\a"), ("", "x")]
+)
+def test_a_login_that_no_user_can_have_is_a_wrong_one_like_others(url: str, user: str, password: str) -> None:
+    assert User(url).log_in(user, password)[0] in (400, 401)
+
+
+def guess(url: str, client: str, number: int) -> int:
+    """The status of a login with a wrong password, for which the client says that it has another address."""
+    fields = {"user": f"user-{number}", "password": "guess"}
+    return User(url).ask("/api/login", fields, **{"X-Forwarded-For": client})[0]
+
+
+def test_nobody_chooses_the_address_for_which_wrong_passwords_count(cluster: TestCluster) -> None:
+    with console(cluster) as url:
+        told = [guess(url, f"10.0.0.{one}", one) for one in range(TRIES_OF_ADDRESS + 1)]
+        assert told == [401] * TRIES_OF_ADDRESS + [429]
+
+
+def test_a_proxy_that_is_named_says_who_its_clients_are_and_that_they_use_https(cluster: TestCluster) -> None:
+    with console(cluster, "--proxy", "127.0.0.1") as url:
+        told = [guess(url, f"{one}.0.0.1, 10.0.0.1", one) for one in range(TRIES_OF_ADDRESS + 1)]
+        assert told == [401] * TRIES_OF_ADDRESS + [429], "the last address is the one that the proxy saw"
+        admin = User(url)
+        fields = {"user": "admin", "password": admin_password(cluster)}
+        https = {"X-Forwarded-For": "10.0.0.2", "X-Forwarded-Proto": "https"}
+        assert admin.ask("/api/login", fields, **https)[0] == 200
+        assert "; Secure" in (admin.told or "")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: the console's pages are NOT tested")

@@ -47,15 +47,25 @@ def test_faults_are_told_in_words() -> None:
 
 
 class Nodes:
-    """Three nodes that take faults, in place of their processes; node 1 refuses the first time, once it may."""
+    """Three nodes that take faults, in place of their processes. Those in `refusing` take none, once they may."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refusing: int) -> None:
         self.may_refuse = Event()
-        self.has_refused = False
+        self.refusing = set(refusing)
+        self.pids = {one: one for one in (1, 2, 3)}
         self.held: dict[int, NodeFaults] = {}
-        monkeypatch.setattr(injected_faults, "node_pid", lambda node: node.node_id)
+        """By the number of the process."""
+        monkeypatch.setattr(injected_faults, "node_pid", lambda node: self.pids[node.node_id])
         monkeypatch.setattr(injected_faults, "is_paused", lambda pid: False)
         monkeypatch.setattr(injected_faults, "FaultConnection", lambda pid: Connection(pid, self))
+        monkeypatch.setattr(injected_faults, "LOOK_EVERY_S", 0.0)
+
+    def start_anew_without_faults(self, node_id: int) -> None:
+        """The node runs as another process, which takes no faults."""
+        self.held.pop(self.pids[node_id], None)
+        self.pids[node_id] += 10
+        self.refusing.add(self.pids[node_id])
+        self.may_refuse.set()
 
 
 class Connection:
@@ -66,14 +76,21 @@ class Connection:
         self._nodes = nodes
 
     def inject(self, faults: NodeFaults) -> None:
-        if self.pid == 1 and not self._nodes.has_refused:
+        if self.pid in self._nodes.refusing:
             assert self._nodes.may_refuse.wait(30)
-            self._nodes.has_refused = True
             raise FaultSocketError("takes no faults")
         self._nodes.held[self.pid] = faults
 
     def close(self) -> None:
         self._nodes.held.pop(self.pid, None)
+
+
+def cut(now: Faults) -> Faults:
+    return replace(now, is_cut=True)
+
+
+def heal(now: Faults) -> Faults:
+    return Faults()
 
 
 def slow(now: Faults) -> Faults:
@@ -85,7 +102,7 @@ def fill(now: Faults) -> Faults:
 
 
 def test_a_fault_that_a_node_does_not_take_leaves_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes(monkeypatch)
+    nodes = Nodes(monkeypatch, 1)
 
     async def main() -> None:
         faults = InjectedFaults(plan(), lambda _: None)
@@ -111,5 +128,87 @@ def test_two_faults_of_a_node_at_once_hold_together(monkeypatch: pytest.MonkeyPa
         assert nodes.held[2].is_disk_full and set(nodes.held[2].delays_ms.values()) == {50}
         faults.close()
 
-    nodes.has_refused = True
     asyncio.run(main())
+
+
+FULL = NodeFaults(is_disk_full=True)
+
+
+@pytest.mark.parametrize("duration_s", [None, 0.0])
+def test_a_node_is_healed_while_another_takes_no_faults(
+    duration_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has faults, too, and was started anew, so that it is asked for them again and again."""
+    nodes = Nodes(monkeypatch)
+    told: list[str] = []
+
+    async def main() -> None:
+        faults = InjectedFaults(plan(), told.append)
+        await faults.inject(1, fill, None)
+        nodes.start_anew_without_faults(1)
+        await faults.inject(3, fill, duration_s)
+        if duration_s is None:
+            assert nodes.held == {3: FULL}
+            assert await faults.inject(3, heal, None) == (Faults(is_disk_full=True), Faults())
+            assert nodes.held.get(3, NodeFaults()) == NodeFaults()
+        async with asyncio.timeout(20):
+            while nodes.held.get(3, NodeFaults()) != NodeFaults():
+                await asyncio.sleep(0)
+        assert (faults.of(1), faults.of(3)) == (Faults(is_disk_full=True), Faults())
+        faults.close()
+
+    asyncio.run(main())
+    assert told == ([] if duration_s is None else ["node 3 is healed, after the time that was set: disk full"])
+
+
+def test_a_node_that_takes_no_faults_is_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def main() -> None:
+        faults = InjectedFaults(plan(), lambda _: None)
+        await faults.inject(1, cut, None)
+        await faults.inject(3, fill, None)
+        nodes.refusing.add(2)
+        nodes.may_refuse.set()
+        await faults.inject(1, heal, None)
+        assert (nodes.held, faults.of(1)) == ({1: NodeFaults(), 3: FULL}, Faults())
+        faults.close()
+
+    asyncio.run(main())
+
+
+def test_what_one_of_two_ends_refuses_the_other_holds_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch, 2)
+    nodes.may_refuse.set()
+
+    async def main() -> None:
+        faults = InjectedFaults(plan(), lambda _: None)
+        await faults.inject(3, fill, None)
+        with pytest.raises(FaultSocketError, match="node 2 takes no faults"):
+            await faults.inject(1, cut, None)
+        assert (nodes.held, faults.of(1)) == ({1: NodeFaults(), 3: FULL}, Faults())
+        faults.close()
+
+    asyncio.run(main())
+
+
+def test_a_node_that_takes_no_faults_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = Nodes(monkeypatch)
+
+    async def main() -> None:
+        faults = InjectedFaults(plan(), lambda _: None)
+        await faults.inject(1, fill, None)
+        nodes.start_anew_without_faults(1)
+        async with asyncio.timeout(20):
+            while not caplog.messages:
+                await asyncio.sleep(0)
+        nodes.refusing.clear()
+        async with asyncio.timeout(20):
+            while nodes.held.get(11) != FULL:
+                await asyncio.sleep(0)
+        faults.close()
+
+    asyncio.run(main())
+    assert caplog.messages == ["node 1 takes no faults"]

@@ -92,6 +92,18 @@ def test_to_the_end_and_from_where_the_group_is(attentive: Supervisor, topic: st
     assert "lag 0" in ok("groups", "lag", topic, "-b", bootstrap)
 
 
+def test_a_member_without_a_partition_ends_when_the_group_has_read_all(
+    attentive: Supervisor, topic: str, start: Callable[..., Member]
+) -> None:
+    """It waited for a partition for ever."""
+    bootstrap = attentive.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, 1)
+    ok("produce", topic, "-m", "1", "-m", "2", "-b", bootstrap)
+    first = start(bootstrap, topic, topic)
+    until(lambda: first.numbers() == [1, 2])
+    assert ok("consume", topic, "--group", topic, "-e", "-b", bootstrap) == ""
+
+
 def test_a_new_group_with_latest_reads_only_what_comes(attentive: Supervisor, topic: str) -> None:
     bootstrap = attentive.plan.bootstrap
     fill(bootstrap, topic)

@@ -31,7 +31,7 @@ class Broker:
     def __init__(self, *answers: FetchResponse) -> None:
         self.answers = list(answers)
 
-    async def metadata(self, _topics: Any = None) -> ClusterView:
+    async def metadata(self, _topics: Any = None, **_: Any) -> ClusterView:
         brokers = (BrokerView(1, "localhost", 9092, None),)
         return ClusterView("c", 1, brokers, (TopicView("t", None, False, (PartitionView(0, 1, 0, (1,), (1,)),)),))
 

@@ -36,7 +36,7 @@ class OnePartition(ClusterClient):
         self._first = first
         self._aborted = [Struct({"producer_id": one, "first_offset": first}) for one, first in aborted]
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
         return ClusterView("c", 1, (), (TopicView("t", None, False, (PartitionView(0, 1, 0, (1,), (1,)),)),))
 
     async def request_node(
