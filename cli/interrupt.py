@@ -34,14 +34,16 @@ class Interrupt:
         return self._came_at is not None
 
     async def cancels(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of the coroutine; CancelledError when the signal came."""
+        """The result of the coroutine; CancelledError when the signal came. Afterwards it raises KeyboardInterrupt."""
         task, loop = asyncio.ensure_future(coroutine), asyncio.get_running_loop()
         self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-        return await task
+        try:
+            return await task
+        finally:
+            self._cancel = None
 
     def restore(self) -> None:
         """Take the former handler back, unless the signal came: it may be on its way for the second time."""
-        self._cancel = None
         if self._before is not None and self._came_at is None:
             signal.signal(signal.SIGINT, self._before)
 

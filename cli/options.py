@@ -108,14 +108,30 @@ def listening(host: str, port: int) -> Iterator[None]:
 def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None) -> T:
     """Run a client. An error of the cluster becomes one sentence and exit code 1, a wrong argument exit code 2.
 
-    Ctrl-C ends it with exit code 130; `on_interrupt` prints what was done by then.
+    Ctrl-C ends it with exit code 130, also while an error is explained; `on_interrupt` prints what was done by then.
     """
+    interrupt = Interrupt()
+    try:
+        with _errors_told():
+            return asyncio.run(interrupt.cancels(coroutine))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        if not interrupt.has_come:
+            raise
+        if on_interrupt is not None:
+            on_interrupt()
+        raise click.exceptions.Exit(130) from None
+    finally:
+        interrupt.restore()
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """Tell errors of a client in sentences; see `run_client`."""
     from ..cluster.client.client_errors import ClientError, WrongArgumentError
     from ..wire.errors import UnencodableError
 
-    interrupt = Interrupt()
     try:
-        return asyncio.run(interrupt.cancels(coroutine))
+        yield
     except UnicodeEncodeError as error:
         raise WrongConfiguration(f"{error.object!r} is not UTF-8 text, and names have to be") from None
     except UnencodableError as error:
@@ -126,14 +142,6 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
         if isinstance(error, BrokenPipeError) and is_reader_gone():
             raise  # see LazyGroup
         raise click.ClickException(sentence_of(error)[0]) from None
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        if not interrupt.has_come:
-            raise
-        if on_interrupt is not None:
-            on_interrupt()
-        raise click.exceptions.Exit(130) from None
-    finally:
-        interrupt.restore()
 
 
 @contextmanager

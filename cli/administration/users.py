@@ -247,6 +247,10 @@ def _password(name: str, password: str | None, password_file: str | None) -> str
         found = sys.stdin.readline().rstrip("\r\n")
     if not found:
         raise click.UsageError("the password is empty")
+    try:
+        str(found).encode()
+    except UnicodeEncodeError:
+        raise WrongConfiguration("the password is not UTF-8 text, and has to be") from None  # it is not shown
     return str(found)
 
 

@@ -1,14 +1,21 @@
-"""Exit code 2 of every command whose command line or configuration is wrong, as the help page says."""
+"""Exit codes, as the help page says: 2 for what is written wrongly, 130 for a command that Ctrl-C ends."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from raftwerk.cli import options
 from raftwerk.cli.main import cli
+from raftwerk.cluster.client.client_errors import ClientError
 
 ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER = """\
@@ -84,6 +91,7 @@ def test_a_cluster_that_is_named_wrongly(line: str, wrong: str) -> None:
             "completion tcsh",
             "run -o nonsense=1 -- true",
         ),
+        *("quotas set --user a request_percentage=inf -b 127.0.0.1:1", "quotas set --user a x=nan -b 127.0.0.1:1"),
         *("up --port 0 -d .", "configs set a=b", "groups reset g -t x --to soon -b 127.0.0.1:1"),
     ],
 )
@@ -95,6 +103,14 @@ def test_an_option_where_a_directory_should_be() -> None:
     code, told = run("up -n 3 -d --port 19092")
     assert (code, "'--port' is an option; -d names a directory, and --detach leaves" in told) == (2, True)
     assert "'--json' is an option; -d names a directory\n" in run("topics list -d --json")[1]
+
+
+@pytest.mark.parametrize("command", ["add", "password"])
+def test_a_password_that_is_no_text_is_refused_and_not_shown(command: str) -> None:
+    words = ["users", command, "alice", "--password", "s3cret-p\udce4ss", "-b", "127.0.0.1:1"]
+    told = CliRunner().invoke(cli, words)
+    assert (told.exit_code, "s3cret" in told.output) == (2, False)
+    assert "the password is not UTF-8 text" in told.stderr
 
 
 def test_what_can_only_fail_has_exit_code_1(home: Path) -> None:
@@ -109,3 +125,46 @@ def test_what_can_only_fail_has_exit_code_1(home: Path) -> None:
 def test_wrong_options_of_a_job(wrong: str) -> None:
     pytest.importorskip("pyspark", reason="the jobs need PySpark: NOT tested")
     assert run(f"pipeline run lake -b 127.0.0.1:1 -t x --out o {wrong}")[0] == 2
+
+
+@pytest.fixture
+def interrupt_handler() -> Iterator[None]:
+    """The handler of Ctrl-C, which a command keeps to itself when it was interrupted."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupt_handler")
+def test_ctrl_c_while_an_error_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent brokers are asked for seconds what they are; the command's own event loop is closed then."""
+
+    async def ask() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(60)
+
+    async def fail() -> None:
+        raise ClientError("no broker answers")
+
+    def explain(_error: Exception) -> Any:
+        asyncio.run(ask())
+
+    told: list[str] = []
+    monkeypatch.setattr(options, "sentence_of", explain)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        options.run_client(fail(), on_interrupt=lambda: told.append("Interrupted."))
+    assert ended.value.exit_code == 130
+    assert told == ["Interrupted."]
+
+
+@pytest.mark.usefixtures("interrupt_handler")
+def test_without_ctrl_c_the_former_handler_is_back() -> None:
+    async def answer() -> int:
+        return 7
+
+    def own(_number: int, _frame: FrameType | None) -> None:
+        """The handler of the program that runs the command."""
+
+    signal.signal(signal.SIGINT, own)
+    assert options.run_client(answer()) == 7
+    assert signal.getsignal(signal.SIGINT) is own
