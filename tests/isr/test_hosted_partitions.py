@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -28,7 +29,7 @@ OWN_EPOCH = 77
 def hosted() -> HostedPartitions:
     """Broker 1's; broker 2 is active in the epoch that is its record's offset, 3 is fenced, and 4 is not registered."""
     made = HostedPartitions(LOCAL, lambda: OWN_EPOCH)
-    records = [
+    records: list[Any] = [
         RegisterBrokerRecord(LOCAL, UUID(int=1), (), fenced=False),
         RegisterBrokerRecord(OTHER, UUID(int=2), (), fenced=False, log_dirs=(GOOD,)),
         RegisterBrokerRecord(FENCED, UUID(int=3), (), fenced=True),
