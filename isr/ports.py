@@ -157,11 +157,6 @@ def _ignore_no_space(topic_partition: TopicPartition) -> None:
     """The default of `ReplicaPorts.on_no_space`."""
 
 
-async def _assign_nowhere(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
-    """The default of `ReplicaPorts.assign_to_dirs`."""
-    return dict.fromkeys(assignments, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaPorts:
     """What a `ReplicaManager` calls in the node around it."""
@@ -171,14 +166,14 @@ class ReplicaPorts:
     """Connects to a broker by id; raises `OSError` (refused, unknown broker, time-out)."""
     broker_epoch: Callable[[], int]
     """This broker's own epoch, -1 before it is registered."""
+    assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]]
+    """Tells the controller in which log directories replicas are; returns the error code of each (KIP-858).
+
+    Raises as `alter_partition`."""
     on_storage_error: Callable[[TopicPartition, OSError], None] = _ignore_storage_error
     """A partition's log cannot be used any more."""
     on_no_space: Callable[[TopicPartition], None] = _ignore_no_space
     """A write to the partition's log found the disk full, and was taken back."""
-    assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]] = _assign_nowhere
-    """Tells the controller in which log directories replicas are; returns the error code of each (KIP-858).
-
-    Raises as `alter_partition`."""
     observer: ReplicaObserver = NO_OBSERVER
 
 

@@ -77,8 +77,8 @@ class Replica:
         """The appends above the high watermark since the node started."""
         self._unstable: _Appends = deque()
         """The appends between the last stable offset and the high watermark."""
-        self._stable_offset = -1
-        """The last stable offset when `_unstable` was last looked at."""
+        self._stable_offset = self.last_stable_offset
+        """The last stable offset when readable bytes were last counted."""
         self._refused_batches = refused_batches or RefusedBatches(None)
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
@@ -240,6 +240,7 @@ class Replica:
         size_bytes = 0
         while uncommitted and uncommitted[0][0] <= high_watermark:
             size_bytes += uncommitted.popleft()[1]
+        self._stable_offset = high_watermark
         return size_bytes, size_bytes
 
     def _committed_and_stable_bytes(self, high_watermark: int) -> tuple[int, int]:

@@ -190,11 +190,11 @@ class FetchRequests:
         if is_complete or not may_wait or found.must_answer:
             operation.cancel()
             yield from self._answer_many(params, context, wanted, found, done)
-            return
-        is_read = True
-        purgatory.end_after(operation, self._wait_ms(params, is_throttled=found.is_throttled))
-        cold.then(operation.finish)
-        operation.add_bytes(found.size_bytes)
+        else:
+            is_read = True
+            purgatory.end_after(operation, self._wait_ms(params, is_throttled=found.is_throttled))
+            cold.then(operation.finish)
+            operation.add_bytes(found.size_bytes)
 
     # ---------------------------------------------------------------- reading
 

@@ -136,7 +136,7 @@ class Appends:
         times: tuple[int, int],
         caller: AppendCaller | None,
     ) -> tuple[list[ProducePartitionResponse], AppendDone]:
-        """Have `late` validated in a thread. Returns the responses that are known, and whom to call with them."""
+        """Have `late` validated in a thread. Returns the responses, and whom to call when the others are decided."""
         batches = list(late.values())
         release = None
         if caller is not None:
@@ -151,7 +151,7 @@ class Appends:
         split = _SplitRequest(responses, late, done)
         append_late = partial(self._append_validated, acks, timeout_ms, batches, split.on_late_done)
         self._deferred.submit(batches, times[1], append_late, _sender(caller), release)
-        return split.prompt_responses, split.on_prompt_done
+        return responses, split.on_prompt_done
 
     def _append_validated(
         self,
@@ -254,7 +254,6 @@ class _SplitRequest:
     def __init__(
         self, responses: list[ProducePartitionResponse], late: Mapping[int, DeferredBatches], done: AppendDone
     ) -> None:
-        self.prompt_responses = [response for index, response in enumerate(responses) if index not in late]
         self._responses = responses
         self._late_places = list(late)
         self._done = done

@@ -89,10 +89,7 @@ class RefusedBatches:
 
         Of a producer that the log does not know, or in a new epoch, the first batch is the one with sequence 0.
         """
-        if self._settled_at_ms is None:
-            return
-        if now_ms > self._settled_at_ms:
-            self._settled_at_ms = None
+        if self._settled_at_ms is None or now_ms > self._settled_at_ms:
             return
         for _, header in iter_headers(records):
             if _is_ahead(header, known):

@@ -282,3 +282,14 @@ def test_a_move_goes_on_when_its_replica_has_waited_for_space() -> None:
     cluster.on_loop(manager.set_full_dirs, [])
     cluster.sleep(1)
     assert directory_of(manager.partitions[TP]) == target
+
+
+def test_a_throttled_move_goes_on_as_soon_as_its_quota_allows_more() -> None:
+    """It looks again after half a second at most, and when it needs less than that, then."""
+    cluster, replica, target = two_directories(72)  # the last of six pieces comes after the quota of a second
+    throttle(cluster, 1_000_000)
+    cluster.sleep(1 - cluster.loop.time() % 1 + 0.001)  # a window of the quota begins
+    move(cluster, target, within_s=1.2)
+    assert directory_of(replica) != target
+    cluster.sleep(0.2)
+    assert directory_of(replica) == target

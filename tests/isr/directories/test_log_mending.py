@@ -156,3 +156,69 @@ def test_a_reader_does_not_wait_for_what_nobody_can_mend() -> None:
     cluster.sleep(30.0)
     assert not ask(cluster, found)
     assert ask(cluster, found._replace(offset=found.offset + 1)), "other damage may be mended"
+
+
+def asked_for_segments(cluster: Cluster, source: int) -> list[int]:
+    """The brokers from which this one has fetched as a consumer does, which only the mending of a log does here."""
+    return [target for at, target, request in cluster.fetches if at == source and request.replica_id < 0]
+
+
+def test_two_damaged_logs_are_mended_one_after_the_other() -> None:
+    """A disk that has damaged many logs would else have them all fetched and written at once, beside all other work."""
+    cluster, _ = replicated_topic(partitions=2, default_min_isr=3)
+    other = TopicPartition("t", 1)
+    for tp in (TP, other):
+        cluster.produce(1, tp, b"x" * 100)
+    cluster.sleep(1.0)
+    logs = [cluster.managers[2].partitions[tp].log for tp in (TP, other)]
+    for log in logs:
+        cluster.disks[2].flip_bit(log.segments[0].file.path, 70, 3)
+    found = [run_at_once(find_damage(log)) for log in logs]
+    cluster.mute[2, 1] = None
+    for tp, one in zip((TP, other), found, strict=True):
+        assert one is not None
+        cluster.on_loop(cluster.managers[2].on_damaged, tp, one)
+    cluster.sleep(5.0)
+    assert asked_for_segments(cluster, 2) == [1], "the second one waits for the first one"
+    cluster.sleep(60.0)
+    assert [run_at_once(find_damage(log)) for log in logs] == [None, None]
+
+
+def test_a_node_that_has_stopped_mends_nothing_more() -> None:
+    """It waited until its replica was out of the ISR, which would be over after ten seconds."""
+    cluster, _ = filled(default_min_isr=2)
+    found = damage(cluster, 2)
+    manager = cluster.managers[2]
+    mend(cluster, 2, found, within_s=0.5)
+    cluster.stop(2)
+    cluster.on_loop(manager.on_damaged, TP, found)
+    cluster.sleep(15.0)
+    assert asked_for_segments(cluster, 2) == []
+
+
+def test_damage_that_nobody_could_mend_is_mended_when_it_is_found_again_and_a_replica_is_sound() -> None:
+    """Then a reader that finds the same damage again waits for it, as for any other."""
+    cluster, _ = filled()
+    cluster.on_loop(cluster.logs[1].start, None, cluster.managers[1].on_damaged)
+    found, *_ = [damage(cluster, node) for node in (1, 2, 3)]
+    mend(cluster, 1, found, within_s=30.0)
+    assert not is_sound(cluster, 1) and not ask(cluster, found)
+    cluster.disks[3].flip_bit(replica(cluster, 3).log.segments[0].file.path, 100, 3)
+    assert is_sound(cluster, 3), "as if a copy had been restored"
+    mend(cluster, 1, found)
+    assert is_sound(cluster, 1)
+    cluster.disks[1].flip_bit(f"{replica(cluster, 1).log.directory}/00000000000000000000.log", 100, 3)
+    assert ask(cluster, damage_of(cluster, 1))
+
+
+def test_a_source_that_has_not_committed_the_records_is_given_up_and_another_one_is_asked() -> None:
+    """A new leader may not know yet what is committed. The log of a replica must not stay damaged for that."""
+    cluster, _ = filled(replica_lag_time_max_ms=600_000)
+    found = damage(cluster, 2)
+    replica(cluster, 1).partition.watermark.reset(0)
+    mend(cluster, 2, found, within_s=5.0)
+    assert not is_sound(cluster, 2), "it may hear of it soon"
+    cluster.sleep(10.0)
+    assert replica(cluster, 1).high_watermark == 0
+    assert is_sound(cluster, 2)
+    assert asked_for_segments(cluster, 2)[-1] == 3

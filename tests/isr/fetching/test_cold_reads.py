@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 from support.isr.manager_cluster import Cluster, replicated_topic
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.isr.fetching.cold_reads import ColdReads
+from raftwerk.log.errors import ColdReadError
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -90,3 +96,39 @@ def test_a_log_that_closes_while_it_is_warmed() -> None:
     cluster.on_loop(cluster.managers[1].partitions[TP].log.close)
     cluster.sleep(0.3)
     assert waiting.error == 56  # KAFKA_STORAGE_ERROR
+
+
+def test_a_thread_that_could_not_read_ends_the_wait_and_the_fetch_tells_the_error() -> None:
+    """The fetch reads again itself, and meets the error of the disk then: the loop has nothing to complain about."""
+
+    async def wait() -> None:
+        warming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cold, read_again = ColdReads(), list[bool]()
+        cold.add(ColdReadError(warming), TP)
+        cold.then(lambda: read_again.append(cold.is_over))
+        assert read_again == []
+        warming.set_exception(OSError(5, "Input/output error"))
+        await asyncio.sleep(0)
+        assert read_again == [True]
+
+    scheduler = Scheduler()
+    ProcessLoop(scheduler, "reader").run_until_complete(wait(), 1.0)
+    gc.collect()
+    assert scheduler.errors == []
+
+
+def test_a_thread_that_is_cancelled_ends_the_wait_too() -> None:
+    """The broker stops, and nobody must wait for its threads."""
+
+    async def wait() -> None:
+        warming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cold, read_again = ColdReads(), list[bool]()
+        cold.add(ColdReadError(warming), TP)
+        cold.then(lambda: read_again.append(cold.is_over))
+        warming.cancel()
+        await asyncio.sleep(0)
+        assert read_again == [True]
+
+    scheduler = Scheduler()
+    ProcessLoop(scheduler, "reader").run_until_complete(wait(), 1.0)
+    assert scheduler.errors == []

@@ -77,6 +77,14 @@ def test_a_fetch_does_not_wait_for_more_than_the_rest_of_a_segment(
     assert bool(answer.rows) is is_answered
 
 
+def test_the_beginning_of_a_transaction_is_no_news_for_a_consumer_of_committed_ones(leader: Cluster) -> None:
+    """It would get an empty answer, and fetch again, for each transaction of the topic."""
+    leader.produce(1, ONE)
+    committed = leader.consume(1, ONE, 1, max_wait_ms=300, isolation_level=1)
+    assert leader.produce_batch(1, ONE, transactional(0)).error == 0
+    assert committed.rows is None
+
+
 def test_whether_transactions_are_verified_is_a_setting(leader: Cluster) -> None:
     manager = leader.managers[1]
     assert not manager.verifies_transactions

@@ -45,8 +45,8 @@ class Follower:
 
     def __post_init__(self) -> None:
         self.runtime, _ = make_runtime()
-        throttle = Throttle(FOLLOWER, 2, ReplicationQuota(11, 1000))
-        self.state = FetcherState(ReplicaManagerConfig(2), self, throttle)
+        self.throttle = Throttle(FOLLOWER, 2, ReplicationQuota(11, 1000))
+        self.state = FetcherState(ReplicaManagerConfig(2), self, self.throttle)
 
     def follow(self, index: int, own: int = 0) -> Replica:
         """Follow another partition, whose log has `own` records of epoch 4."""
@@ -273,3 +273,66 @@ def test_a_follower_of_more_partitions_than_a_request_names_is_sent_nothing_twic
         follower.state.on_response(FetchResponse(error_code=error_code, session_id=session_id, topics=topics), 0)
     assert sorted(sent) == [(index, offset) for index in range(3) for offset in range(4)]
     assert not [message for message in caplog.messages if "does not take" in message]
+
+
+@pytest.mark.parametrize(
+    ("code", "session_id", "is_paused"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, False),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 1, False),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 1, True),
+    ],
+)
+def test_after_an_error_all_partitions_are_named_again_and_the_session_is_closed_if_there_may_be_one(
+    code: ErrorCode, session_id: int, is_paused: bool
+) -> None:
+    """The id of the former session closes it; a leader that does not know it has nothing to close."""
+    follower = Follower()
+    for index in range(3):
+        follower.follow(index)
+    follower.asked()
+    follower.answer()
+    assert follower.asked() == []
+    outcome = follower.state.on_response(FetchResponse(int(code)), 0)
+    assert outcome.failed is is_paused
+    request = follower.state.next_request(102, 0)
+    assert request is not None
+    assert (request.session_id, request.session_epoch) == (session_id, 0)
+    assert [one.partition for topic in request.topics for one in topic.partitions] == [0, 1, 2]
+
+
+def test_a_log_that_fails_when_it_is_cut_to_its_leaders_end_is_told_and_fetched_no_more() -> None:
+    follower = Follower()
+    replica = follower.follow(0, own=2)
+    replica.log.close(clean=True)
+    follower.state.restart((TOPIC_ID, 0), 0, 1, 0)
+    assert follower.failed == [replica]
+    assert follower.state.partitions == {}
+
+
+def test_a_member_of_the_isr_is_in_sync_whatever_its_leader_has_committed_since() -> None:
+    """acks=all waits for it, so a throttle must not slow it down."""
+    follower = Follower()
+    replica = follower.follow(0)
+    (fetched,) = follower.state.partitions.values()
+    follower.asked()
+    follower.answer(row(0, records(0), high_watermark=5))
+    assert not fetched.is_in_sync
+    replica.make_follower(Reg((1, 2), (1, 2), 1, EPOCH, 11))
+    assert fetched.is_in_sync
+
+
+def test_a_throttled_partition_that_is_fetched_no_more_is_looked_at_no_more() -> None:
+    follower = Follower()
+    follower.throttle.quota.bytes_per_s = 100
+    image = MetadataImage("cluster")
+    image.configs[TOPIC_RESOURCE, "t"] = {"follower.replication.throttled.replicas": "*"}
+    follower.throttle.apply_topics(image, ["t"])
+    for index in (0, 1):
+        follower.follow(index)
+    assert len(follower.asked()) == 2
+    follower.throttle.quota.record(1_000, 0)
+    assert follower.asked() == [], "both wait until the quota allows more"
+    assert follower.state.remove((TOPIC_ID, 0))
+    assert follower.asked() == []
+    assert [one.partition for one in follower.asked(now_ms=20_000)] == [1]

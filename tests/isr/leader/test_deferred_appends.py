@@ -38,7 +38,7 @@ def large(value: bytes = b"large", key: bytes | None = None) -> memoryview:
     return memoryview(encode_batch([(key, value, (), WALL_MS), *filler], compression=Compression.ZSTD))
 
 
-def send(cluster: Cluster, *entries: tuple[TopicPartition, memoryview], acks: int = 1) -> Answer:
+def send(cluster: Cluster, *entries: tuple[TopicPartition, memoryview | None], acks: int = 1) -> Answer:
     answer = Answer()
     cluster.on_loop(cluster.managers[1].append, acks, 1000, entries, answer)
     return answer
@@ -154,6 +154,16 @@ def test_a_split_request_has_one_answer_with_its_rows_in_order() -> None:
     ]
     cluster.sleep(1.0)
     assert [manager.partitions[ONE].high_watermark for manager in cluster.managers.values()] == [3, 3, 3]
+
+
+def test_a_partition_without_a_batch_is_refused_and_the_others_are_appended() -> None:
+    """Also where it would have to wait for a batch that a thread looks into."""
+    cluster, _ = replicated_topic(replicas=(1,), partitions=2)
+    answer = send(cluster, (ONE, None), (TWO, batch()), (ONE, large()), (ONE, None))
+    cluster.sleep(0.01)
+    assert answer.rows is not None
+    codes = [(row.partition, row.error_code) for row in answer.rows]
+    assert codes == [(0, ErrorCode.INVALID_RECORD), (1, 0), (0, 0), (0, ErrorCode.INVALID_RECORD)]
 
 
 def test_the_requests_memory_may_be_used_again() -> None:

@@ -346,3 +346,21 @@ def test_only_the_asked_epoch_is_confirmed() -> None:
     cluster = offsets_cluster()
     assert confirm(cluster, 1, leader_epoch=1) == [False]
     assert confirm(cluster, 2) == [False]
+
+
+def test_a_read_does_not_wait_for_those_who_have_left_the_isr_and_not_in_another_leader_epoch() -> None:
+    """Metadata tells so. Nobody fetches here, so only that can end the wait before its time is over."""
+    cluster = offsets_cluster()
+    cluster.mute.update({(2, 1): None, (3, 1): None})
+    first = confirm(cluster, 1)
+    assert first == []
+    cluster.change(UUID(int=1), 0, isr=(1,))
+    cluster.tell(1)
+    assert first == [True]
+    cluster.change(UUID(int=1), 0, isr=(1, 2))
+    cluster.tell(1)
+    second = confirm(cluster, 1)
+    assert second == []
+    cluster.change(UUID(int=1), 0, leader=1)
+    cluster.tell(1)
+    assert second == [False], "another broker may have led between the two epochs"

@@ -109,6 +109,12 @@ def test_sequence_numbers_wrap() -> None:
     assert not _is_refused(refused, _batch(2**31 - 2))
 
 
+def test_producer_0_is_remembered_like_any_other() -> None:
+    refused = RefusedBatches(None)
+    refused.note(_batch(3, producer_id=0), ProducerStateManager(), 1_000)
+    assert _is_refused(refused, _batch(4, producer_id=0))
+
+
 def test_memory_is_bounded_and_bytes_that_are_no_batch_are_ignored() -> None:
     refused, known = RefusedBatches(None), ProducerStateManager()
     refused.note(memoryview(b"no batch at all"), known, 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -267,3 +269,37 @@ def test_every_produce_is_answered_once_and_rightly(steps: list[tuple[Any, ...]]
             elif got[parked] == 0:
                 assert offset <= high_watermark
     assert rig.purgatory.sizes()[0] == len(expected) - len(got)
+
+
+def test_a_fetch_that_is_answered_before_its_time_leaves_no_time_out_behind() -> None:
+    """A busy broker answers thousands a second: their time-outs would be half a second's worth of memory and work."""
+    rig = Rig()
+    rig.fetch("f", A)
+    rig.committed(A, 1)
+    assert rig.woken == ["f"]
+    assert len(rig.clock.wheel) == 0
+
+
+class Keys(list[TopicPartition]):
+    """The partitions of a fetch; a test can see when nothing refers to them any more."""
+
+
+@pytest.mark.parametrize("replica", [-1, 2])
+@pytest.mark.parametrize("end", ["answered", "timed out", "cancelled"])
+def test_a_fetch_that_has_ended_is_kept_by_nothing(end: str, replica: int) -> None:
+    """A partition without records would else collect all fetches that have ever waited for it."""
+    rig = Rig()
+    keys = Keys([A, B])
+    kept = weakref.ref(keys)
+    operation = DelayedFetch(lambda: None, keys, 1, replica)
+    rig.purgatory.park_fetch(operation, 50)
+    if end == "answered":
+        rig.committed(A, 1)
+        rig.purgatory.on_appended(A, 1)
+    elif end == "timed out":
+        rig.clock.advance(50)
+    else:
+        assert operation.cancel()
+    del operation, keys
+    assert kept() is None
+    assert rig.purgatory.sizes() == (0, 0)

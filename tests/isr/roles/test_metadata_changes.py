@@ -6,7 +6,7 @@ import logging
 from uuid import UUID
 
 import pytest
-from support.isr.manager_cluster import replicated_topic
+from support.isr.manager_cluster import registration, replicated_topic
 
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
@@ -80,3 +80,26 @@ def test_a_follower_learns_the_high_watermark_though_it_dropped_the_answer_that_
     cluster.tell(1, 3)
     cluster.sleep(10.0)
     assert [manager.partitions[TP].high_watermark for manager in managers.values()] == [1, 1, 1]
+
+
+def test_a_leader_that_was_restarted_is_fetched_from_at_once() -> None:
+    """The connection to its former incarnation seems to be open, and the answer would be waited for for seconds."""
+    cluster, _ = replicated_topic()
+    cluster.mute[2, 1] = None
+    cluster.sleep(1.0)
+    cluster.mute.clear()
+    before = len(cluster.fetches)
+    cluster.records.append(registration(1))
+    cluster.tell(2)
+    cluster.sleep(0.01)
+    assert [(source, target) for source, target, _ in cluster.fetches[before:]].count((2, 1)) > 0
+
+
+def test_a_follower_fetches_from_its_new_leader_and_no_more_from_the_former_one() -> None:
+    cluster, topic_id = replicated_topic()
+    cluster.change(topic_id, 0, leader=2)
+    cluster.tell()
+    cluster.sleep(1.0)
+    cluster.fetches.clear()
+    cluster.sleep(3.0)
+    assert {(source, target) for source, target, _ in cluster.fetches} == {(1, 2), (3, 2)}

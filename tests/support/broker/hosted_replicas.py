@@ -40,7 +40,7 @@ class HostingHarness:
         logs.load()
         nothing: Any = None
         config = ReplicaManagerConfig(1, cluster_id="cluster-1", high_watermark_checkpoint_interval_ms=3_600_000)
-        ports = ReplicaPorts(nothing, nothing, lambda: 0)
+        ports = ReplicaPorts(nothing, nothing, lambda: 0, nothing)
         self.manager = ReplicaManager(config, runtime, logs, ports)
         self._partitions = partitions
         replicas: Any = self.harness.replicas

@@ -23,7 +23,14 @@ from raftwerk.controller.metadata.metadata_records import (
     TopicRecord,
 )
 from raftwerk.isr.leader.leader_state import AlterPartitionResult
-from raftwerk.isr.ports import NO_OBSERVER, AlterPartitionItem, ReplicaManagerConfig, ReplicaObserver, ReplicaPorts
+from raftwerk.isr.ports import (
+    NO_OBSERVER,
+    AlterPartitionItem,
+    ReplicaKey,
+    ReplicaManagerConfig,
+    ReplicaObserver,
+    ReplicaPorts,
+)
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.isr.results import FetchParams
 from raftwerk.log.manager.log_manager import LogManager
@@ -147,6 +154,8 @@ class Cluster:
         self.reads_dirty_only = True
         """Whether fetches of followers read dirty partitions only, or all partitions of their sessions."""
         self.storage_errors: list[TopicPartition] = []
+        self.assigned: list[tuple[int, dict[ReplicaKey, UUID]]] = []
+        """Which nodes have told in which directories their replicas are; the metadata does not change by that."""
         self.observer: ReplicaObserver = NO_OBSERVER
         """Of the brokers that are booted from now on."""
         self.work_seconds: Iterator[float] = itertools.repeat(0.0)
@@ -195,7 +204,8 @@ class Cluster:
             lambda items: self._alter(node, items),
             lambda target: self._connect(node, target),
             lambda: self._epoch(node),
-            lambda tp, error: self.storage_errors.append(tp),
+            lambda assignments: self._assign(node, assignments),
+            on_storage_error=lambda tp, error: self.storage_errors.append(tp),
             observer=self.observer,
         )
         self.logs[node] = logs
@@ -251,6 +261,11 @@ class Cluster:
             self.change(item.topic_id, item.topic_partition.partition, isr=isr)
             results.append(AlterPartitionResult(0, now.leader, now.leader_epoch, isr, now.partition_epoch + 1))
         return results
+
+    async def _assign(self, node: int, assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
+        self.assigned.append((node, dict(assignments)))
+        await asyncio.sleep(LATENCY_S)
+        return dict.fromkeys(assignments, 0)
 
     # -- metadata
 
