@@ -30,7 +30,8 @@ class BrokerConnections:
         """The controller accepted what a broker asked for. The connection stays that broker's until it is closed."""
         if sink.is_gone:
             sometimes(True, "a broker's connection ended before its registration or heartbeat was answered")
-            self._on_disconnected(broker_id)
+            if broker_id not in self._newest:  # it speaks over another one otherwise
+                self._on_disconnected(broker_id)
             return
         if sink not in self._broker_of:
             self._broker_of[sink] = broker_id

@@ -184,19 +184,29 @@ def test_a_connection_over_which_nothing_was_accepted_is_no_brokers() -> None:
     run(main())
 
 
-def test_the_end_of_a_connection_is_reported_that_ended_before_the_broker_was_accepted() -> None:
+@pytest.mark.parametrize("speaks_over_another", [False, True])
+def test_the_end_of_a_connection_is_reported_that_ended_before_the_broker_was_accepted(
+    speaks_over_another: bool,
+) -> None:
     async def main() -> None:
         controller = FakeController()
-        controller.hang = True
         async with Node(controller) as node:
+            present = await connect("127.0.0.1", node.server.port)
+            if speaks_over_another:
+                await present.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
+            controller.hang = True
             connection = await connect("127.0.0.1", node.server.port)
             answer = asyncio.ensure_future(connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT))
             await until(lambda: controller.pending)
             connection.close()
             await asyncio.gather(answer, return_exceptions=True)
-            await until(lambda: not node.server.connections)
+            await until(lambda: len(node.server.connections) == 1)
             assert controller.lost == []
             controller.pending[0].set_result({"error_code": 0, "is_fenced": False})
+            if speaks_over_another:
+                await settle()
+                assert controller.lost == []
+                present.close()
             await until(lambda: controller.lost)
             assert controller.lost == [4]
 
