@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,6 +27,8 @@ CHECKPOINT = f"{META}/checkpoint"
 DELETED = f"{META}/deleted"
 """Where `changes` remembers the keys that were deleted, with their places in the database's log."""
 LOCK = f"{META}/lock"
+STATUS = f"{META}/status.json"
+"""What the job that runs, or ran last, says of itself."""
 _LOOK_S = 1.0
 """The longest for which `pipeline status` may hold the lock, on a machine that is busy."""
 _OF_UNWRITTEN_TABLES = ("metadata", "data", "_delta_log")
@@ -96,23 +98,38 @@ def locked(root: str, master: str) -> Iterator[None]:
     """Hold the lock of an output on this machine's disk; `PipelineError` when another process holds it.
 
     A rename of a local disk replaces a file, so two processes that commit to a table at once could lose a commit. On
-    other file systems the table's format keeps them apart.
+    other file systems the table's format keeps them apart. A job that ends before it has begun its output leaves
+    nothing there.
     """
     path = local_path(root, master)
     if path is None:
         yield
         return
-    with _lock_file(root, path) as file:
+    made = _missing_directories(path)
+    with _lock_held(root, path):
         try:
-            lock_within(file, _LOOK_S)
-        except BlockingIOError:
-            raise PipelineError(
-                f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
-                "output for this one."
-            ) from None
-        except OSError as error:
-            raise _unwritable(root, error) from None
-        yield
+            yield
+        finally:
+            if not os.path.exists(os.path.join(path, IDENTITY)):
+                _remove_traces(path, made)
+
+
+@contextmanager
+def _lock_held(root: str, path: str) -> Iterator[None]:
+    while True:
+        with _lock_file(root, path) as file:
+            try:
+                lock_within(file, _LOOK_S)
+            except BlockingIOError:
+                raise PipelineError(
+                    f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
+                    "output for this one."
+                ) from None
+            except OSError as error:
+                raise _unwritable(root, error) from None
+            if os.fstat(file.fileno()).st_nlink:  # otherwise who had the lock has removed the file
+                yield
+                return
 
 
 def _lock_file(root: str, path: str) -> BinaryIO:
@@ -122,6 +139,25 @@ def _lock_file(root: str, path: str) -> BinaryIO:
         return open(os.path.join(path, LOCK), "ab")
     except OSError as error:
         raise _unwritable(root, error) from None
+
+
+def _remove_traces(path: str, made: Sequence[str]) -> None:
+    for name in (STATUS, LOCK):
+        with suppress(OSError):
+            os.remove(os.path.join(path, name))
+    for directory in made:
+        with suppress(OSError):  # another job writes there by now
+            os.rmdir(directory)
+
+
+def _missing_directories(path: str) -> list[str]:
+    """The directories that an output at this path lacks, the innermost first."""
+    missing = []
+    directory = os.path.join(os.path.abspath(path), META)
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    return missing
 
 
 def _unwritable(root: str, error: OSError) -> PipelineError:
@@ -173,11 +209,7 @@ def check_local_output(root: str, kind: str, identity: Mapping[str, Any], master
 
 def _check_can_be_made(root: str, path: str) -> None:
     """Make the directory and remove it again, since a job that ends before Spark has started leaves nothing."""
-    missing = []
-    directory = os.path.join(os.path.abspath(path), META)
-    while not os.path.lexists(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
+    missing = _missing_directories(path)
     try:
         for one in reversed(missing):
             os.makedirs(one, exist_ok=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import PipelineError
-from ..output_directory import CHECKPOINT, IDENTITY, LOCK, no_directory
+from ..output_directory import CHECKPOINT, IDENTITY, LOCK, STATUS, no_directory
 from ..running_query import Place, parse_offsets, unread
-from .status_file import STATUS, JobStatus
+from .status_file import JobStatus
 
 
 @dataclass(frozen=True, slots=True)

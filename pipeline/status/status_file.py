@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import explain
-from ..output_directory import META, local_path
+from ..output_directory import STATUS, local_path
 from ..running_query import Metrics, Progress, StopRequest
 from ..topics import Topics
 
-STATUS = f"{META}/status.json"
 BATCHES_MAX = 500
 """Of these the file tells; older ones are forgotten."""
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, LOCK, META, locked
+from raftwerk.pipeline.output_directory import CHECKPOINT, IDENTITY, LOCK, META, STATUS, locked
 from raftwerk.pipeline.running_query import Metrics, Progress, StopRequest
 from raftwerk.pipeline.status.job_report import read_report
-from raftwerk.pipeline.status.status_file import BATCHES_MAX, STATUS, reported
+from raftwerk.pipeline.status.status_file import BATCHES_MAX, reported
 from raftwerk.pipeline.status.status_page import render
 from raftwerk.pipeline.topics import Topics
 
@@ -94,6 +94,7 @@ def test_a_job_whose_spark_starts_runs_already(tmp_path: Path) -> None:
     with locked(str(fresh), "local[2]"), reported(str(fresh), "local[2]", TOPICS, Metrics("lake", None)):
         code, text = told(str(fresh))
         assert code == 1 and f"a job that writes to {fresh} is starting: ask again when Spark runs." in text
+    assert not fresh.exists(), "it has ended before it began its output"
 
 
 def test_a_job_starts_while_status_looks_at_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
