@@ -122,8 +122,8 @@ def _lock_held(root: str, path: str) -> Iterator[None]:
                 lock_within(file, _LOOK_S)
             except BlockingIOError:
                 raise PipelineError(
-                    f"another job writes to {root}: end one of the two, the other goes on where it was; or name another "
-                    "output for this one."
+                    f"another job writes to {root}: end one of the two, the other goes on where it was; or name "
+                    "another output for this one."
                 ) from None
             except OSError as error:
                 raise _unwritable(root, error) from None
