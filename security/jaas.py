@@ -6,11 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_SKIPPED = re.compile(r"(?:\s|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _TOKEN = re.compile(
-    r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)|(?P<word>[^\s=;"'][^\s=;"]*)|(?P<sign>[=;])""",
-    re.DOTALL,
+    r"""
+    (?: \s | //[^\r\n]* | /\*.*?\*/ )*+
+    (?: (?P<quote>["']) (?P<quoted> (?: \\. | (?!(?P=quote)) [^\\] )* ) (?P=quote)
+      | (?P<word> [^\s=;"'] [^\s=;"]* )
+      | (?P<sign> [=;] )
+      | \Z
+    )
+    """,
+    re.DOTALL | re.VERBOSE,
 )
+"""Blanks and comments, and a word or sign behind them, or the end."""
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FLAGS = ("required", "requisite", "sufficient", "optional")
@@ -51,23 +58,19 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
     Quotes, escapes and comments are those of Java's StreamTokenizer, which reads these texts for Kafka.
     """
     found: list[tuple[str, bool]] = []
-    position = _after_blanks(text, 0)
+    position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise ValueError("a quoted value has no end")
         if match["quote"]:
             found.append((_ESCAPE.sub(_character, match["quoted"]), False))
-        else:
-            found.append((match[0], match["sign"] is not None))
-        position = _after_blanks(text, match.end())
+        elif match["word"]:
+            found.append((match["word"], False))
+        elif match["sign"]:
+            found.append((match["sign"], True))
+        position = match.end()
     return found
-
-
-def _after_blanks(text: str, position: int) -> int:
-    """The place behind blanks and comments."""
-    match = _SKIPPED.match(text, position)
-    return position if match is None else match.end()
 
 
 def _character(escape: re.Match[str]) -> str:
