@@ -115,7 +115,7 @@ def login_way_out(error: Exception) -> str | None:
 
 
 async def _offered_mechanisms(address: Address, login: ClientLogin | None) -> list[str] | None:
-    """The SASL mechanisms of a listener that was tried without SASL; None where it wants no SASL, or none was tried."""
+    """The SASL mechanisms of a listener that was tried without SASL; None where it offers none, or none was tried."""
     if login is not None and login.new_exchange is not None:
         return None
     try:
@@ -129,7 +129,7 @@ async def _offered_mechanisms(address: Address, login: ClientLogin | None) -> li
         return None
     finally:
         connection.close()
-    return list(answer.mechanisms) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
+    return (list(answer.mechanisms) or None) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
 
 
 async def _is_broker(address: Address, login: ClientLogin | None) -> bool:
