@@ -37,7 +37,7 @@ class ConsoleSettings:
     decoded by the schemas of the registry at `registry_url`. With `logins` each user logs in, and has its own rights;
     without, all have those of the running command's login. With `stop_at_eof` the end of standard input is as good as
     SIGTERM. `proxies` are the addresses from which a request's headers X-Forwarded-For and X-Forwarded-Proto are
-    believed: whoever else sends them could choose for whom its wrong passwords count.
+    believed: another client that sends them could choose for whom its wrong passwords count.
     """
 
     bootstrap: str

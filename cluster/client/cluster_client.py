@@ -277,13 +277,7 @@ class ClusterClient:
         if asks_another:
             answered = list(self._answered)
             found.sort(key=lambda one: answered.index(one) if one in self._answered else -1)
-            found.sort(key=self._is_late)
         return sorted(found, key=self._unanswering.__contains__)
-
-    def _is_late(self, address: Address) -> bool:
-        """Whether requests wait at this peer, behind which another one would wait, too."""
-        connection = self._connections.get(address)
-        return connection is not None and connection.waiting_s() > PROBE_TIMEOUT_S
 
     async def request(
         self,
@@ -390,12 +384,15 @@ class ClusterClient:
         """Whether a peer that was not asked before, or not lately, answers, and serves this API to clients."""
         connection = self._connections.get((host, port))
         is_open = connection is not None and not connection.is_closed
-        is_idle = connection is not None and not connection.in_flight
-        if self._probe_timeout_s is None or (is_open and not (asks_another and is_idle)):
+        if self._probe_timeout_s is None or (is_open and not asks_another):
             return
         timeout_s = self.timeout_s if may_wait else min(self._probe_timeout_s, self.timeout_s)
         connection = await self._connect(host, port, timeout_s)
-        served = await connection.api_versions(timeout_s=timeout_s)
+        if connection.in_flight:  # requests that wait there are not lost by a time-out of this one
+            async with asyncio.timeout(timeout_s):
+                served = await connection.api_versions()
+        else:
+            served = await connection.api_versions(timeout_s=timeout_s)
         if api not in served and ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served:
             raise ControllerListenerError
 

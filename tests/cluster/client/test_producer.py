@@ -36,7 +36,7 @@ class _SmallBatches(ClusterClient):
         return ClusterView("c", 1, (), (TopicView("t", None, False, partitions),))
 
     async def request(
-        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: object = None
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: object = None, **_: Any
     ) -> Struct:
         return Struct({"error_code": 0, "producer_id": self.producer_id, "producer_epoch": 0})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
 
@@ -85,6 +86,12 @@ class Connection:
         self._nodes.held.pop(self.pid, None)
 
 
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 def cut(now: Faults) -> Faults:
     return replace(now, is_cut=True)
 
@@ -151,9 +158,7 @@ def test_a_node_is_healed_while_another_takes_no_faults(
             assert nodes.held == {3: FULL}
             assert await faults.inject(3, heal, None) == (Faults(is_disk_full=True), Faults())
             assert nodes.held.get(3, NodeFaults()) == NodeFaults()
-        async with asyncio.timeout(20):
-            while nodes.held.get(3, NodeFaults()) != NodeFaults():
-                await asyncio.sleep(0)
+        await until(lambda: nodes.held.get(3, NodeFaults()) == NodeFaults())
         assert (faults.of(1), faults.of(3)) == (Faults(is_disk_full=True), Faults())
         faults.close()
 
@@ -201,13 +206,9 @@ def test_a_node_that_takes_no_faults_is_told_once(
         faults = InjectedFaults(plan(), lambda _: None)
         await faults.inject(1, fill, None)
         nodes.start_anew_without_faults(1)
-        async with asyncio.timeout(20):
-            while not caplog.messages:
-                await asyncio.sleep(0)
+        await until(lambda: caplog.messages)
         nodes.refusing.clear()
-        async with asyncio.timeout(20):
-            while nodes.held.get(11) != FULL:
-                await asyncio.sleep(0)
+        await until(lambda: nodes.held.get(11) == FULL)
         faults.close()
 
     asyncio.run(main())
