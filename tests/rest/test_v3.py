@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -54,8 +55,12 @@ def test_configurations_of_brokers(proxy: Proxy) -> None:
     assert (
         proxy.v3("POST", "/broker-configs:alter", {"data": [{"name": "log.cleaner.threads", "value": "3"}]})[0] == 204
     )
-    row, of_elr = proxy.v3("GET", "/broker-configs")[1]["data"]
-    assert (of_elr["name"], of_elr["value"]) == ("min.insync.replicas", "2")
+
+    def of_the_cluster() -> dict[str, Any]:
+        return {one["name"]: one for one in proxy.v3("GET", "/broker-configs")[1]["data"]}
+
+    until(lambda: set(of_the_cluster()) == {"log.cleaner.threads", "min.insync.replicas"})
+    row = of_the_cluster()["log.cleaner.threads"]
     assert (row["kind"], row["name"], row["value"]) == ("KafkaClusterConfig", "log.cleaner.threads", "3")
     assert proxy.v3("GET", "/broker-configs/log.cleaner.threads") == (200, row)
     assert proxy.v3("DELETE", "/broker-configs/log.cleaner.threads")[0] == 204

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ....controller.quorum_controller import QuorumController
+from ....controller.result import Response
 from ....controller.security.rights import IsAllowed, allows_all
 from ....controller.topics.new_partitions import CountPartitions, counts_nothing
 from ....runtime.incremental_work import PLAIN_STEP, Work
@@ -22,6 +23,7 @@ from ..security.token_requests import check_token_request
 from .broker_connections import BrokerConnections
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
+DecisionForBroker = Callable[[QuorumController, Any], Awaitable[Response]]
 DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
 """A decision that asks for each resource whether who makes the request may do it."""
 DecisionByQuota = Callable[[QuorumController, Any, IsAllowed, CountPartitions], Awaitable[Fields]]
@@ -87,7 +89,7 @@ def _in_steps(fields: Fields) -> Work[Result]:
     return fields
 
 
-def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
+def _from_broker(decision: DecisionForBroker) -> DecodedHandler[ControllerServices]:
     """As `_decided`, for requests that make a connection a broker's, when they are accepted: `broker_connections`."""
 
     def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
@@ -99,12 +101,12 @@ def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
 
 
 async def _accepted(
-    connections: BrokerConnections, sink: RequestSink, broker_id: int, decided: Awaitable[Fields]
-) -> Fields:
-    fields = await decided
-    if fields["error_code"] == ErrorCode.NONE:
+    connections: BrokerConnections, sink: RequestSink, broker_id: int, decided: Awaitable[Response]
+) -> Response:
+    response = await decided
+    if response["error_code"] == ErrorCode.NONE:
         connections.on_accepted(sink, broker_id)
-    return fields
+    return response
 
 
 def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:
