@@ -106,7 +106,7 @@ class PartitionLog:
     ) -> Work[PartitionLog]:
         """Open the log in `directory`, made if it is not there. Damaged tails are cut off unless `clean_shutdown`.
 
-        `void_without_id`: without a whole topic id nothing else was durable, and the files belong to no known topic;
+        `discard_without_topic_id`: without a whole one nothing else was durable, and the files are of no known topic;
         they are removed. If offsets cannot be missing (not `has_gaps`), a missing one is damage. `StorageError`.
         """
         try:

@@ -15,7 +15,8 @@ from raftwerk.controller.metadata.metadata_records import (
     TopicRecord,
 )
 from raftwerk.isr.hosted_partitions import BrokersOfPartition, HostedPartitions
-from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 TP, UNKNOWN = TopicPartition("t", 0), TopicPartition("nowhere", 0)
@@ -83,3 +84,31 @@ def test_who_may_be_elected_besides_the_isr_is_known_by_the_metadata(hosted: Hos
     assert hosted.elr_of(TP) == (FENCED,)
     assert hosted.elr_of(UNKNOWN) == ()
     assert hosted.elr_of(TopicPartition("t", 1)) == ()
+
+
+def test_why_a_partition_cannot_be_served_here(hosted: HostedPartitions) -> None:
+    """A client looks for the leader, waits, or gives up by the code: each reason has its own."""
+
+    def reason(topic_partition: TopicPartition) -> ErrorCode:
+        with pytest.raises(ProtocolError) as refused:
+            hosted.find(topic_partition)
+        return refused.value.code
+
+    assert reason(TP) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert reason(UNKNOWN) is reason(TopicPartition("t", 1)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for waiting in (hosted.unusable, hosted.without_space):
+        waiting[TP] = TOPIC_ID
+        assert reason(TP) is ErrorCode.KAFKA_STORAGE_ERROR
+        del waiting[TP]
+
+
+@pytest.mark.parametrize(("leader", "remembered"), [(LOCAL, [7]), (OTHER, [])])
+def test_batches_that_come_too_early_are_remembered_where_this_broker_shall_lead(
+    hosted: HostedPartitions, leader: int, remembered: list[int]
+) -> None:
+    hosted.image.replay(PartitionChangeRecord(TOPIC_ID, 0, leader=leader), 20, MetadataDelta())
+    records = encode_batch([NewRecord(None, b"v", (), 1)], producer_id=7, producer_epoch=0, base_sequence=0)
+    for topic_partition in (TP, UNKNOWN):
+        hosted.note_refused(topic_partition, memoryview(records), 0)
+    assert list(hosted.refused_before.take(TP).producers) == remembered
+    assert list(hosted.refused_before.take(UNKNOWN).producers) == []

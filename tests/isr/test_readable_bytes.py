@@ -13,6 +13,7 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import READ_COMMITTED, FetchParams
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+from raftwerk.runtime.files.file_slice import FileSlice
 from raftwerk.wire.fetch import FetchPartition
 from raftwerk.wire.records import NewRecord, encode_batch
 
@@ -136,3 +137,65 @@ def test_a_follower_tells_each_cut_of_its_log_and_nothing_where_there_is_nothing
     (line,) = [line for line in caplog.messages if "truncated" in line]
     assert "to=1" in line and "end=3" in line and "topic=t" in line
     assert replica.log_end_offset == 1
+
+
+def test_of_very_many_appends_that_are_not_committed_the_newest_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that is away for long must not fill the leader's memory. No byte is lost of the count."""
+    monkeypatch.setattr("raftwerk.isr.replica._UNCOMMITTED_ENTRIES_MAX", 2)
+    replica = make()
+    sizes = [replica.append_as_leader(batch(b"v" * size), -1, TIMES).size_bytes for size in (10, 20, 30, 40)]
+    commit_to(replica, 1)
+    assert replica.committed_bytes() == (sizes[0], sizes[0])
+    commit_to(replica, 3)
+    assert replica.committed_bytes() == (0, 0), "the last three are one"
+    commit_to(replica, 4)
+    assert replica.committed_bytes() == (sum(sizes[1:]), sum(sizes[1:]))
+
+
+# ------------------------------------------------------------------ records that stay in their file
+
+
+def read_for(
+    replica: Replica,
+    replica_id: int,
+    offset: int,
+    max_bytes: int,
+    *,
+    slice_bytes_min: int = 100,
+    isolation_level: int = 0,
+) -> bytes | FileSlice:
+    """The records that a fetch gets which may be answered by a slice of so many bytes or more."""
+    wanted = FetchPartition(0, current_leader_epoch=5, fetch_offset=offset, last_fetched_epoch=-1)
+    asked = FetchParams(replica_id=replica_id, slice_bytes_min=slice_bytes_min, isolation_level=isolation_level)
+    records = replica.read(asked, wanted, max_bytes, min_one_batch=True).records
+    assert records is not None
+    return records
+
+
+def test_only_what_is_committed_stays_in_its_file_until_it_is_sent() -> None:
+    """What is above the high watermark may be truncated before; and few bytes are not worth it."""
+    replica = make()
+    sizes = [replica.append_as_leader(batch(b"v" * 200), -1, TIMES).size_bytes for _ in range(3)]
+    commit_to(replica, 2)
+    for replica_id in (-1, 2):
+        committed = read_for(replica, replica_id, 0, 10_000)
+        assert isinstance(committed, FileSlice)
+        assert len(committed) == sizes[0] + sizes[1]
+        for max_bytes, kind in ((sizes[0], FileSlice), (sizes[0] - 1, bytes)):
+            assert isinstance(read_for(replica, replica_id, 0, max_bytes, slice_bytes_min=sizes[0]), kind)
+    above = read_for(replica, 2, 2, 10_000)
+    assert isinstance(above, bytes) and len(above) == sizes[2]
+    assert isinstance(read_for(replica, -1, 2, 10_000), bytes)
+
+
+def test_records_among_which_there_may_be_aborted_ones_are_looked_at() -> None:
+    """The answer names the transactions that have records in it."""
+    replica = make()
+    write(replica, 7, count=50)
+    end(replica, 7, is_commit=False)
+    write(replica, 8, count=50)
+    end(replica, 8)
+    commit_to(replica, 102)
+    assert isinstance(read_for(replica, -1, 0, 10_000, isolation_level=READ_COMMITTED), bytes)
+    assert isinstance(read_for(replica, -1, 51, 10_000, isolation_level=READ_COMMITTED), FileSlice)
+    assert isinstance(read_for(replica, -1, 0, 10_000), FileSlice)

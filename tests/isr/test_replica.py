@@ -9,6 +9,7 @@ from raftwerk.isr.leader.leader_state import LeaderConfig
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import FetchParams
+from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchPartition
@@ -147,3 +148,105 @@ def test_when_nothing_happens_by_the_next_fetch_of_a_follower() -> None:
     member.offline = True
     assert not member.is_clean_for(2, 0, is_counted=True)
     assert not make(leader=2).is_clean_for(2, 0, is_counted=True), "another leads"
+
+
+# ------------------------------------------------------------------ where epochs end
+
+
+def with_epochs(leader_epoch: int, leader: int = 1) -> Replica:
+    """Offsets 0 to 2 are of epoch 2, and 3 and 4 of epoch 4; broker `leader` leads in that epoch."""
+    replica = make(leader=2)
+    for offset, epoch in enumerate((2, 2, 2, 4, 4)):
+        data = encode_batch([NewRecord(None, b"v", (), WALL_MS)], base_offset=offset, leader_epoch=epoch)
+        replica.append_as_follower(memoryview(data), 0)
+    registration = Reg((1, 2), (1, 2), leader, leader_epoch, 11)
+    if leader == 1:
+        replica.make_leader(registration, 0)
+    else:
+        replica.make_follower(registration)
+    return replica
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(-1, (-1, -1)), (1, (1, 0)), (2, (2, 3)), (3, (2, 3)), (4, (4, 5)), (7, (4, 5)), (9, (9, 5)), (10, (-1, -1))],
+)
+def test_a_leader_tells_where_each_epoch_ends_in_its_log(epoch: int, expected: tuple[int, int]) -> None:
+    """By that a follower finds where the two logs part (KIP-101). The leader's own epoch, 9, has no record yet."""
+    assert tuple(with_epochs(9).end_offset_for_epoch(epoch)) == expected
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(-1, (-1, -1)), (2, (2, 3)), (4, (4, 5)), (7, (-1, -1))])
+def test_a_follower_knows_nothing_of_epochs_above_its_log(epoch: int, expected: tuple[int, int]) -> None:
+    """It may be read by consumers near it (KIP-392), and its leader may have records of that epoch."""
+    assert tuple(with_epochs(9, leader=2).end_offset_for_epoch(epoch)) == expected
+
+
+@pytest.mark.parametrize(("leader", "expected"), [(1, (3, 0)), (2, (-1, -1))])
+def test_in_an_empty_log_a_former_epoch_ends_where_the_leaders_begins(leader: int, expected: tuple[int, int]) -> None:
+    assert tuple(make(leader=leader).end_offset_for_epoch(3)) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "diverging"),
+    [(5, 4, None), (3, 2, None), (5, 2, (2, 3)), (4, 3, (2, 3)), (5, 9, None), (0, -1, None), (2, 1, (1, 0))],
+)
+def test_a_fetch_is_told_where_its_log_parts_from_the_leaders(
+    offset: int, epoch: int, diverging: tuple[int, int] | None
+) -> None:
+    wanted = FetchPartition(0, current_leader_epoch=9, fetch_offset=offset, last_fetched_epoch=epoch)
+    answer = with_epochs(9).read(FetchParams(replica_id=2), wanted, 1 << 20, min_one_batch=True)
+    assert (None if answer.diverging_epoch is None else tuple(answer.diverging_epoch)) == diverging
+    assert bool(answer.records) == (diverging is None and offset < 5), "records only where the logs agree"
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(6, -1), (1, -1), (1, 2), (5, 10)])
+def test_a_fetch_outside_of_the_log_or_of_an_unknown_epoch_is_refused(offset: int, epoch: int) -> None:
+    """The log begins at 2. The fetcher has to ask where it begins and ends."""
+    replica = with_epochs(9)
+    replica.partition.watermark.reset(5)
+    replica.log.raise_start(2)
+    wanted = FetchPartition(0, current_leader_epoch=9, fetch_offset=offset, last_fetched_epoch=epoch)
+    with pytest.raises(ProtocolError) as refused:
+        replica.read(FetchParams(replica_id=2), wanted, 1 << 20, min_one_batch=True)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_batches_of_epochs_that_the_leader_cannot_know_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """No CRC covers the epoch of a batch: it was damaged on the disk."""
+    replica = with_epochs(3)
+    assert replica.log_end_offset == 3
+    assert [entry.epoch for entry in replica.log.epoch_cache.entries] == [2]
+    assert "cut at offset 3" in caplog.text and "epoch 4 there" in caplog.text
+    assert with_epochs(4).log_end_offset == 5
+
+
+def test_a_log_without_space_refuses_records_and_serves_what_it_has() -> None:
+    replica = make()
+    replica.append_as_leader(batch(), 1, TIMES)
+    replica.has_space = False
+    with pytest.raises(NoSpaceError):
+        replica.append_as_leader(batch(), 1, TIMES)
+    wanted = FetchPartition(0, current_leader_epoch=5, fetch_offset=0, last_fetched_epoch=-1)
+    assert replica.read(FetchParams(replica_id=2), wanted, 1 << 20, min_one_batch=True).records
+    follower = make(leader=2)
+    follower.has_space = False
+    data = encode_batch([NewRecord(None, b"v", (), WALL_MS)], base_offset=0, leader_epoch=5)
+    with pytest.raises(NoSpaceError):
+        follower.append_as_follower(memoryview(data), 0)
+    follower.append_as_follower(memoryview(b""), 0)
+
+
+def test_a_replica_reads_for_consumers_near_it_only_if_it_may() -> None:
+    """KIP-392: the consumer's rack decides. A follower is served by the leader only."""
+    replica = make(leader=2)
+    wanted = FetchPartition(0, current_leader_epoch=5, fetch_offset=0, last_fetched_epoch=-1)
+    near = FetchParams(from_follower_allowed=True)
+    assert replica.on_fetch(near, wanted, 0) is None
+    assert replica.read(near, wanted, 100, min_one_batch=True).error_code == 0
+    for params in (FetchParams(), FetchParams(replica_id=2, replica_epoch=102)):
+        with pytest.raises(ProtocolError) as refused:
+            replica.on_fetch(params, wanted, 0)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(ProtocolError):
+            replica.read(params, wanted, 100, min_one_batch=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -82,7 +83,7 @@ class Controller:
 def run(body: object) -> list[str]:
     """Returns the errors that were reported."""
     scheduler = Scheduler()
-    ProcessLoop(scheduler, "test").run_until_complete(body, 60.0)  # type: ignore[arg-type]
+    ProcessLoop(scheduler, "test").run_until_complete(body, 600.0)  # type: ignore[arg-type]
     return [str(error) for error in scheduler.errors]
 
 
@@ -191,6 +192,98 @@ def test_assignments_that_are_refused_do_not_keep_others_from_being_sent() -> No
             assignments.note((TOPIC, index), UNASSIGNED, A)
         await asyncio.sleep(5)
         assert next(iter(controller.asked[1])) == (TOPIC, 2_250)
+        assert assignments.pending == {}
+
+    run(body())
+
+
+def test_pauses_grow_to_ten_seconds_and_begin_anew_after_an_answer() -> None:
+    """A controller that is down for an hour is asked some hundred times, and told within seconds when it is back."""
+
+    async def body() -> None:
+        loop, controller = asyncio.get_running_loop(), Controller()
+        controller.answers = [OSError("gone")] * 12
+        asked_at: list[float] = []
+
+        async def send(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
+            asked_at.append(loop.time())
+            return await controller.send(assignments)
+
+        assignments = DirectoryAssignments(send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(120.0)
+        pauses_s = [round(after - before, 2) for before, after in pairwise(asked_at)]
+        assert pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0, 10.0]
+        assert assignments.pending == {}
+        controller.answers = [OSError("gone")]
+        assignments.note((TOPIC, 1), UNASSIGNED, A)
+        await asyncio.sleep(1.0)
+        assert round(asked_at[-1] - asked_at[-2], 2) == 0.05
+        assert assignments.pending == {}
+
+    run(body())
+
+
+def test_what_became_true_or_without_meaning_before_it_was_sent_is_not_sent() -> None:
+    """The metadata has it meanwhile, or the replica is gone."""
+
+    async def body() -> None:
+        controller = Controller()
+        assignments = DirectoryAssignments(controller.send, 50)
+        for index in range(3):
+            assignments.note((TOPIC, index), UNASSIGNED, A)
+        assignments.note((TOPIC, 0), A, A)
+        assignments.forget((TOPIC, 1))
+        assignments.forget((TOPIC, 9))
+        await asyncio.sleep(1.0)
+        assert controller.asked == [{(TOPIC, 2): A}]
+
+    run(body())
+
+
+def test_a_replica_that_is_gone_when_its_assignment_is_refused_is_not_assigned_again() -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assignments = DirectoryAssignments(controller.send, 50)
+        for index in range(2):
+            assignments.note((TOPIC, index), UNASSIGNED, A)
+        await asyncio.sleep(0.0005)
+        assignments.forget((TOPIC, 0))
+        await asyncio.sleep(1.0)
+        assert controller.asked == [{(TOPIC, 0): A, (TOPIC, 1): A}, {(TOPIC, 1): A}]
+
+    run(body())
+
+
+def test_an_assignment_without_an_answer_of_its_own_is_sent_again() -> None:
+    async def body() -> None:
+        asked: list[dict[ReplicaKey, UUID]] = []
+
+        async def send(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
+            asked.append(dict(assignments))
+            return {(TOPIC, 0): 0} if len(asked) == 1 else dict.fromkeys(assignments, 0)
+
+        assignments = DirectoryAssignments(send, 50)
+        for index in range(2):
+            assignments.note((TOPIC, index), UNASSIGNED, A)
+        await asyncio.sleep(1.0)
+        assert asked == [{(TOPIC, 0): A, (TOPIC, 1): A}, {(TOPIC, 1): A}]
+
+    run(body())
+
+
+def test_a_stop_ends_the_attempts() -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [OSError("gone")] * 100
+        assignments = DirectoryAssignments(controller.send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(1.0)
+        before = len(controller.asked)
+        await assignments.stop()
+        await asyncio.sleep(60.0)
+        assert len(controller.asked) == before > 1
         assert assignments.pending == {}
 
     run(body())

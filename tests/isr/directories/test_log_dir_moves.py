@@ -9,6 +9,8 @@ from support.log.logs import read_all
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE
 from raftwerk.controller.metadata.metadata_records import ConfigRecord
 from raftwerk.isr.replica import Replica
+from raftwerk.log.errors import StorageError
+from raftwerk.log.manager.future_logs import FutureLogs
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import TopicPartition
@@ -293,3 +295,72 @@ def test_a_throttled_move_goes_on_as_soon_as_its_quota_allows_more() -> None:
     assert directory_of(replica) != target
     cluster.sleep(0.2)
     assert directory_of(replica) == target
+
+
+def test_the_controller_is_told_in_which_directory_a_replica_is_after_a_move() -> None:
+    cluster, replica, target = two_directories()
+    cluster.assigned.clear()
+    move(cluster, target)
+    target_id = cluster.logs[1].directories.id_at(target)
+    assert cluster.assigned == [(1, {(replica.topic_id, 0): target_id})]
+
+
+def test_a_replica_that_is_where_it_shall_go_stays_there() -> None:
+    cluster, replica, _ = two_directories()
+    log = replica.log
+    move(cluster, directory_of(replica))
+    assert replica.log is log
+    assert cluster.logs[1].future_logs.get(TP) is None
+
+
+def test_a_replica_that_is_offline_is_not_moved() -> None:
+    """Its log cannot be read."""
+    cluster, replica, target = two_directories()
+    cluster.on_loop(cluster.managers[1].on_replica_failed, replica, OSError(5, "Input/output error"))
+    with pytest.raises(ProtocolError) as refused:
+        move(cluster, target)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert cluster.logs[1].future_logs.get(TP) is None
+
+
+def test_a_move_ends_when_its_replica_goes_offline() -> None:
+    cluster, replica, target = two_directories(100)
+    throttle(cluster, 1_000)
+    move(cluster, target)
+    wait_for_copy(cluster, 1)
+    cluster.on_loop(cluster.managers[1].on_replica_failed, replica, OSError(5, "Input/output error"))
+    copied = wait_for_copy(cluster, 1)
+    throttle(cluster, 100_000_000)
+    cluster.sleep(2.0)
+    assert wait_for_copy(cluster, 1) == copied
+    assert directory_of(replica) != target
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_move_that_fails_at_its_end_leaves_a_replica_that_serves_or_is_offline(
+    is_swapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is in use as before, or closed: then the copy has taken its place, and is opened with the next start."""
+    cluster, replica, target = two_directories()
+    home, finish = directory_of(replica), FutureLogs.finish
+
+    def fail(self: FutureLogs, topic_partition: TopicPartition) -> None:
+        if is_swapped:
+            finish(self, topic_partition)
+        raise StorageError("the disk is broken")
+
+    monkeypatch.setattr(FutureLogs, "finish", fail)
+    cluster.assigned.clear()
+    move(cluster, target)
+    assert replica.offline is is_swapped
+    assert cluster.logs[1].future_logs.get(TP) is None
+    told = [directory for _, assignments in cluster.assigned for directory in assignments.values()]
+    if is_swapped:
+        assert cluster.storage_errors == [TP]
+        assert told == [cluster.logs[1].directories.id_at(target)], "the controller knows where it will be"
+    else:
+        assert (directory_of(replica), told) == (home, [])
+        assert cluster.produce(1, TP).error == 0
+        monkeypatch.undo()
+        move(cluster, target)
+        assert directory_of(replica) == target, "it may be tried again"

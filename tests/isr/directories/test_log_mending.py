@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.isr.manager_cluster import Cluster, replicated_topic
+from support.isr.manager_cluster import Cluster, registration, replicated_topic
 from support.log.logs import read_all
 
 from raftwerk.isr.replica import Replica
@@ -222,3 +222,110 @@ def test_a_source_that_has_not_committed_the_records_is_given_up_and_another_one
     assert replica(cluster, 1).high_watermark == 0
     assert is_sound(cluster, 2)
     assert asked_for_segments(cluster, 2)[-1] == 3
+
+
+def test_a_replica_out_of_the_isr_is_in_a_directory_that_does_not_exist_until_it_is_mended() -> None:
+    """That is how the controller is told to elect another one, and not this one (KIP-858)."""
+    cluster, topic_id = filled(default_min_isr=2)
+    found = damage(cluster, 2)
+    cluster.assigned.clear()
+    mend(cluster, 2, found, within_s=1.0)
+    directories = cluster.logs[2].directories
+    ((node, told),) = cluster.assigned
+    assert node == 2 and list(told) == [(topic_id, 0)]
+    assert told[topic_id, 0] not in directories.online_ids and told[topic_id, 0].version == 4
+    cluster.change(topic_id, 0, isr=(1, 3))
+    cluster.tell()
+    cluster.sleep(1.0)
+    assert is_sound(cluster, 2)
+    assert cluster.assigned[-1] == (2, {(topic_id, 0): directories.id_of(TP)})
+
+
+def test_a_replica_that_the_controller_does_not_take_out_of_the_isr_is_mended_after_ten_seconds() -> None:
+    """The controller may be away for long. The log must not stay damaged for that."""
+    cluster, _ = filled(default_min_isr=2)
+    mend(cluster, 2, damage(cluster, 2), within_s=9.5)
+    assert not is_sound(cluster, 2)
+    cluster.sleep(1.0)
+    assert is_sound(cluster, 2)
+
+
+def test_a_leader_that_can_be_spared_leads_no_more_when_it_is_mended() -> None:
+    """Its consumers and followers would else meet the damage meanwhile."""
+    cluster, topic_id = filled(default_min_isr=2)
+    found = damage(cluster, 1)
+    mend(cluster, 1, found, within_s=1.0)
+    cluster.change(topic_id, 0, isr=(2, 3), leader=2)
+    cluster.tell()
+    cluster.sleep(1.0)
+    assert is_sound(cluster, 1)
+
+
+@pytest.mark.parametrize(("min_isr", "isr", "leader"), [(1, (2, 3), 2), (2, (1, 2, 3), 1)])
+def test_a_replica_without_which_too_few_that_work_are_in_sync_stays_in_the_isr(
+    min_isr: int, isr: tuple[int, ...], leader: int
+) -> None:
+    """Broker 3 is fenced. What is sound of the replica's data is still needed: it is mended at once."""
+    cluster, topic_id = filled(default_min_isr=min_isr)
+    cluster.records.append(registration(3, fenced=True))
+    cluster.change(topic_id, 0, isr=isr, leader=leader)
+    cluster.tell()
+    cluster.sleep(1.0)
+    cluster.assigned.clear()
+    mend(cluster, 2, damage(cluster, 2), within_s=1.0)
+    assert is_sound(cluster, 2)
+    assert cluster.assigned == []
+
+
+def test_the_leader_is_asked_first_and_a_broker_that_is_fenced_is_not_asked() -> None:
+    cluster, topic_id = filled()
+    cluster.change(topic_id, 0, leader=3)
+    cluster.tell()
+    cluster.sleep(1.0)
+    found, *_ = [damage(cluster, node) for node in (2, 1, 3)]
+    mend(cluster, 2, found)
+    assert asked_for_segments(cluster, 2) == [3, 1]
+    cluster.records.append(registration(3, fenced=True))
+    cluster.tell()
+    cluster.fetches.clear()
+    mend(cluster, 2, found)
+    assert asked_for_segments(cluster, 2) == [1]
+
+
+def test_a_source_that_answers_with_an_error_is_passed_over_at_once_and_no_connection_stays() -> None:
+    cluster, _ = filled()
+    cluster.sleep(1.0)
+    found = damage(cluster, 2)
+    replica(cluster, 1).offline = True
+    cluster.sleep(1.0)
+    mend(cluster, 2, found, within_s=0.5)
+    assert is_sound(cluster, 2)
+    assert asked_for_segments(cluster, 2) == [1, 3]
+    to_third = [link for link in cluster.links if (link.source, link.target) == (2, 3)]
+    assert [link.is_closed for link in to_third] == [True]
+
+
+def test_all_damaged_segments_of_a_log_are_mended_in_one_go() -> None:
+    """The scrubber would come to the second one only hours later, and the replica leave the ISR a second time."""
+    cluster, _ = filled()
+    for node in (1, 2, 3):
+        cluster.on_loop(replica(cluster, node).log.roll)
+    for number in range(3):
+        cluster.produce(1, TP, b"%d" % number)
+        cluster.sleep(0.01)
+    cluster.sleep(1.0)
+    cluster.on_loop(cluster.logs[2].start, None, cluster.managers[2].on_damaged)
+    log = replica(cluster, 2).log
+    for segment in log.segments:
+        cluster.disks[2].flip_bit(segment.file.path, 100, 3)
+    mend(cluster, 2, damage_of(cluster, 2))
+    assert is_sound(cluster, 2)
+    assert read_all(log) == read_all(replica(cluster, 1).log)
+
+
+def test_a_replica_that_is_offline_is_not_mended() -> None:
+    cluster, _ = filled()
+    found = damage(cluster, 2)
+    replica(cluster, 2).offline = True
+    mend(cluster, 2, found)
+    assert asked_for_segments(cluster, 2) == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from support.transcripts import check_transcript
 
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition, FetchContext, FetchSessionCache
+from raftwerk.isr.ports import FetchKey
 from raftwerk.runtime.incremental_work import ITEMS_PER_STEP, Work
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
@@ -281,3 +283,138 @@ def test_an_empty_log_that_nobody_knows_is_no_news() -> None:
     partition = CachedPartition(FetchPartition(0))
     assert not partition.is_news(FetchPartitionResponse(0, 0, -1, log_start_offset=-1))
     assert partition.is_news(FetchPartitionResponse(0, 0, 0, log_start_offset=-1))
+
+
+# ------------------------------------------------------------------ which session makes room
+
+
+def use(cache: FetchSessionCache, session_id: int, epoch: int, now_ms: int) -> FetchContext:
+    """The session goes on."""
+    return cache.context(FetchRequest(session_id=session_id, session_epoch=epoch), False, now_ms)
+
+
+def test_an_old_session_makes_room_for_a_larger_one_consumers_and_small_ones_first() -> None:
+    """All are in use. A client that is left without a session names all its partitions in each fetch."""
+    cache = FetchSessionCache(3, FixedIds(), DirtyPartitionTracker(), min_eviction_ms=1000)
+    follower = open_session(cache, 0, partitions=1, follower=True)
+    larger, smaller = open_session(cache, 0, partitions=5), open_session(cache, 0, partitions=2)
+    for session_id in (follower, larger, smaller):
+        use(cache, session_id, 1, 1001)
+    assert cache.partitions_total == 8
+    assert open_session(cache, 1001, partitions=2) == 0, "it is not larger than the smallest"
+    assert open_session(cache, 1001, partitions=3) != 0
+    assert use(cache, smaller, 2, 1002).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert open_session(cache, 1002, partitions=1, follower=True) != 0, "a follower takes the slot of a consumer"
+    assert cache.evictions_total == 2
+    assert use(cache, follower, 2, 1002).error_code == 0
+    assert use(cache, larger, 2, 1002).error_code == 0
+    assert len(cache) == 3
+
+
+def test_a_consumer_never_takes_the_slot_of_a_follower_that_fetches() -> None:
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker(), min_eviction_ms=1000)
+    follower = open_session(cache, 0, follower=True)
+    use(cache, follower, 1, 5000)
+    assert open_session(cache, 5000, partitions=99) == 0
+    assert open_session(cache, 6001, partitions=1) != 0, "it has not fetched for long"
+
+
+def test_of_the_sessions_that_are_not_used_the_one_that_was_used_longest_ago_goes() -> None:
+    cache = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker(), min_eviction_ms=1000)
+    first, second = open_session(cache, 0), open_session(cache, 0)
+    use(cache, first, 1, 500)
+    assert open_session(cache, 5000) != 0
+    assert use(cache, second, 1, 5000).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert use(cache, first, 2, 5000).error_code == 0
+
+
+def test_a_young_session_makes_no_room_for_a_larger_one() -> None:
+    """Else clients that start together would take the slots from each other."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker(), min_eviction_ms=1000)
+    session_id = open_session(cache, 0)
+    use(cache, session_id, 1, 1000)
+    assert open_session(cache, 1000, partitions=9) == 0
+    assert open_session(cache, 1001, partitions=9) != 0
+
+
+def test_a_session_that_ends_is_told_of_no_changes_any_more() -> None:
+    """Else the broker would mark partitions of sessions that nobody reads, for ever."""
+    tracker = DirtyPartitionTracker()
+    cache = FetchSessionCache(1, FixedIds(), tracker, min_eviction_ms=1000)
+    session = cache.open(2, 1, True, 0)
+    assert session is not None and session.dirty is not None
+    key = FetchKey(UUID(int=7), 0)
+    session.dirty.add(key)
+    assert cache.open(3, 1, True, 5000) is not None
+    assert session.dirty.names == {} and session.dirty.take() == []
+
+
+# ------------------------------------------------------------------ epochs
+
+
+def test_the_epoch_of_a_session_begins_anew_at_one_after_the_largest() -> None:
+    """0 would open another session."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    session = cache.open(-1, 1, False, 0)
+    assert session is not None
+    session.partitions[FetchKey("t", 0)] = CachedPartition(FetchPartition(0))
+    session.epoch = 2**31 - 2
+    for epoch in (2**31 - 2, 2**31 - 1, 1, 2):
+        assert use(cache, session.session_id, epoch, 0).error_code == 0
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+@pytest.mark.parametrize(
+    ("words", "uses_ids", "error"),
+    [
+        ("id=9 epoch=1", False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        ("id=1 epoch=2", False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        ("id=1 epoch=1", True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+        ("id=1 epoch=1", False, ErrorCode.NONE),
+    ],
+)
+def test_a_session_is_continued_by_its_id_its_epoch_and_its_way_to_name_topics(
+    words: str, uses_ids: bool, error: ErrorCode, in_steps: bool
+) -> None:
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    open_session(cache, 0, partitions=2)
+    message, _ = request(words.split())
+    if in_steps:
+        _, context = steps_of(cache.context_in_steps(message, uses_ids, 0))
+    else:
+        context = cache.context(message, uses_ids, 0)
+    assert context.error_code == error
+    assert len(context.take()) == (2 if error is ErrorCode.NONE else 0)
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_a_session_without_partitions_is_closed(in_steps: bool) -> None:
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    session_id = open_session(cache, 0, partitions=2 * ITEMS_PER_STEP + 1)
+    message = FetchRequest(session_id=session_id, session_epoch=1)
+    message.forgotten.append(ForgottenTopic("t", None, list(range(2 * ITEMS_PER_STEP + 1))))
+    if in_steps:
+        steps, context = steps_of(cache.context_in_steps(message, False, 0))
+        assert steps == 2
+    else:
+        context = cache.context(message, False, 0)
+    assert (context.error_code, context.take(), context.close()) == (0, [], (0, 0))
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0, 1])
+def test_a_fetch_says_in_which_leader_epoch_it_asks_for_a_partition(session_epoch: int) -> None:
+    """Named in this request or, in a session, in an earlier one. A fetch in another epoch confirms no leadership."""
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
+    session = cache.open(2, 2, False, 0)
+    assert session is not None
+    rows = [FetchPartition(index, current_leader_epoch=5 + index) for index in range(2)]
+    message = FetchRequest(replica_id=2, session_id=0, session_epoch=session_epoch)
+    if session_epoch == 1:
+        session.partitions.update((FetchKey("t", row.partition), CachedPartition(row)) for row in rows)
+        message.session_id = session.session_id
+    else:
+        message.topics.append(FetchTopic("t", None, rows))
+    context = cache.context(message, False, 0)
+    assert [context.leader_epoch_of(FetchKey("t", index)) for index in range(3)] == [5, 6, None]
+    assert context.leader_epoch_of(FetchKey("u", 0)) is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.isr.fetching import fetch_requests, leader_fetch_sessions
 from raftwerk.isr.purgatory import purgatory
+from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import FetchParams
 from raftwerk.runtime.incremental_work import Work, run_at_once
 from raftwerk.wire.errors import ErrorCode
@@ -61,10 +63,14 @@ class Fetching:
         for _ in range(count):
             self._cluster.on_loop(next, self._work[0])
 
+    def finish_first(self) -> None:
+        """Do all of the work that was begun first."""
+        self._cluster.on_loop(run_at_once, self._work.pop(0))
+
     def finish(self) -> None:
         """Do all the work that is left."""
         while self._work:
-            self._cluster.on_loop(run_at_once, self._work.pop(0))
+            self.finish_first()
 
     @property
     def rows(self) -> list[FetchPartitionResponse]:
@@ -257,3 +263,53 @@ def test_a_session_that_went_on_meanwhile_refuses_the_former_fetch(one: Cluster)
     assert second.response is not None and second.response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert not second.rows
     assert third.response is not None and third.response.error_code == ErrorCode.NONE
+
+
+def test_a_topic_that_is_made_anew_while_a_fetch_by_its_id_is_read_gives_nothing_of_the_new_one(one: Cluster) -> None:
+    """The consumer would take the records of another topic for those that it has subscribed to."""
+    former = UUID(int=7)
+    partitions = [FetchPartition(index) for index in range(COUNT)]
+    fetch = Fetching(one, FetchRequest(topics=[FetchTopic(None, former, partitions)]), uses_topic_ids=True)
+    fetch.steps(2)  # the partitions are found, and none is read
+    one.delete_topic(former)
+    one.create_topic("t", 9, (1,), COUNT)
+    one.tell()
+    one.sleep(0.1)
+    assert one.produce(1, FIRST).error == 0
+    fetch.finish()
+    assert {row.error_code for row in fetch.rows} == {ErrorCode.INCONSISTENT_TOPIC_ID}
+    assert not fetch.with_records
+
+
+def test_the_answer_after_a_wait_is_made_in_steps_too(one: Cluster) -> None:
+    """Each partition is read again, and then looked at again: that takes as long as before the wait."""
+    fetch = Fetching(one, of_all(), max_wait_ms=500)
+    fetch.finish()
+    one.produce(1, LAST)
+    fetch.finish_first()  # it leaves the lists of its partitions
+    fetch.steps(4)  # two read, and two put into the answer what is to be sent
+    assert fetch.response is None
+    fetch.finish()
+    assert fetch.with_records == [LAST.partition]
+
+
+def test_a_bug_while_many_partitions_are_read_is_an_error_of_those_only(
+    one: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of other steps have their records."""
+    read = Replica.read
+
+    def fail_at_last(self: Replica, *args: Any, **others: Any) -> FetchPartitionResponse:
+        if self.topic_partition == LAST:
+            raise ZeroDivisionError
+        return read(self, *args, **others)
+
+    for tp in (FIRST, LAST):
+        one.produce(1, tp)
+    monkeypatch.setattr(Replica, "read", fail_at_last)
+    fetch = Fetching(one, of_all(), max_wait_ms=500)
+    fetch.finish()
+    assert fetch.with_records == [FIRST.partition]
+    assert [row.partition for row in fetch.rows] == list(range(COUNT))
+    codes = [row.error_code for row in fetch.rows]
+    assert codes == [0] * PER_STEP + [int(ErrorCode.UNKNOWN_SERVER_ERROR)] * (COUNT - PER_STEP)

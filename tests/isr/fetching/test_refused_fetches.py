@@ -97,3 +97,23 @@ def test_a_broken_invariant_in_a_reader_is_not_an_answer(broker: Cluster, monkey
     monkeypatch.setattr(Replica, "read", fail)
     with pytest.raises(InvariantViolation):
         broker.consume(1, TP, 0, max_wait_ms=500)
+
+
+def test_the_rows_of_a_topic_stand_together_in_the_order_of_the_request(broker: Cluster) -> None:
+    """A topic that is named twice in a row is one; one that comes again later is another."""
+    topics = [("open", None), ("open", None), ("secret", None), ("open", None)]
+    answered = fetch(broker, *topics, params=FetchParams()).topics
+    assert [(topic.name, len(topic.partitions)) for topic in answered] == [("open", 2), ("secret", 1), ("open", 1)]
+    by_id = fetch(broker, (None, OPEN), (None, SECRET), params=FetchParams(uses_topic_ids=True)).topics
+    assert [(topic.name, topic.topic_id) for topic in by_id] == [(None, OPEN), (None, SECRET)]
+
+
+def test_a_fetch_of_partitions_that_are_all_unknown_is_answered_at_once(broker: Cluster) -> None:
+    """None of them can get records. One that is known may, and the fetch waits for it."""
+    unknown, other = TopicPartition("nowhere", 0), TopicPartition("nowhere", 1)
+    assert broker.consume_all(1, {unknown: 0, other: 0}, max_wait_ms=500).rows is not None
+    waiting = broker.consume_all(1, {unknown: 0, TP: 1}, max_wait_ms=500)
+    assert waiting.rows is None
+    broker.produce(1, TP)
+    assert waiting.rows is not None
+    assert [row.error_code for row in waiting.rows] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]

@@ -336,3 +336,96 @@ def test_a_throttled_partition_that_is_fetched_no_more_is_looked_at_no_more() ->
     assert follower.state.remove((TOPIC_ID, 0))
     assert follower.asked() == []
     assert [one.partition for one in follower.asked(now_ms=20_000)] == [1]
+
+
+def test_a_request_says_who_asks_and_how_much_it_may_get() -> None:
+    follower = Follower()
+    config = ReplicaManagerConfig(
+        2,
+        cluster_id="cluster",
+        replica_fetch_wait_max_ms=400,
+        replica_fetch_min_bytes=3,
+        replica_fetch_max_bytes=1_000,
+        replica_fetch_response_max_bytes=5_000,
+    )
+    follower.state = FetcherState(config, follower, follower.throttle)
+    replica = follower.follow(0, own=3)
+    replica.log.raise_start(1)
+    request = follower.state.next_request(102, 0)
+    assert request is not None
+    assert (request.replica_id, request.replica_epoch, request.cluster_id) == (2, 102, "cluster")
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (400, 3, 5_000)
+    (topic,) = request.topics
+    (row_,) = topic.partitions
+    assert (topic.topic_id, row_.partition, row_.max_bytes) == (TOPIC_ID, 0, 1_000)
+    assert (row_.current_leader_epoch, row_.last_fetched_epoch) == (EPOCH, 4)
+    assert (row_.fetch_offset, row_.log_start_offset) == (3, 1)
+
+
+def test_a_fetcher_that_could_not_name_all_its_partitions_does_not_wait_until_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader would else park a request without the others, whose followers get no records meanwhile."""
+    monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 5)
+    follower = Follower()
+    for index in range(12):
+        follower.follow(index)
+    waits = []
+    for _ in range(4):
+        request = follower.state.next_request(102, 0)
+        assert request is not None
+        waits.append(request.max_wait_ms)
+        follower.answer()
+    assert waits == [0, 0, 500, 500]
+
+
+def test_a_fetcher_without_partitions_asks_for_nothing() -> None:
+    follower = Follower()
+    assert follower.state.next_request(102, 0) is None
+    assert follower.state.next_ready_ms(0) is None
+    follower.follow(0)
+    follower.asked()
+    follower.state.remove((TOPIC_ID, 0))
+    assert follower.state.next_request(102, 0) is None
+
+
+def test_pauses_end_when_the_leader_may_answer_otherwise() -> None:
+    follower = Follower()
+    for index in range(2):
+        follower.follow(index)
+    follower.asked()
+    follower.answer(*(FetchPartitionResponse(index, int(ErrorCode.UNKNOWN_TOPIC_ID)) for index in range(2)))
+    assert follower.asked() == []
+    follower.state.retry_now()
+    assert follower.state.next_ready_ms(0) == 0
+    assert [one.partition for one in follower.asked()] == [0, 1]
+
+
+def test_a_follower_deletes_what_its_leader_has_deleted_as_far_as_it_is_committed() -> None:
+    """What is not committed may be in no other log: the leader's start is above it only by an error."""
+    follower = Follower()
+    replica = follower.follow(0, own=4)
+    for high_watermark, leader_start, own_start in ((2, 1, 1), (2, 4, 2), (4, 2, 2), (4, 3, 3)):
+        follower.state.add(replica)
+        follower.asked()
+        follower.answer(row(0, high_watermark=high_watermark, log_start_offset=leader_start))
+        assert (replica.high_watermark, replica.log.log_start_offset) == (high_watermark, own_start)
+
+
+def test_records_of_several_partitions_in_one_answer_are_all_taken() -> None:
+    follower = Follower()
+    replicas = [follower.follow(index) for index in range(3)]
+    follower.asked()
+    follower.answer(row(0, records(0), 1), row(1, b"", 0), row(2, records(0), 1))
+    assert [replica.log_end_offset for replica in replicas] == [1, 0, 1]
+    assert [(one.partition, one.fetch_offset) for one in follower.asked()] == [(0, 1), (2, 1)]
+
+
+def test_an_answer_by_topic_names_or_for_what_was_not_asked_is_ignored() -> None:
+    follower = Follower()
+    replica = follower.follow(0)
+    follower.asked()
+    named = FetchResponse(session_id=1, topics=[FetchTopicResponse("t", None, [row(0, records(0), 1)])])
+    follower.state.on_response(named, 0)
+    follower.answer(row(7, records(0), 1))
+    assert replica.log_end_offset == 0

@@ -161,3 +161,33 @@ def test_epoch_wraps_to_one() -> None:
     session.session_id, session.epoch = 9, 0x7FFFFFFF
     session.on_answer(9)
     assert session.epoch == 1
+
+
+def test_a_leader_that_gives_no_session_is_told_all_partitions_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It remembers nothing: what a request does not name would not be fetched."""
+    monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 2)
+    session, topic = FetchSession(), UUID(int=1)
+    for index in range(5):
+        session.want((topic, index), FetchPartition(index))
+    assert [one.partition for one in session.next_request()[0][0].partitions] == [0, 1]
+    for _ in range(2):
+        session.on_answer(0)
+        assert (session.session_id, session.epoch) == (0, 0)
+        assert [one.partition for one in session.next_request()[0][0].partitions] == [0, 1, 2, 3, 4]
+        assert not session.has_more_to_name
+    session.on_answer(9)
+    assert (session.session_id, session.epoch) == (9, 1)
+    assert session.next_request() == ([], []), "now it remembers them"
+
+
+def test_a_lost_answer_closes_the_session_and_names_all_partitions_again() -> None:
+    session, topic = FetchSession(), UUID(int=1)
+    for index in range(2):
+        session.want((topic, index), FetchPartition(index))
+    session.next_request()
+    session.on_answer(9)
+    session.next_request()
+    session.on_failure()
+    topics, forgotten = session.next_request()
+    assert (session.session_id, session.epoch) == (9, 0), "the id says which one to close"
+    assert [one.partition for one in topics[0].partitions] == [0, 1] and not forgotten

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from support.isr.replicas import Reg
-from support.isr.scripted_leader import EPOCH, NEVER, Following, ScriptedLeader, answer, records, run
+from support.isr.scripted_leader import EPOCH, NEVER, Following, LeaderConnection, ScriptedLeader, answer, records, run
 
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartitionResponse
@@ -184,5 +185,71 @@ def test_a_role_that_changes_while_the_leaders_range_is_asked_for_leaves_the_log
         epochs = [row.current_leader_epoch for one in leader.asked for topic in one.topics for row in topic.partitions]
         assert epochs == ([EPOCH] if is_removed else [EPOCH, EPOCH + 1])
         await fetcher.stop()
+
+    run(body())
+
+
+def test_a_change_of_the_leaders_registration_ends_the_pauses_of_its_partitions() -> None:
+    """The leader may have been fenced, and refused them for that."""
+
+    async def body() -> None:
+        no_leader = answer(refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        leader = ScriptedLeader(*[no_leader] * 5)
+        following = Following(leader)
+        await asyncio.sleep(1.0)
+        assert len(leader.asked) == 5, "after 50, 100, 200 and 400 ms; the next one comes after 800 ms"
+        following.fetcher.on_broker_changed(restarted=False)
+        await asyncio.sleep(0.001)
+        assert len(leader.asked) == 6
+        await following.fetcher.stop()
+
+    run(body())
+
+
+def test_a_fetcher_that_has_no_partition_left_gives_its_connection_up_and_makes_one_when_it_has() -> None:
+    async def body() -> None:
+        leader = ScriptedLeader()
+        following = Following(leader)
+        await asyncio.sleep(0.1)
+        following.fetcher.remove((following.replica.topic_id, 0))
+        await asyncio.sleep(0.001)
+        assert [connection.is_closed for connection in leader.connections] == [True]
+        await asyncio.sleep(60.0)
+        assert len(leader.asked) == 1
+        following.fetcher.add([following.replica])
+        await asyncio.sleep(0.001)
+        assert [connection.is_closed for connection in leader.connections] == [True, False]
+        assert len(leader.asked) == 2
+        assert leader.asked[1].session_epoch == 0, "the leader forgot the session with its connection, or may have"
+        await following.fetcher.stop()
+
+    run(body())
+
+
+def test_a_broker_that_cannot_be_reached_is_tried_again_after_growing_pauses_and_then_at_once() -> None:
+    """At once when a partition is added or the broker's registration changes: it may listen elsewhere now."""
+
+    async def body() -> None:
+        loop, leader, tried_at = asyncio.get_running_loop(), ScriptedLeader(), list[float]()
+        is_down = True
+
+        async def connect(broker_id: int) -> LeaderConnection:
+            tried_at.append(loop.time())
+            if is_down:
+                raise ConnectionRefusedError(f"broker {broker_id} is down")
+            return await ScriptedLeader.connect(leader, broker_id)
+
+        leader.connect = connect  # type: ignore[method-assign]
+        following = Following(leader)
+        await asyncio.sleep(5.0)
+        pauses_s = [after - before for before, after in pairwise(tried_at)]
+        for pause_s, expected_s in zip(pauses_s[1:], (0.1, 0.2, 0.4, 0.8, 1.0, 1.0), strict=False):
+            assert 0.8 * expected_s <= pause_s <= 1.2 * expected_s
+        assert len(pauses_s) >= 6
+        is_down = False
+        following.fetcher.on_broker_changed(restarted=False)
+        await asyncio.sleep(0.001)
+        assert len(leader.asked) == 1
+        await following.fetcher.stop()
 
     run(body())

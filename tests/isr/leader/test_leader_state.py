@@ -389,3 +389,54 @@ def test_a_replica_that_keeps_pace_and_stops_to_fetch_is_not_waited_for_long() -
     assert leader.high_watermark == 10, "they may be about to join"
     fetch(leader, 2, 21, 21, 2_251)
     assert leader.high_watermark == 21
+
+
+# ------------------------------------------------------------------ what a proposal says
+
+
+def test_a_proposal_names_the_epoch_of_each_member_as_far_as_the_leader_knows_it() -> None:
+    """The controller refuses a member that was restarted meanwhile (KIP-903). -1 is one that has not fetched yet."""
+    leader = new_leader(isr=(1, 2))
+    proposal = fetch(leader, 3, 0, 0, 1)
+    assert proposal is not None
+    assert proposal.new_isr == ((1, 101), (2, -1), (3, 103))
+    unregistered = new_leader(isr=(1, 2), brokers=FakeBrokers({2: 102, 3: 103}))
+    proposal = fetch(unregistered, 3, 0, 0, 1)
+    assert proposal is not None
+    assert proposal.new_isr[0] == (1, -1)
+
+
+def test_a_replica_joins_when_it_has_all_that_is_committed() -> None:
+    leader = new_leader(isr=(1, 2))
+    fetch(leader, 2, 10, 15, 1)
+    assert leader.high_watermark == 10
+    assert fetch(leader, 3, 9, 15, 2) is None
+    assert fetch(leader, 3, 10, 15, 3) is not None
+
+
+def test_a_follower_that_does_not_tell_its_epoch_is_not_refused() -> None:
+    """It runs a version that does not know the field."""
+    leader = new_leader(isr=(1, 2))
+    assert fetch(leader, 2, 3, 5, 1, epoch=-1) is None
+    assert leader.followers[2].log_end_offset == 3
+    unregistered = new_leader(isr=(1, 2), brokers=FakeBrokers({1: 101}))
+    assert fetch(unregistered, 2, 3, 5, 1, epoch=7) is None
+    assert unregistered.followers[2].log_end_offset == 3, "its registration is on the way"
+
+
+@pytest.mark.parametrize(("partition_epoch", "isr"), [(9, (1, 2)), (10, (1, 2, 3)), (11, (1, 2, 3))])
+def test_an_answer_counts_unless_the_leader_knows_a_later_change_of_the_partition(
+    partition_epoch: int, isr: tuple[int, ...]
+) -> None:
+    leader, proposal = pending()
+    leader.on_alter_partition_result(proposal, committed((1, 2, 3), partition_epoch), 4, 3)
+    assert leader.isr_state.isr == isr
+    assert leader.partition_epoch == max(partition_epoch, 10)
+
+
+def test_a_replica_that_the_controller_refuses_and_that_stops_to_fetch_is_waited_for_no_more() -> None:
+    leader, proposal = pending()
+    fetch(leader, 2, 9, 9, 4999)
+    assert leader.high_watermark == 4, "the controller may have let it in"
+    leader.on_alter_partition_result(proposal, AlterPartitionResult(ErrorCode.INELIGIBLE_REPLICA), 9, 5000)
+    assert leader.high_watermark == 9

@@ -364,3 +364,47 @@ def test_a_read_does_not_wait_for_those_who_have_left_the_isr_and_not_in_another
     cluster.change(UUID(int=1), 0, leader=1)
     cluster.tell(1)
     assert second == [False], "another broker may have led between the two epochs"
+
+
+# ---------------------------------------------------------------- who is asked, and for what
+
+
+def test_a_follower_that_cannot_be_elected_is_not_answered_at_once() -> None:
+    """Nobody waits for it: its fetches would be answered in vain as long as a read waits."""
+    leader = Leader((1, 2))
+    leader.read()
+    assert leader.woken == [2]
+    assert not leader.fetch(3)
+    assert leader.answers == [None]
+
+
+def test_a_read_in_the_next_leader_epoch_ends_those_of_the_former_one() -> None:
+    leader, later = Leader((1, 2)), list[bool]()
+    leader.read()
+    leader.state.leader_epoch = EPOCH + 1
+    leader.reads.confirm(leader.replica, EPOCH + 1, 5_000, later.append)
+    assert leader.answers == [False]
+    leader.fetch(2, leader_epoch=EPOCH + 1)
+    leader.fetch(2, leader_epoch=EPOCH + 1)
+    assert later == [True]
+    assert not leader.reads.is_waiting
+
+
+def test_a_node_that_stops_confirms_nothing() -> None:
+    leader = Leader((1, 2))
+    for _ in range(2):
+        leader.read()
+    leader.reads.close()
+    assert leader.answers == [False, False]
+    assert not leader.reads.is_waiting and not leader.timers
+
+
+def test_what_was_answered_before_no_read_waited_confirms_no_later_read() -> None:
+    leader = Leader((1, 2))
+    leader.read()
+    leader.reads.on_answer(2, 2)
+    leader.fetch(2)
+    assert leader.answers == [True]
+    leader.read()
+    assert leader.fetch(2), "it may have been sent before the read came"
+    assert leader.answers == [True, None]

@@ -72,3 +72,21 @@ def test_a_follower_begins_with_the_batch_that_the_leaders_start_lies_in(cluster
     cluster.sleep(2.0)
     log = cluster.managers[3].partitions[TP].log
     assert (log.log_start_offset, log.log_end_offset, log.segments[0].base_offset) == (9, 15, 5)
+
+
+def test_all_that_is_committed_may_be_deleted_and_no_more(cluster: Cluster) -> None:
+    manager = cluster.managers[1]
+    cluster.mute.update({(2, 1): None, (3, 1): None})
+    cluster.produce(1, TP, acks=1)
+    assert manager.delete_records(TP, 6).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert manager.delete_records(TP, 0) == DeletedRecords(0, 0, 0)
+    assert manager.delete_records(TP, 5) == DeletedRecords(0, 0, 5)
+    assert starts(cluster) == [5, 0, 0]
+    assert manager.delete_records(TP, -1) == DeletedRecords(0, 0, 5)
+    assert cluster.produce(1, TP, acks=1).row.log_start_offset == 5
+
+
+def test_deletion_is_done_when_the_log_of_each_replica_begins_at_the_offset() -> None:
+    assert DeletedRecords(0, 4, 5).is_behind
+    assert not DeletedRecords(0, 5, 5).is_behind
+    assert not DeletedRecords(int(ErrorCode.OFFSET_OUT_OF_RANGE), -1, 5).is_behind, "it was refused"

@@ -303,3 +303,50 @@ def test_a_fetch_that_has_ended_is_kept_by_nothing(end: str, replica: int) -> No
     del operation, keys
     assert kept() is None
     assert rig.purgatory.sizes() == (0, 0)
+
+
+def test_a_node_that_stops_answers_everything() -> None:
+    """Also the fetch of a follower's session, which waits for no partition by name."""
+    rig = Rig()
+    rig.produce((A, 5), (B, 7))
+    rig.fetch("consumer", A)
+    rig.fetch("follower", B, replica=2)
+    rig.fetch("session", replica=3)
+    rig.purgatory.close()
+    code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert rig.answers == [[code, code]]
+    assert sorted(rig.woken) == ["consumer", "follower", "session"]
+    assert rig.purgatory.sizes() == (0, 0) and len(rig.clock.wheel) == 0
+
+
+def test_the_fetches_of_one_follower_are_answered_and_no_others() -> None:
+    rig = Rig()
+    for replica in (2, 3, -1):
+        rig.fetch(f"of {replica}", A, replica=replica)
+    rig.fetch("session of 2", replica=2)
+    rig.purgatory.finish_fetches_of(2)
+    rig.purgatory.finish_fetches_of(9)
+    assert rig.woken == ["of 2", "session of 2"]
+
+
+def test_a_consumer_of_committed_transactions_waits_for_stable_bytes_only() -> None:
+    rig = Rig()
+    operation = DelayedFetch(lambda: rig.woken.append("stable"), [A], 10, -1, is_read_committed=True)
+    rig.purgatory.park_fetch(operation, 50)
+    rig.fetch("any", A, missing=10)
+    rig.purgatory.on_high_watermark(A, 1, 10, 9, 0)
+    assert rig.woken == ["any"]
+    rig.purgatory.on_high_watermark(A, 2, 0, 1, 0)
+    assert rig.woken == ["any", "stable"]
+
+
+def test_what_is_told_of_one_partition_answers_no_fetch_of_another() -> None:
+    rig = Rig()
+    for replica in (-1, 2):
+        rig.fetch(f"of {replica}", A, replica=replica)
+    rig.committed(B, 1)
+    rig.purgatory.on_appended(B, 10)
+    rig.purgatory.on_role_lost(B, 6, None)
+    rig.purgatory.finish_fetches(B)
+    assert rig.woken == []
+    assert rig.purgatory.sizes() == (0, 2)

@@ -10,6 +10,7 @@ from support.isr.manager_cluster import registration, replicated_topic
 
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
+from raftwerk.log.state.checkpoints import HIGH_WATERMARK_FILE
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -103,3 +104,78 @@ def test_a_follower_fetches_from_its_new_leader_and_no_more_from_the_former_one(
     cluster.fetches.clear()
     cluster.sleep(3.0)
     assert {(source, target) for source, target, _ in cluster.fetches} == {(1, 2), (3, 2)}
+
+
+def test_a_change_of_a_leaders_registration_is_no_restart() -> None:
+    """Its connection stays: thousands of partitions would else be named again."""
+    cluster, _ = replicated_topic()
+    before = cluster.connects
+    for fenced in (True, False):
+        epoch = cluster.latest().brokers[1].epoch
+        cluster.records.append(BrokerChangeRecord(1, epoch, fenced=fenced))
+        cluster.tell(2, 3)
+        cluster.sleep(1.0)
+    assert cluster.connects == before
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "high_watermark"), [(b"0\n1\nt 0 99\n", 5), (b"0\n1\nt 0 4\n", 4), (b"0\n1\nt 0 0\n", 3), (None, 3)]
+)
+def test_a_replica_begins_with_its_last_high_watermark_as_far_as_it_is_within_its_log(
+    checkpoint: bytes | None, high_watermark: int
+) -> None:
+    """The checkpoint may be older than the log's start, or newer than what a loss of power has left of its end."""
+    cluster, topic_id = replicated_topic(replicas=(1,))
+    for _ in range(5):
+        cluster.produce(1, TP)
+    cluster.on_loop(cluster.managers[1].delete_records, TP, 3)
+    cluster.sleep(1.0)
+    cluster.stop(1)
+    path, disk = f"/n1/{HIGH_WATERMARK_FILE}", cluster.disks[1]
+    disk.remove(path)
+    if checkpoint is not None:
+        disk.write_atomic(path, checkpoint)
+    cluster.change(topic_id, 0, leader=-1)
+    replica = cluster.boot(1).partitions[TP]
+    assert (replica.log.log_start_offset, replica.log_end_offset) == (3, 5)
+    assert replica.high_watermark == high_watermark
+
+
+def test_a_topic_has_its_own_minimum_in_sync_before_that_of_the_brokers() -> None:
+    cluster, _ = replicated_topic(default_min_isr=2)
+    partition = cluster.managers[1].partitions[TP].partition
+    assert partition.config.min_isr == 2
+    for kind, name, value, expected in ((4, "", "3", 3), (2, "t", "1", 1), (4, "", "2", 1)):
+        cluster.records.append(ConfigRecord(kind, name, "min.insync.replicas", value))
+        cluster.tell()
+        assert partition.config.min_isr == expected
+
+
+def test_a_log_whose_replica_is_on_other_brokers_now_is_deleted_and_nothing_is_fetched() -> None:
+    cluster, topic_id = replicated_topic()
+    cluster.change(topic_id, 0, replicas=(1, 2), isr=(1, 2))
+    cluster.tell()
+    assert TP not in cluster.managers[3].partitions
+    assert cluster.logs[3].get(TP) is None
+    cluster.sleep(1.0)
+    cluster.fetches.clear()
+    cluster.sleep(2.0)
+    assert {source for source, _, _ in cluster.fetches} == {2}
+
+
+def test_who_leads_from_now_on_is_told_to_who_watches_the_topic() -> None:
+    """In each leader epoch anew, and not for other topics: a coordinator loads its state then."""
+    cluster, topic_id = replicated_topic(partitions=2)
+    cluster.create_topic("u", 8)
+    led: list[int] = []
+    cluster.managers[2].watch_leadership("t", led.append)
+    cluster.change(topic_id, 1, leader=2)
+    cluster.change(UUID(int=8), 0, leader=2)
+    cluster.tell()
+    assert led == [1]
+    cluster.change(topic_id, 1, leader=2)
+    cluster.tell()
+    assert led == [1, 1]
+    cluster.change(topic_id, 1, leader=1)
+    cluster.tell()
+    assert led == [1, 1]

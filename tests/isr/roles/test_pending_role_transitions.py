@@ -11,7 +11,9 @@ import pytest
 from support.isr.manager_cluster import Cluster
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord
 from raftwerk.isr.partition import Partition
+from raftwerk.isr.roles import metadata_delta_applier
 from raftwerk.isr.roles.pending_role_transitions import (
     NEW_REPLICA_COSTS,
     PARTITIONS_PER_SLICE,
@@ -290,3 +292,90 @@ def test_a_log_that_waits_for_space_is_not_forgotten_with_the_former_topic_of_th
     cluster.disks[1].set_capacity()
     cluster.on_loop(manager.set_full_dirs, [])
     assert [replica.topic_id for replica in manager.partitions.values()] == [UUID(int=8)]
+
+
+@pytest.mark.parametrize(("ago_s", "is_busy"), [(0.098, True), (0.102, False)])
+def test_only_a_broker_that_has_just_written_records_makes_new_replicas_slowly(
+    cluster: Cluster, ago_s: float, is_busy: bool
+) -> None:
+    create(cluster, "busy", 8, 1)
+    cluster.tell()
+    cluster.sleep(1)
+    cluster.produce(1, TopicPartition("busy", 0))
+    cluster.sleep(ago_s)
+    create(cluster)
+    cluster.tell(1)
+    cluster.sleep(0.001)
+    assert (here(cluster, 1) < COUNT + 1) is is_busy
+
+
+def test_roles_that_need_no_new_replica_are_taken_up_without_a_pause(cluster: Cluster) -> None:
+    """Thousands of partitions may change their leader when a broker dies, and its clients wait."""
+    topic_id = create(cluster)
+    create(cluster, "busy", 8, 1)
+    cluster.tell()
+    cluster.sleep(2)
+    cluster.produce(1, TopicPartition("busy", 0))
+    for index in range(COUNT):
+        cluster.change(topic_id, index, leader=2)
+    cluster.tell()
+    followers = [tp for tp, one in cluster.managers[1].partitions.items() if not one.is_leader]
+    assert len(followers) == PARTITIONS_PER_SLICE, "the first slice is at once"
+    cluster.produce(1, TopicPartition("busy", 0))
+    cluster.sleep(0.001)
+    assert [one.is_leader for one in cluster.managers[2].partitions.values()].count(True) == COUNT
+
+
+def test_partitions_that_this_broker_shall_lead_come_first(cluster: Cluster) -> None:
+    """Clients wait for a leader; nobody waits for another follower."""
+    topic_id = create(cluster)
+    cluster.tell()
+    cluster.sleep(2)
+    last = COUNT - 1
+    for index in range(last):
+        cluster.change(topic_id, index, leader=3)
+    cluster.change(topic_id, last, leader=2)
+    cluster.tell(2)
+    assert cluster.managers[2].partitions[TopicPartition("t", last)].is_leader
+
+
+def test_a_broker_that_may_join_many_isrs_is_proposed_in_slices(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_delta_applier, "EXPANSIONS_PER_SLICE", 2)
+    topic_id = create(cluster, partitions=10)
+    cluster.tell()
+    cluster.sleep(2)
+    epoch = cluster.latest().brokers[3].epoch
+    cluster.records.append(BrokerChangeRecord(3, epoch, fenced=True))
+    for index in range(10):
+        cluster.change(topic_id, index, isr=(1, 2))
+    cluster.tell()
+    cluster.sleep(1)
+    assert not cluster.alterations
+    cluster.records.append(BrokerChangeRecord(3, epoch, fenced=False))
+    cluster.tell(1)
+    leaders = [one.partition.leader for one in cluster.managers[1].partitions.values()]
+    proposed = [one for one in leaders if one is not None and 3 in one.isr_state.maximal_isr]
+    assert 0 < len(proposed) <= 2
+    cluster.sleep(0.5)
+    cluster.tell()
+    assert all(one is not None and 3 in one.isr_state.isr for one in leaders)
+
+
+def test_a_broker_that_is_fenced_again_is_proposed_no_more(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_delta_applier, "EXPANSIONS_PER_SLICE", 2)
+    topic_id = create(cluster, partitions=10)
+    cluster.tell()
+    cluster.sleep(2)
+    epoch = cluster.latest().brokers[3].epoch
+    cluster.mute[3, 1] = None
+    cluster.alter_error = int(ErrorCode.INELIGIBLE_REPLICA)
+    for fenced in (True, False, True):
+        cluster.records.append(BrokerChangeRecord(3, epoch, fenced=fenced))
+        if fenced:
+            for index in range(10):
+                cluster.change(topic_id, index, isr=(1, 2))
+        cluster.tell(1)
+    cluster.sleep(0.5)
+    assert sum(len(one.proposal.new_isr) == 3 for one in cluster.alterations) <= 2

@@ -10,6 +10,7 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.throttling.replication_quota import ReplicationQuota
 from raftwerk.isr.throttling.throttles import LEADER, FetchShare, Throttle
+from raftwerk.wire.types import TopicPartition
 
 IN_SYNC, COPYING = 2, 3
 
@@ -67,3 +68,22 @@ def test_a_partition_that_is_not_throttled_is_not_kept_back_and_not_counted() ->
     share.record(replica, 100)
     assert share.limit(replica, 500) == 500
     assert not share.is_throttled
+
+
+def test_who_has_looked_for_the_throttled_partitions_looks_again_only_when_there_are_others() -> None:
+    made = throttle(100, "*")
+    image, key = MetadataImage("c"), (TOPIC_RESOURCE, TP.topic)
+    versions = [made.version]
+    for replicas in ("*", "0:1,3:1", "3:1,0:1", "0:1", "", ""):
+        image.configs[key] = {"leader.replication.throttled.replicas": replicas}
+        made.apply_topics(image, [TP.topic])
+        versions.append(made.version - versions[0])
+    assert versions[1:] == [0, 1, 1, 2, 3, 3]
+    assert made.is_idle
+
+
+def test_one_topic_with_throttled_partitions_throttles_no_other() -> None:
+    made = throttle(100, "0:1,2:1")
+    assert [made.is_throttled(TopicPartition("t", index)) for index in range(3)] == [True, False, True]
+    assert not made.is_throttled(TopicPartition("u", 0))
+    assert throttle(100).is_throttled(TopicPartition("t", 99))

@@ -1,0 +1,237 @@
+"""What a log has after it was opened, and what an opening leaves on the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, make_runtime, open_log
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery import log_recovery
+from raftwerk.log.recovery.log_recovery import LoadedLog, discard_never_durable, load, load_producers, was_never_durable
+from raftwerk.log.state.producer_snapshots import ProducerSnapshots
+from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import encode_batch
+
+TOPIC_ID = UUID(int=4711)
+METADATA = f"{DIRECTORY}/partition.metadata"
+
+
+def written(batches: int = 24, records: int = 2) -> tuple[Runtime, SimDisk, PartitionLog]:
+    """A log of several segments with everything durable, whose batches are of one producer each."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for number in range(batches):
+        append(log, records, epoch=number // 8, producer_id=number, producer_epoch=0, base_sequence=0)
+    log.flush()
+    return runtime, disk, log
+
+
+def loaded(disk: SimDisk, **options: Any) -> LoadedLog:
+    defaults: dict[str, Any] = {"recovery_point": 0, "start_offset": 0, "clean_shutdown": False}
+    result: LoadedLog = run_at_once(load(disk, DIRECTORY, SMALL, **{**defaults, **options}))
+    return result
+
+
+def log_files(disk: SimDisk, suffix: str = ".log") -> list[int]:
+    return sorted(int(name.partition(".")[0]) for name in disk.listdir(DIRECTORY) if name.endswith(suffix))
+
+
+def test_a_log_that_is_not_there_is_made_empty_at_its_start() -> None:
+    _, disk = make_runtime()
+    found = loaded(disk, start_offset=30)
+    assert [(one.base_offset, one.next_offset, one.size_bytes) for one in found.segments] == [(30, 30, 0)]
+    assert (found.epochs, found.durable_offset, found.is_settled, found.topic_id) == ([], 30, False, None)
+    assert found.snapshots.offsets == ()
+    assert log_files(disk) == [30]
+
+
+@pytest.mark.parametrize(
+    ("clean", "recovery_point", "durable_offset"), [(True, 0, 48), (False, 20, 20), (False, 99, 48)]
+)
+def test_what_was_fsynced_is_durable_and_after_a_clean_stop_everything_is(
+    clean: bool, recovery_point: int, durable_offset: int
+) -> None:
+    _, disk, log = written()
+    log.set_topic_id(TOPIC_ID)
+    log.close()
+    found = loaded(disk, clean_shutdown=clean, recovery_point=recovery_point)
+    assert found.segments[-1].next_offset == 48
+    assert found.durable_offset == durable_offset
+    assert found.is_settled is clean, "else files were made again, and need an fsync"
+    assert found.topic_id == TOPIC_ID
+    assert [(entry.epoch, entry.start_offset) for entry in found.epochs] == [(0, 0), (1, 16), (2, 32)]
+
+
+def test_an_empty_log_is_not_settled_since_its_files_may_not_be_durable() -> None:
+    runtime, disk = make_runtime()
+    open_log(runtime).close()
+    assert not loaded(disk, clean_shutdown=True).is_settled
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_leader_epochs_that_are_lost_are_read_from_the_batches(clean: bool) -> None:
+    _, disk, log = written()
+    log.close()
+    disk.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+    found = loaded(disk, clean_shutdown=clean, recovery_point=48)
+    assert [(entry.epoch, entry.start_offset) for entry in found.epochs] == [(0, 0), (1, 16), (2, 32)]
+
+
+def test_a_log_without_a_record_has_no_leader_epoch() -> None:
+    """The checkpoint is that of the log in whose place it is."""
+    runtime, disk = make_runtime()
+    open_log(runtime).close()
+    disk.write_atomic(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n7 0\n")
+    assert loaded(disk, clean_shutdown=True).epochs == []
+    assert loaded(disk).epochs == []
+
+
+# ------------------------------------------------------------------ what is removed
+
+
+def test_what_an_opening_removes_does_not_come_back_after_a_loss_of_power() -> None:
+    """An index of a segment that is gone, or a segment behind a damaged one, would look like a part of the log."""
+    _, disk, log = written(60)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 2
+    log.close()
+    for number in range(100, 110):
+        for suffix in (".index", ".timeindex", ".log.cleaned", ".log.deleted"):
+            disk.write_atomic(f"{DIRECTORY}/{number:020d}{suffix}", b"left over")
+    disk.fsync_dir(DIRECTORY)
+    loaded(disk, clean_shutdown=True)
+    disk.crash(power_loss=True)
+    assert [name for name in disk.listdir(DIRECTORY) if name.startswith("0000000000000000010")] == []
+    disk.flip_bit(f"{DIRECTORY}/{bases[0]:020d}.log", 100, 3)
+    assert len(loaded(disk).segments) == 1
+    disk.crash(power_loss=True)
+    assert log_files(disk) == bases[:1]
+    assert log_files(disk, ".index") == bases[:1]
+
+
+def test_snapshots_of_producers_beyond_the_durable_end_are_removed_for_good() -> None:
+    """They may speak of batches that are not in the log any more."""
+    _, disk, log = written(60)
+    log.close()
+    before = log_files(disk, ".snapshot")
+    assert len(before) > 2
+    found = loaded(disk, recovery_point=before[0])
+    kept = [offset for offset in before if offset <= before[0]]
+    assert list(found.snapshots.offsets) == kept
+    disk.crash(power_loss=True)
+    assert log_files(disk, ".snapshot") == kept
+
+
+@pytest.mark.parametrize(("keeps_gaps", "segments"), [(True, 3), (False, 1)])
+def test_a_gap_between_segments_is_kept_only_where_compaction_may_have_made_it(keeps_gaps: bool, segments: int) -> None:
+    """Apache Kafka's compaction leaves such gaps; in our own log one means that records are lost."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(3):
+        for _ in range(3):
+            append(log)
+        log.roll()
+    log.close()
+    size_bytes = log.segments[0].size_bytes // 3
+    disk.open(f"{DIRECTORY}/{0:020d}.log").truncate(2 * size_bytes)
+    found = loaded(disk, keeps_gaps=keeps_gaps)
+    with_records = [one for one in found.segments if one.size_bytes]
+    assert len(with_records) == segments
+    assert found.segments[-1].next_offset == (9 if keeps_gaps else 2)
+
+
+def test_a_batch_too_far_from_the_first_one_of_its_segment_is_damage(caplog: pytest.LogCaptureFixture) -> None:
+    """The indexes have four bytes for the distance."""
+    runtime, disk = make_runtime()
+    open_log(runtime).close()
+    far = 2**31
+    batches = [bytes(encode_batch([(b"k", b"v", (), 1_000)], base_offset=offset)) for offset in (0, far - 1, far)]
+    disk.write_atomic(f"{DIRECTORY}/{0:020d}.log", b"".join(batches))
+    found = loaded(disk)
+    assert found.segments[0].next_offset == far
+    assert found.segments[0].size_bytes == sum(len(one) for one in batches[:2])
+    assert f"offset {far} is too far" in caplog.text
+
+
+# ------------------------------------------------------------------ topic ids
+
+
+@pytest.mark.parametrize(
+    ("content", "is_lost"),
+    [
+        (None, True),
+        (b"", True),
+        (-2, True),
+        (b"\0", True),
+        (0, False),
+        (b"version: 0\ntopic_id: " + b"?" * 22, False),
+    ],
+)
+def test_a_log_whose_topic_id_was_never_written_whole_was_never_durable(
+    content: bytes | int | None, is_lost: bool
+) -> None:
+    """It is the first file that is made durable. One that is damaged is whole all the same."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    log.set_topic_id(TOPIC_ID)
+    whole = disk.read_bytes(METADATA)
+    if content is None:
+        disk.remove(METADATA)
+    elif isinstance(content, int):
+        disk.write_atomic(METADATA, whole[: len(whole) + content] if content else whole)
+    else:
+        disk.write_atomic(METADATA, content * len(whole) if content == b"\0" else content)
+    assert was_never_durable(disk, DIRECTORY) is is_lost
+
+
+def test_a_log_that_was_never_durable_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, disk = make_runtime()
+    discard_never_durable(disk, DIRECTORY)
+    assert not disk.exists(DIRECTORY) and not caplog.messages
+    append(open_log(runtime))
+    discard_never_durable(disk, DIRECTORY)
+    assert not disk.exists(DIRECTORY)
+    assert "was never made durable" in caplog.text
+
+
+# ------------------------------------------------------------------ producers
+
+
+def test_producers_are_read_in_steps_and_only_those_of_the_batches_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start may have to read millions of batches, and the broker answers requests meanwhile."""
+    monkeypatch.setattr(log_recovery, "STEP_BATCHES", 4)
+    _, disk, log = written()
+    per_segment = [sum(one.base_offset <= 2 * number < one.next_offset for number in range(24)) for one in log.segments]
+    producers = ProducerStateManager()
+    steps = list(load_producers(producers, ProducerSnapshots(disk, DIRECTORY, ()), list(log.segments), 40))
+    assert len(steps) == sum(batches // 4 for batches in per_segment)
+    assert [number for number in range(24) if producers.get(number) is not None] == list(range(20))
+
+
+def test_producers_of_a_snapshot_are_not_read_again() -> None:
+    """A second time, their batches would be out of order."""
+    _, disk, log = written()
+    offset = log.segments[1].base_offset
+    snapshots = ProducerSnapshots(disk, DIRECTORY, [one for one in log_files(disk, ".snapshot") if one <= offset])
+    assert snapshots.latest_offset == offset
+    producers = ProducerStateManager()
+    run_at_once(load_producers(producers, snapshots, list(log.segments), 48))
+    for number in range(24):
+        entry = producers.get(number)
+        assert entry is not None and [one.last_offset for one in entry.batches] == [2 * number + 1]
+
+
+def test_a_log_that_begins_within_a_batch_is_opened_again_where_it_began() -> None:
+    runtime, disk, log = written(4, records=10)
+    log.raise_start(15)
+    log.close()
+    again = open_log(runtime, log_start_offset=15, clean_shutdown=True)
+    assert (again.log_start_offset, again.log_end_offset) == (15, 40)
+    assert again.append_as_leader(batch(), 5, NOW_MS).first_offset == 40
+    assert disk.exists(DIRECTORY)
