@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -52,15 +53,19 @@ def test_alert_rules_by_promtool() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def script_with_files_in(tmp_path: Path, name: str) -> str:
+    """A script of the image that looks for the mounted server.properties in this directory."""
+    return (DEPLOY / name).read_text().replace("/mnt/shared/config/", f"{tmp_path}/")
+
+
 def run_script(tmp_path: Path, **environ: str) -> list[str]:
     """What deploy/run would execute, and the settings it hands on."""
     stub = tmp_path / "raftwerk"
     stub.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\nenv | grep ^KAFKA_ | sort\n')
     stub.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", str(DEPLOY / "run")], env={"PATH": path, **environ}, capture_output=True, text=True, check=True
-    )
+    script = ["bash", "-c", script_with_files_in(tmp_path, "run")]
+    done = subprocess.run(script, env={"PATH": path, **environ}, capture_output=True, text=True, check=True)
     return done.stdout.split("\n")[:-1]
 
 
@@ -86,6 +91,41 @@ def test_a_container_with_variables_has_those_alone(tmp_path: Path) -> None:
     )
     assert lines[:4] == ["node", "--env", "--format", "4L6g3nShT-eMCtK--X86sw"]
     assert lines[-3:] == ["KAFKA_LOG_DIRS=/elsewhere", "KAFKA_NODE_ID=1", "KAFKA_PROCESS_ROLES=broker"]
+
+
+def test_a_container_takes_directories_and_metrics_port_of_a_mounted_file(tmp_path: Path) -> None:
+    """A variable would win over the file, so the image sets none for what the file says."""
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nlog.dirs=/elsewhere\nmetrics.port=9500\n")
+    assert run_script(tmp_path)[:3] == ["node", str(file), "--env"]
+    assert [line for line in run_script(tmp_path) if line.startswith("KAFKA_")] == []
+    assert run_script(tmp_path, KAFKA_METRICS_PORT="9600")[-1] == "KAFKA_METRICS_PORT=9600"
+    file.write_text("node.id=1\n")
+    assert run_script(tmp_path)[-2:] == ["KAFKA_LOG_DIRS=/var/lib/kafka/data", "KAFKA_METRICS_PORT=9404"]
+
+
+@pytest.mark.parametrize(
+    ("line", "environ"),
+    [("metrics.port={}", {}), ("metrics.port : {}", {}), ("metrics.port=1", {"KAFKA_METRICS_PORT": "{}"})],
+)
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_health_check_asks_the_port_of_the_metrics(
+    tmp_path: Path, line: str, environ: dict[str, str], status: int, code: int
+) -> None:
+    """That of a variable, or of the mounted file."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        (tmp_path / "server.properties").write_text(f"node.id=1\n{line.format(port)}\n")
+        variables = {name: text.format(port) for name, text in environ.items()}
+        with subprocess.Popen(
+            ["bash", "-c", script_with_files_in(tmp_path, "healthcheck")], env={"PATH": os.environ["PATH"], **variables}
+        ) as check:
+            listener.settimeout(20)
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(100).startswith(b"GET /health/ready ")
+                connection.sendall(b"HTTP/1.0 %d Some\r\n\r\n" % status)
+            assert check.wait(20) == code
 
 
 def test_the_advertised_address_of_the_single_node_can_be_replaced() -> None:
