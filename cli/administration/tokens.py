@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,10 +15,11 @@ from ..options import Group, bootstrap_option, duration_ms, json_option, print_j
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ...cluster.client.admin_client import AdminClient, TokenRow
+    from ...cluster.client.access.token_client import TokenClient, TokenRow
+
+T = TypeVar("T")
 
 _LONGEST = -1
-_AT_ONCE = -1
 _YEAR_MAX_MS = 253_402_300_799_000
 
 
@@ -59,11 +60,11 @@ def create(
     lifetime_ms = _LONGEST if max_lifetime is None else duration_ms(max_lifetime, "--max-lifetime")
 
     async def run() -> TokenRow:
-        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.access.token_client import TokenClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            return await AdminClient(client).create_token(whose, others, lifetime_ms)
+            return await TokenClient(client).create(whose, others, lifetime_ms)
 
     _print(run_client(run()), as_json=as_json, secret=True)
 
@@ -84,11 +85,11 @@ def list_tokens(owners: tuple[str, ...], secrets: bool, bootstrap: str, as_json:
     wanted = [_principal(one, "--owner") for one in owners] or None
 
     async def run() -> list[TokenRow]:
-        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.access.token_client import TokenClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            return await AdminClient(client).list_tokens(wanted)
+            return await TokenClient(client).list_tokens(wanted)
 
     found = sorted(run_client(run()), key=lambda one: (one.owner, one.issued_ms, one.token_id))
     for number, token in enumerate(found):
@@ -116,7 +117,7 @@ def renew(token_id: str, period: str | None, bootstrap: str) -> None:
       raftwerk tokens renew 4LBMQmnKRBuLEpX4h7QK-w --period 12h
     """
     period_ms = _LONGEST if period is None else duration_ms(period, "--period")
-    expires_ms = _change(bootstrap, token_id, lambda admin, token: admin.renew_token(token, period_ms))
+    expires_ms = _change(bootstrap, token_id, lambda client, token: client.renew(token, period_ms))
     click.echo(f"Token {token_id} expires at {_time(expires_ms)}.")
 
 
@@ -132,30 +133,34 @@ def expire(token_id: str, after: str | None, bootstrap: str) -> None:
       raftwerk tokens expire 4LBMQmnKRBuLEpX4h7QK-w
       raftwerk tokens expire 4LBMQmnKRBuLEpX4h7QK-w --after 10m
     """
-    period_ms = _AT_ONCE if after is None else duration_ms(after, "--after")
-    expires_ms = _change(bootstrap, token_id, lambda admin, token: admin.expire_token(token, period_ms))
-    click.echo(f"Ended token {token_id}." if after is None else f"Token {token_id} expires at {_time(expires_ms)}.")
+    if after is None:
+        _change(bootstrap, token_id, lambda client, token: client.end(token))
+        click.echo(f"Ended token {token_id}.")
+        return
+    period_ms = duration_ms(after, "--after")
+    expires_ms = _change(bootstrap, token_id, lambda client, token: client.expire(token, period_ms))
+    click.echo(f"Token {token_id} expires at {_time(expires_ms)}.")
 
 
-def _change(bootstrap: str, token_id: str, change: Callable[[AdminClient, TokenRow], Awaitable[int]]) -> int:
-    """Change the token of this id; when it expires then, in milliseconds since the epoch."""
+def _change(bootstrap: str, token_id: str, change: Callable[[TokenClient, TokenRow], Awaitable[T]]) -> T:
+    """Change the token of this id, and return what `change` does."""
 
-    async def run() -> int:
-        from ...cluster.client.admin_client import AdminClient
+    async def run() -> T:
+        from ...cluster.client.access.token_client import TokenClient
         from ...cluster.client.cluster_client import ClusterClient
 
         async with ClusterClient(bootstrap) as client:
-            admin = AdminClient(client)
-            return await change(admin, await _found(admin, token_id))
+            asked = TokenClient(client)
+            return await change(asked, await _found(asked, token_id))
 
     return run_client(run())
 
 
-async def _found(admin: AdminClient, token_id: str) -> TokenRow:
+async def _found(asked: TokenClient, token_id: str) -> TokenRow:
     """The token of this id. Raises `ClientError` when there is none that the client may see."""
     from ...cluster.client.client_errors import ClientError
 
-    found = next((one for one in await admin.list_tokens() if one.token_id == token_id), None)
+    found = next((one for one in await asked.list_tokens() if one.token_id == token_id), None)
     if found is None:
         raise ClientError(f"there is no token {token_id} that you may see: raftwerk tokens list shows them")
     return found

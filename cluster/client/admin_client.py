@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...security.authorizer.acl_binding import AclBinding, AclBindingFilter
-from ...security.principals import KafkaPrincipal
 from ...security.sasl.scram_credential import MECHANISM_NUMBERS, SCRAM_MECHANISMS, salted
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
@@ -27,8 +26,6 @@ _DELETE_RECORDS_VERSION = 2
 _ACLS_VERSION = 3
 _CLIENT_QUOTAS_VERSION = 1
 _SCRAM_CREDENTIALS_VERSION = 0
-_TOKENS_VERSION = 3
-_TOKEN_CHANGE_VERSION = 2
 _SALT_BYTES = 24
 _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
@@ -110,21 +107,6 @@ class EntityQuotas:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A delegation token. Principals are texts such as `User:alice`; times are in milliseconds since 1970."""
-
-    token_id: str
-    hmac: bytes = field(repr=False)
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issued_ms: int
-    expires_ms: int
-    max_ms: int
-    """It cannot be renewed beyond this time."""
-
-
-@dataclass(frozen=True, slots=True)
 class Elections:
     """What became of elections: a line for each partition that has its leader, an error for each that does not."""
 
@@ -141,7 +123,7 @@ class AdminClient:
     async def create_topic(
         self, topic: NewTopic, *, wait: bool = True, validate_only: bool = False, attempts: Attempts | None = None
     ) -> None:
-        """Create a topic. With `wait`, return when every partition has a leader.
+        """Create a topic. With `wait`, return when every partition has a leader, as far as one may see that.
 
         With `validate_only`, only find out whether it would be refused. A topic that exists is no error where one of
         the `attempts`, in this call or before, may have created it.
@@ -183,17 +165,26 @@ class AdminClient:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Add partitions to a topic until it has `count`; returns when every partition has a leader."""
+        """Add partitions to a topic until it has `count`; returns when every partition has a leader.
+
+        A topic that has as many is no error where an attempt without an answer may have added them.
+        """
+        known = Attempts()
         fields = {
             "topics": [{"name": name, "count": count, "assignments": None}],
             "timeout": int(self._client.timeout_s * 1000),
             "validate_only": False,
         }
-        answer = await Attempts().final_row(
+        answer = await known.final_row(
             self._client, ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
         )
-        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
-        await self._until(lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name)
+        code = known.error_of(answer.error_code, ErrorCode.INVALID_PARTITIONS)
+        _raise_if_refused(code, f"topic {name}", answer.error_message)
+        view = await self._until(
+            lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name
+        )
+        if answer.error_code and (view is None or len(view.topic(name).partitions) != count):
+            raise RefusedError(answer.error_code, f"topic {name}", answer.error_message)
 
     async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset in each of these partitions; -1 stands for the high watermark.
@@ -363,7 +354,10 @@ class AdminClient:
                 pass
             else:
                 raise ClientError(f"broker {broker_id} is alive, and would register again: stop it first")
-        _check(await self._client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
+        attempts = Attempts()
+        answer = await attempts.request(self._client, ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id})
+        code = attempts.error_of(answer.error_code, ErrorCode.BROKER_ID_NOT_REGISTERED)
+        _raise_if_refused(code, f"broker {broker_id}", answer.error_message)
 
     async def _request_of(
         self, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
@@ -409,16 +403,21 @@ class AdminClient:
                 raise RefusedError(result.error_code, f"ACL of {binding.principal}", result.error_message)
 
     async def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[AclBinding]:
-        """Remove the entries that any of the filters matches, and return them, sorted. Raises `RefusedError`."""
-        answer = await self._client.request(
-            ApiKey.DELETE_ACLS, _ACLS_VERSION, {"filters": [_filter_fields(one) for one in filters]}
-        )
+        """Remove the entries that any of the filters matches, and return them, sorted. Raises `RefusedError`.
+
+        Raises `ClientError` where the answer that names those that were removed may be lost.
+        """
+        attempts = Attempts()
+        fields = {"filters": [_filter_fields(one) for one in filters]}
+        answer = await attempts.request(self._client, ApiKey.DELETE_ACLS, _ACLS_VERSION, fields)
         removed: dict[AclBinding, None] = {}
         for result in answer.filter_results:
             if result.error_code:
                 raise RefusedError(result.error_code, "ACLs", result.error_message)
             for row in result.matching_acls:
                 removed[AclBinding(*(getattr(row, name) for name in AclBinding._fields))] = None
+        if attempts.may_have_succeeded and not removed:
+            raise ClientError("no such ACLs are left; a broker that gave no answer may have removed some just now")
         return sorted(removed)
 
     async def describe_quotas(self, entity: Mapping[str, str | None]) -> list[EntityQuotas]:
@@ -477,92 +476,40 @@ class AdminClient:
             number = MECHANISM_NUMBERS[mechanism]
             row = {"name": user, "mechanism": number, "iterations": count, "salt": salt, "salted_password": key}
             upsertions.append(row)
-        await self._alter_scram_credentials(user, {"deletions": [], "upsertions": upsertions})
+        answer = await self._alter_scram_credentials(Attempts(), {"deletions": [], "upsertions": upsertions})
+        _check(answer, f"user {user}")
 
     async def remove_scram_password(self, user: str, mechanisms: Sequence[str]) -> None:
         """Remove a user's password for these mechanisms: all of them, or none. Raises `RefusedError`."""
+        attempts = Attempts()
         deletions = [{"name": user, "mechanism": MECHANISM_NUMBERS[one]} for one in mechanisms]
-        await self._alter_scram_credentials(user, {"deletions": deletions, "upsertions": []})
+        row = await self._alter_scram_credentials(attempts, {"deletions": deletions, "upsertions": []})
+        code = attempts.error_of(row.error_code, ErrorCode.RESOURCE_NOT_FOUND)
+        _raise_if_refused(code, f"user {user}", row.error_message)
 
-    async def create_token(
-        self, owner: KafkaPrincipal | None, renewers: Sequence[KafkaPrincipal], lifetime_ms: int
-    ) -> TokenRow:
-        """Make a delegation token (KIP-48), for oneself if there is no `owner`; a lifetime of -1 is the longest.
-
-        Raises `RefusedError`.
-        """
-        fields = {
-            "owner_principal_type": None if owner is None else owner.principal_type,
-            "owner_principal_name": None if owner is None else owner.name,
-            "renewers": [_principal_row(one) for one in renewers],
-            "max_lifetime": lifetime_ms,
-        }
-        answer = await self._client.request(ApiKey.CREATE_DELEGATION_TOKEN, _TOKENS_VERSION, fields)
-        _raise_if_refused(answer.error_code, "tokens", None)
-        return _token_row(answer, tuple(map(str, renewers)))
-
-    async def list_tokens(self, owners: Sequence[KafkaPrincipal] | None = None) -> list[TokenRow]:
-        """The delegation tokens that one may see: all, or those of these owners. Raises `RefusedError`."""
-        fields = {"owners": None if owners is None else [_principal_row(one) for one in owners]}
-        answer = await self._client.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, fields)
-        _raise_if_refused(answer.error_code, "tokens", None)
-        return [
-            _token_row(row, tuple(f"{one.principal_type}:{one.principal_name}" for one in row.renewers))
-            for row in answer.tokens
-        ]
-
-    async def renew_token(self, token: TokenRow, period_ms: int) -> int:
-        """Renew a delegation token for this time, -1 for the longest; returns when it expires now, in ms since 1970.
-
-        Raises `RefusedError`.
-        """
-        fields = {"hmac": token.hmac, "renew_period": period_ms}
-        answer = await self._client.request(ApiKey.RENEW_DELEGATION_TOKEN, _TOKEN_CHANGE_VERSION, fields)
-        _raise_if_refused(answer.error_code, f"token {token.token_id}", None)
-        return int(answer.expiry_timestamp)
-
-    async def expire_token(self, token: TokenRow, period_ms: int) -> int:
-        """Let a delegation token expire after this time, -1 for at once; returns when, in ms since 1970.
-
-        Raises `RefusedError`.
-        """
-        fields = {"hmac": token.hmac, "expiry_time_period": period_ms}
-        answer = await self._client.request(ApiKey.EXPIRE_DELEGATION_TOKEN, _TOKEN_CHANGE_VERSION, fields)
-        _raise_if_refused(answer.error_code, f"token {token.token_id}", None)
-        return int(answer.expiry_timestamp)
-
-    async def _alter_scram_credentials(self, user: str, fields: Mapping[str, Any]) -> None:
+    async def _alter_scram_credentials(self, attempts: Attempts, fields: Mapping[str, Any]) -> Struct:
+        """The row of the one user whose credentials are changed."""
         api = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
-        answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
-        for row in answer.results:
-            _raise_if_refused(row.error_code, f"user {user}", row.error_message)
+        return await attempts.final_row(self._client, api, _SCRAM_CREDENTIALS_VERSION, fields, "results")
 
-    async def _until(self, holds: Any, name: str) -> None:
+    async def _until(self, holds: Callable[[ClusterView], bool], name: str) -> ClusterView | None:
+        """The view of this topic once that holds; None for who may change the topic and not describe it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
-        while not holds(await self._client.metadata([name])):
+        while True:
+            try:
+                view = await self._client.metadata([name])
+            except RefusedError as error:
+                if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                return None
+            if holds(view):
+                return view
             if loop.time() > deadline:
                 raise ClientError(
                     f"topic {name}: the change was accepted, and is not visible after {self._client.timeout_s:g} s"
                 )
             await asyncio.sleep(_RETRY_PAUSE_S / 4)
-
-
-def _principal_row(principal: KafkaPrincipal) -> dict[str, str]:
-    return {"principal_type": principal.principal_type, "principal_name": principal.name}
-
-
-def _token_row(row: Any, renewers: tuple[str, ...]) -> TokenRow:
-    return TokenRow(
-        token_id=row.token_id,
-        hmac=bytes(row.hmac),
-        owner=f"{row.principal_type}:{row.principal_name}",
-        requester=f"{row.token_requester_principal_type}:{row.token_requester_principal_name}",
-        renewers=renewers,
-        issued_ms=row.issue_timestamp,
-        expires_ms=row.expiry_timestamp,
-        max_ms=row.max_timestamp,
-    )
 
 
 def resource_name(resource_type: int, name: str) -> str:

@@ -22,17 +22,18 @@ class Attempts:
     """
 
     def __init__(self) -> None:
-        self._may_have_succeeded = False
+        self.may_have_succeeded = False
 
     def error_of(self, code: int, done_code: int) -> int:
         """The error code of the change, after an attempt that was answered with `code`.
 
         There is none where `done_code`, such as that of a topic that exists, tells of what a former attempt has done.
         """
-        if code == done_code and self._may_have_succeeded:
-            return ErrorCode.NONE
-        self._may_have_succeeded = self._may_have_succeeded or code == ErrorCode.NONE
-        return code
+        return ErrorCode.NONE if code == done_code and self.may_have_succeeded else code
+
+    async def request(self, client: ClusterClient, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        """Ask for the change; the next broker is asked after one that gave no answer."""
+        return await client.request(api, version, fields, self.on_no_answer)
 
     async def final_row(
         self, client: ClusterClient, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str
@@ -44,14 +45,14 @@ class Attempts:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + client.timeout_s
         while True:
-            row: Struct = getattr(await client.request(api, version, fields, self._on_no_answer), rows)[0]
-            if row.error_code == ErrorCode.REQUEST_TIMED_OUT:
-                self._may_have_succeeded = True
-            elif row.error_code != ErrorCode.NOT_CONTROLLER:
-                return row
-            if loop.time() > deadline:
+            row: Struct = getattr(await self.request(client, api, version, fields), rows)[0]
+            if row.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+                self.may_have_succeeded = True
+            may_change = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            if not may_change or loop.time() > deadline:
                 return row
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    def _on_no_answer(self) -> None:
-        self._may_have_succeeded = True
+    def on_no_answer(self) -> None:
+        """A broker got the request and gave no answer."""
+        self.may_have_succeeded = True

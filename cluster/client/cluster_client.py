@@ -445,10 +445,15 @@ class ClusterClient:
         return f"broker {node_id}{at}"
 
     async def request_at(
-        self, endpoint: tuple[str, int], api: ApiKey, version: int, fields: Mapping[str, Any]
+        self,
+        endpoint: tuple[str, int],
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        on_no_answer: Callable[[], None] | None = None,
     ) -> Struct:
-        """Ask the node at an address. Raises one of `NO_ANSWER` when it does not answer."""
-        return await self._request_to(*endpoint, api, version, fields)
+        """Ask the node at an address. Raises one of `NO_ANSWER` when it does not answer; see `request`."""
+        return await self._request_to(*endpoint, api, version, fields, on_no_answer)
 
     async def connection(self, node_id: int) -> Connection:
         """The connection to a broker that the last metadata named; it is opened if there is none."""

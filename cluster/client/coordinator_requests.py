@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ...wire.api_keys import ApiKey
+from ...wire.client import ConnectionLostError, RequestTimedOutError
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError, is_retriable
@@ -54,10 +55,12 @@ class CoordinatorRequests:
         version: int,
         fields: Mapping[str, Any],
         codes_of: Callable[[Struct], Iterable[int]],
+        on_no_answer: Callable[[], None] | None = None,
     ) -> Struct:
         """Ask the coordinator of a key. `codes_of` finds the error codes in an answer.
 
         It is asked again, too, while it still ends the transaction before. All other errors are left in the answer.
+        `on_no_answer` is called for each that may have got the request, and have done something, but gave no answer.
         """
         deadline = self._deadline()
         what = f"{self._type.noun} {key}"
@@ -68,6 +71,8 @@ class CoordinatorRequests:
                 coordinator = f"its coordinator, {self._client.broker_text(node_id)},"
                 answer = await self._client.request_node(node_id, api, version, fields)
             except NO_ANSWER as error:
+                if on_no_answer is not None and isinstance(error, ConnectionLostError | RequestTimedOutError):
+                    on_no_answer()
                 reason = no_answer_reason(error)
                 self._coordinators.pop(key, None)
             else:

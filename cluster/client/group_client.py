@@ -13,6 +13,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
+from .attempts import Attempts
 from .client_errors import RefusedError
 from .cluster_client import ClusterClient, Gathered
 from .consumer import EARLIEST, LATEST, topic_offsets
@@ -243,10 +244,18 @@ class GroupClient:
     async def delete(self, group_id: str) -> None:
         """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""
         await self._check_any_group(group_id)
+        attempts = Attempts()
         fields = {"groups_names": [group_id]}
-        answer = await self.ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
-        code = answer.results[0].error_code
-        reasons = {
+        answer = await self._coordinators.ask(
+            group_id,
+            ApiKey.DELETE_GROUPS,
+            _DELETE_GROUPS_VERSION,
+            fields,
+            lambda answer: _codes(answer.results),
+            attempts.on_no_answer,
+        )
+        code = attempts.error_of(answer.results[0].error_code, ErrorCode.GROUP_ID_NOT_FOUND)
+        reasons: dict[int, str] = {
             ErrorCode.NON_EMPTY_GROUP: "it has members",
             ErrorCode.GROUP_ID_NOT_FOUND: _NO_SUCH_GROUP,
         }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from ...raft.types import ReplicaKey
 from ...raft.voters.voter_set import Voter
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
+from .attempts import Attempts
 from .client_errors import Address, ClientError, NoControllerError, RefusedError, UnreachableError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, no_answer_reason, parse_bootstrap, silence_of
 
@@ -247,14 +249,26 @@ class QuorumClient:
             "listeners": [listener._asdict() for listener in voter.listeners],
             "ack_when_committed": True,
         }
-        answer = await self._ask(ApiKey.ADD_RAFT_VOTER, _ADD_VERSION, fields)
-        _raise_if_change_refused(answer, voter.key.id)
+        attempts = Attempts()
+        answer = await self._ask(ApiKey.ADD_RAFT_VOTER, _ADD_VERSION, fields, attempts.on_no_answer)
+        code = attempts.error_of(answer.error_code, ErrorCode.DUPLICATE_VOTER)
+        if code != answer.error_code and not await self._votes(voter.key):
+            code = answer.error_code
+        _raise_if_change_refused(code, answer.error_message, voter.key.id)
+
+    async def _votes(self, key: ReplicaKey) -> bool:
+        """Whether the voter of this node id has this directory, too."""
+        return any(
+            (one.node_id, one.directory_id) == (key.id, key.directory_id) for one in (await self.describe()).voters
+        )
 
     async def remove_voter(self, node_id: int, directory_id: UUID, cluster_id: str | None = None) -> None:
         """Remove a voter from the quorum; returns when the change is committed."""
         fields = {"cluster_id": cluster_id, "voter_id": node_id, "voter_directory_id": directory_id}
-        answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields)
-        _raise_if_change_refused(answer, node_id)
+        attempts = Attempts()
+        answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields, attempts.on_no_answer)
+        code = attempts.error_of(answer.error_code, ErrorCode.VOTER_NOT_FOUND)
+        _raise_if_change_refused(code, answer.error_message, node_id)
 
     async def joins_by_itself(self, node_id: int) -> bool:
         """Whether a controller would join again at once if it were removed: it runs with `auto.join.enable`.
@@ -271,16 +285,18 @@ class QuorumClient:
 
     # -- requests
 
-    async def _ask(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def _ask(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: Callable[[], None] | None = None
+    ) -> Struct:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
         while True:
             voters: Mapping[int, Address] = {}
             try:
                 if self._at_controllers:
-                    answer = await self._ask_leader(api, version, fields)
+                    answer = await self._ask_leader(api, version, fields, on_no_answer)
                 else:
-                    answer = await self._client.request(api, version, fields)
+                    answer = await self._client.request(api, version, fields, on_no_answer)
             except NO_ANSWER as error:
                 reason: Exception = ClientError(f"the leader of the quorum {no_answer_reason(error)}")
             except UnreachableError as error:
@@ -304,13 +320,15 @@ class QuorumClient:
             return error
         return await self.no_leader()
 
-    async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def _ask_leader(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: Callable[[], None] | None
+    ) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
         # A controller that is stopping, or whose disk has failed, knows no topics.
         leader_id: int = answer.topics[0].partitions[0].leader_id if answer.topics else -1
         endpoint = _endpoints(answer).get(leader_id)
         if endpoint is not None:
-            return await self._client.request_at(endpoint, api, version, fields)
+            return await self._client.request_at(endpoint, api, version, fields, on_no_answer)
         if api == ApiKey.DESCRIBE_QUORUM or _code_of(answer):
             return answer
         raise _RemovedLeaderError(f"controller {leader_id}, which leads the quorum, is no voter any more; it resigns")
@@ -497,7 +515,7 @@ def _raise_if_refused(answer: Struct, what: str) -> None:
         raise RefusedError(answer.error_code, what, answer.error_message)
 
 
-def _raise_if_change_refused(answer: Struct, node_id: int) -> None:
-    if answer.error_code:
-        way_out = MAKE_DYNAMIC if answer.error_code == ErrorCode.UNSUPPORTED_VERSION else None
-        raise RefusedError(answer.error_code, f"controller {node_id}", answer.error_message, way_out)
+def _raise_if_change_refused(code: int, message: str | None, node_id: int) -> None:
+    if code:
+        way_out = MAKE_DYNAMIC if code == ErrorCode.UNSUPPORTED_VERSION else None
+        raise RefusedError(code, f"controller {node_id}", message, way_out)

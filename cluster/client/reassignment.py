@@ -17,6 +17,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text, some_of
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
+from .attempts import Attempts
 from .client_errors import ClientError, RefusedError
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered, no_answer_reason
 
@@ -101,16 +102,21 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; it names those that are not."""
+    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; it names those that are not.
+
+    A move that is not under way is no error where an attempt without an answer may have cancelled it.
+    """
+    attempts = Attempts()
     topics: dict[str, list[dict[str, Any]]] = {}
     for move in moves:
         replicas = None if move.replicas is None else list(move.replicas)
         topics.setdefault(move.topic, []).append({"partition_index": move.partition, "replicas": replicas})
     fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
-    answer = await client.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
+    answer = await attempts.request(client, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
     _check(answer, "the reassignment")
     rows = {(topic.name, row.partition_index): row for topic in answer.responses for row in topic.partitions}
-    refused = [key for key, row in rows.items() if row.error_code]
+    not_moving = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    refused = [key for key, row in rows.items() if attempts.error_of(row.error_code, not_moving)]
     if refused:
         raise _refusal(rows, refused, [move for move in moves if (move.topic, move.partition) not in refused])
 

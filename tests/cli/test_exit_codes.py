@@ -1,4 +1,4 @@
-"""Exit codes, as the help page says: 2 for a wrong command line or configuration, 130 for a command that Ctrl-C ends."""
+"""Exit codes, as the help page says: 2 for what is written wrongly, 130 for a command that Ctrl-C ends."""
 
 from __future__ import annotations
 

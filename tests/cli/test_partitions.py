@@ -28,7 +28,7 @@ UNAVAILABLE = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 def elect(monkeypatch: pytest.MonkeyPatch, codes: Sequence[int], *arguments: str) -> Result:
     """Run the command where the partitions of t, from 0 on, get these codes."""
 
-    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Mapping[str, Any]) -> Struct:
+    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Any, *_: object) -> Struct:
         rows = [
             Struct({"partition_id": index, "error_code": code, "error_message": None})
             for index, code in enumerate(codes)
@@ -65,7 +65,7 @@ def test_an_election_that_is_not_needed_is_no_failure(monkeypatch: pytest.Monkey
 def refused(monkeypatch: pytest.MonkeyPatch, codes: Mapping[int, int], *arguments: str) -> str:
     """What the command says where the partitions of t get these codes."""
 
-    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Mapping[str, Any]) -> Struct:
+    async def request(_self: ClusterClient, _api: ApiKey, _version: int, _fields: Any, *_: object) -> Struct:
         rows = [
             Struct({"partition_index": index, "error_code": code, "error_message": None})
             for index, code in codes.items()

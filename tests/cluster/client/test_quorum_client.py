@@ -62,7 +62,9 @@ class _Scripted(ClusterClient):
     ) -> Struct:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
-    async def request_at(self, endpoint: Any, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+    async def request_at(
+        self, endpoint: Any, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: object = None
+    ) -> Struct:
         assert endpoint == _HERE
         return await self.request(api, version, fields)
 

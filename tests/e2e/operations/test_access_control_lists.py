@@ -155,22 +155,28 @@ def test_producers_and_consumers_may_what_the_lists_allow_and_no_more(cluster: S
     assert not may_write(cluster, "bob", "flights")
 
 
+def at_cluster(cluster: Supervisor, directory: Path, *arguments: str, user: str) -> str:
+    """What a command prints that logs in as this user."""
+    path = directory / f"{user}.properties"
+    login = f'{PLAIN} username="{user}" password="{user}";'
+    path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    return ok(*arguments, "-b", cluster.plan.bootstrap, "--command-config", str(path))
+
+
 def test_our_commands_read_as_a_group_with_the_rights_that_the_page_names(cluster: Supervisor, tmp_path: Path) -> None:
-    def client_properties(user: str) -> str:
-        path = tmp_path / f"{user}.properties"
-        login = f'{PLAIN} username="{user}" password="{user}";'
-        lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.jaas.config={login}")
-        path.write_text("\n".join(lines))
-        return str(path)
-
-    def at_cluster(*arguments: str, user: str) -> str:
-        return ok(*arguments, "-b", cluster.plan.bootstrap, "--command-config", client_properties(user))
-
-    at_cluster("topics", "create", "letters", user="admin")
+    at_cluster(cluster, tmp_path, "topics", "create", "letters", user="admin")
     assert produced(cluster, "admin", "letters", b"hello") is None
-    at_cluster("acls", "allow", "dora", "consume", "--topic", "letters", "--group", "postmen", user="admin")
-    told = at_cluster("consume", "letters", "-n", "1", "--group", "postmen", user="dora")
+    rights = ("dora", "consume", "--topic", "letters", "--group", "postmen")
+    at_cluster(cluster, tmp_path, "acls", "allow", *rights, user="admin")
+    told = at_cluster(cluster, tmp_path, "consume", "letters", "-n", "1", "--group", "postmen", user="dora")
     assert "hello" in told
+
+
+def test_who_may_create_a_topic_need_not_be_allowed_to_describe_it(cluster: Supervisor, tmp_path: Path) -> None:
+    """Where its leaders cannot be seen, they are not waited for."""
+    at_cluster(cluster, tmp_path, "acls", "allow", "dora", "create", "--topic", "secret", user="admin")
+    assert "secret" in at_cluster(cluster, tmp_path, "topics", "create", "secret", "-p", "2", user="dora")
+    assert "secret" in at_cluster(cluster, tmp_path, "topics", "list", user="admin")
 
 
 def test_lists_hold_through_a_kill_and_a_restart(cluster: Supervisor) -> None:
