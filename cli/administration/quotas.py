@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -52,6 +53,10 @@ def _way_out(entity: Mapping[str, str | None], names: Iterable[str]) -> str | No
     return way_out_of_quotas(entity, names)
 
 
+def _value_text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.15g}"
+
+
 def _shown(entity: Mapping[str, str | None]) -> str:
     return ", ".join(f"default {kind}" if name is None else f"{kind} {visible(name)}" for kind, name in entity.items())
 
@@ -93,7 +98,11 @@ def set_quotas(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
         try:
             values[key] = float(text)
         except ValueError:
-            raise click.UsageError(f"{key}={text}: the value of a quota is a number") from None
+            values[key] = math.nan
+        if not math.isfinite(values[key]):
+            raise click.UsageError(
+                f"{key}={text}: the value of a quota is a number; raftwerk quotas remove takes it away"
+            )
 
     async def run() -> None:
         from ...cluster.client.admin_client import AdminClient
@@ -126,14 +135,14 @@ def list_quotas(bootstrap: str, as_json: bool, **given: Any) -> None:
 
         async with ClusterClient(bootstrap) as client:
             found = await AdminClient(client).describe_quotas(entity)
-            return [{"entity": dict(one.entity), "quotas": dict(one.quotas)} for one in found]
+            return [{"entity": dict(one.entity), "quotas": one.json_quotas} for one in found]
 
     rows = run_client(run())
     for row in sorted(rows, key=lambda one: _shown(one["entity"])):
         if as_json:
             print_json(row)
         else:
-            values = " ".join(f"{key}={row['quotas'][key]:.15g}" for key in row["quotas"])
+            values = " ".join(f"{key}={_value_text(value)}" for key, value in row["quotas"].items())
             click.echo(folded(f"{_shown(row['entity'])}  {values}", 2))
     if not rows:
         tell_none("There are no quotas.")

@@ -26,7 +26,7 @@ from ..options import (
     run_client,
     topic_argument,
 )
-from .decoding import DECODERS, INTERNAL, RAW, as_json, base64, decode, is_text, line_of, readable
+from .decoding import DECODERS, INTERNAL, RAW, as_json, base64, is_text, json_of, line_of, readable
 from .formats import FormatError, Formatter, key_and_value, parse
 
 if TYPE_CHECKING:
@@ -362,18 +362,20 @@ class _Printer:
 
     def _json(self, consumed: Consumed) -> bytes:
         record = consumed.record
+        headers = (f"[{as_json(name)},{json_of(value, 'string')}]" for name, value in record.headers)
         row = {
-            "topic": self._request.topic,
-            "partition": consumed.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": decode(record.key, self._how),
-            "value": decode(record.value, self._how),
-            "headers": [[name, decode(value, "string")] for name, value in record.headers],
+            "topic": as_json(self._request.topic),
+            "partition": as_json(consumed.partition),
+            "offset": as_json(record.offset),
+            "timestamp": as_json(record.timestamp),
+            "key": json_of(record.key, self._how),
+            "value": json_of(record.value, self._how),
+            "headers": f"[{','.join(headers)}]",
         }
         for name, data in (("key", record.key), ("value", record.value)):
             if self._how == "string" and not is_text(data):
-                row[f"{name}_base64"] = base64(data)
+                row[f"{name}_base64"] = as_json(base64(data))
         if not all(is_text(value) for _, value in record.headers):
-            row["headers_base64"] = [[name, base64(value)] for name, value in record.headers]
-        return as_json(row).encode() + b"\n"
+            row["headers_base64"] = as_json([[name, base64(value)] for name, value in record.headers])
+        members = ",".join(f'"{name}":{text}' for name, text in row.items())
+        return f"{{{members}}}\n".encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ _DESCRIBE_CLUSTER_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _RESOURCE_NOUNS = {TOPIC: "topic", 16: "client metrics", 32: "group"}
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
 """The config sources (DescribeConfigs) of values that were set at run time, by type of resource."""
@@ -104,6 +106,11 @@ class EntityQuotas:
 
     entity: Mapping[str, str | None]
     quotas: Mapping[str, float]
+
+    @property
+    def json_quotas(self) -> dict[str, float | str]:
+        """The quotas for JSON, which has no infinity: that is a text. Other clients may set it, as with Kafka."""
+        return {key: value if math.isfinite(value) else _NOT_FINITE[str(value)] for key, value in self.quotas.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class AccessActions:
     async def quotas(self) -> dict[str, Any]:
         """The quotas of all entities."""
         found = await self._admin.describe_quotas({})
-        rows = [{"entity": dict(one.entity), "quotas": dict(one.quotas)} for one in found]
+        rows = [{"entity": dict(one.entity), "quotas": one.json_quotas} for one in found]
         return {"quotas": sorted(rows, key=lambda row: sorted((k, v or "") for k, v in row["entity"].items()))}
 
     async def alter_quotas(self, fields: Fields) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class AccessActions:
         if way_out is not None:
             raise RequestRefusedError(400, f"there is no such quota: {way_out}")
         found = await self._admin.describe_quotas(entity)
-        has = next((one.quotas for one in found if dict(one.entity) == entity), {})
+        has = next((one.json_quotas for one in found if dict(one.entity) == entity), {})
         if is_to_execute(fields):
             await self._admin.alter_quotas(entity, values)
         rows = [{"quota": key, "from": has.get(key), "to": value} for key, value in values.items()]

@@ -91,6 +91,7 @@ def test_a_cluster_that_is_named_wrongly(line: str, wrong: str) -> None:
             "completion tcsh",
             "run -o nonsense=1 -- true",
         ),
+        *("quotas set --user a request_percentage=inf -b 127.0.0.1:1", "quotas set --user a x=nan -b 127.0.0.1:1"),
         *("up --port 0 -d .", "configs set a=b", "groups reset g -t x --to soon -b 127.0.0.1:1"),
     ],
 )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from support.console.console_process import ask, console, events
+from support.e2e.command import ok
 from support.e2e.transactions import STRANGER, TIMEOUT_S, leave_hanging, open_transaction, until
 
+from raftwerk.cluster.client.admin_client import AdminClient
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.testkit.process_cluster import TestCluster, unique_topic
 
 pytestmark = pytest.mark.process
@@ -151,6 +157,26 @@ def test_quotas_are_set_and_removed_after_a_look(cluster: TestCluster, url: str)
     assert "did you mean" in refusal(url, "/api/quotas", entity=entity, set={"producer_byte_rat": 1})
     assert "is a number" in refusal(url, "/api/quotas", entity=entity, set={"producer_byte_rate": "fast"})
     assert "an address has quotas" in refusal(url, "/api/quotas", entity={"ip": "::1", "user": "a"}, set=wanted)
+
+
+def test_a_quota_that_is_infinite_is_a_text(cluster: TestCluster, url: str) -> None:
+    """JSON has no infinity, and the page read no quota at all. Clients of Kafka may set it where a default is lower."""
+    user = unique_topic("user")
+
+    async def set_quota() -> None:
+        async with ClusterClient(cluster.bootstrap_servers) as client:
+            await AdminClient(client).alter_quotas({"user": user}, {"request_percentage": math.inf})
+
+    def mine() -> list[Any]:
+        return [one["quotas"] for one in got(url, "/api/quotas")["quotas"] if one["entity"] == {"user": user}]
+
+    asyncio.run(set_quota())
+    shows(mine, [{"request_percentage": "Infinity"}])
+    at = ("--user", user, "-b", cluster.bootstrap_servers)
+    assert json.loads(ok("quotas", "list", "--json", *at))["quotas"] == {"request_percentage": "Infinity"}
+    assert ok("quotas", "list", *at) == f"user {user}  request_percentage=Infinity\n"
+    changed(url, "/api/quotas", entity={"user": user}, set={"request_percentage": None}, execute=True)
+    shows(mine, [])
 
 
 def test_sizes_are_shown_by_broker_and_topic(cluster: TestCluster, url: str) -> None:
