@@ -43,6 +43,8 @@ from .peer_protocol import login_way_out, speaks, spoken_protocol
 T = TypeVar("T")
 WaitsFor: TypeAlias = Callable[[], Awaitable[str | None]]
 """Finds out for whom a broker waits before it answers; None if for nobody."""
+OnSilence: TypeAlias = Callable[[], None] | None
+"""What is called for a broker that got a request and gave no answer."""
 
 CLIENT_ID = "raftwerk-cli"
 CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
@@ -222,6 +224,8 @@ class ClusterClient:
         self._login = login
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
+        self._added: dict[int, BrokerView] = {}
+        """Brokers that metadata leaves out."""
         self._unanswering: set[Address] = set()
         self._is_silent = is_silent
         self._has_told = is_silent
@@ -258,7 +262,7 @@ class ClusterClient:
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         view = _cluster_view(await self.request(ApiKey.METADATA, _METADATA_VERSION, fields))
-        self._brokers = {broker.node_id: broker for broker in view.brokers}
+        self._brokers = self._added | {broker.node_id: broker for broker in view.brokers}
         return view
 
     @property
@@ -267,11 +271,12 @@ class ClusterClient:
         return [at for at, connection in self._connections.items() if not connection.is_closed]
 
     def add_brokers(self, brokers: Iterable[BrokerView]) -> None:
-        """Until the next metadata these brokers, which metadata leaves out, can be asked, too."""
-        self._brokers |= {broker.node_id: broker for broker in brokers}
+        """These brokers, which metadata leaves out, can be asked, too, also after other requests for metadata."""
+        self._added |= {broker.node_id: broker for broker in brokers}
+        self._brokers = self._added | self._brokers
 
     async def request(
-        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: Callable[[], None] | None = None
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
     ) -> Struct:
         """Ask the brokers one after the other until one answers; last those that gave no answer before.
 
@@ -445,12 +450,7 @@ class ClusterClient:
         return f"broker {node_id}{at}"
 
     async def request_at(
-        self,
-        endpoint: tuple[str, int],
-        api: ApiKey,
-        version: int,
-        fields: Mapping[str, Any],
-        on_no_answer: Callable[[], None] | None = None,
+        self, endpoint: Address, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
     ) -> Struct:
         """Ask the node at an address. Raises one of `NO_ANSWER` when it does not answer; see `request`."""
         return await self._request_to(*endpoint, api, version, fields, on_no_answer)
@@ -486,13 +486,7 @@ class ClusterClient:
             raise ConnectionLostError("the client was closed")
 
     async def _request_to(
-        self,
-        host: str,
-        port: int,
-        api: ApiKey,
-        version: int,
-        fields: Mapping[str, Any],
-        on_no_answer: Callable[[], None] | None = None,
+        self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
     ) -> Struct:
         connection = await self._connect(host, port)
         try:
