@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -44,6 +44,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LAST_MS = 2**63 - 1
+_DIGITS_MAX = 19
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPLAINED_IN_S = 2.0
 """How long peers are asked to explain an error."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -334,12 +336,19 @@ def duration_ms(text: str, option: str) -> int:
 
 def _milliseconds(text: str) -> int | None:
     if text.isdecimal():
-        return int(text)
+        found = whole_number(text)
+        return _LAST_MS + 1 if found is None else found
     ago = re.fullmatch(r"(\d+)([smhd])", text)
     if ago:
-        return int((time.time() - int(ago[1]) * _UNITS_S[ago[2]]) * 1000)
+        count = whole_number(ago[1])
+        return -1 if count is None else int(time.time() * 1000) - count * _UNITS_S[ago[2]] * 1000
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+    return ((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that decimal digits make; None for another text, and for more digits than a number of Kafka has."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else None

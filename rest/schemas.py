@@ -224,7 +224,7 @@ _V3_ANSWERS: dict[str, Schema] = {
         instance_id=NULLABLE_TEXT,
         client_id=TEXT,
         current_offset=NULLABLE_OFFSET,
-        log_end_offset=OFFSET,
+        log_end_offset=NULLABLE_OFFSET,
         lag=NULLABLE_OFFSET,
     ),
     "ConsumerGroupLagSummaryData": _resource(

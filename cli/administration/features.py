@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...cluster.command_line.text_table import folded
-from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client, whole_number
 
 
 @click.group(cls=Group)
@@ -118,7 +118,8 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
       raftwerk features set eligible.leader.replicas.version=0 --downgrade --dry-run
     """
     given = parse_pairs(pairs, "FEATURE=LEVEL")
-    wrong = [f"{name}={level}" for name, level in given.items() if not level.isdecimal()]
+    levels = {name: level for name, text in given.items() if (level := whole_number(text)) is not None}
+    wrong = [f"{name}={text}" for name, text in given.items() if name not in levels]
     if wrong:
         raise click.UsageError(f"{wrong[0]}: a level is a number, which raftwerk features list shows beside its name")
 
@@ -128,7 +129,6 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
         from ...cluster.client.feature_client import features as features_of
         from ...cluster.client.feature_client import set_features
 
-        levels = {name: int(level) for name, level in given.items()}
         async with ClusterClient(bootstrap) as client:
             try:
                 await set_features(client, levels, downgrade=downgrade, unsafe=unsafe, dry_run=dry_run)

@@ -22,6 +22,7 @@ from ..options import (
     print_json,
     run_client,
     tell_none,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
       raftwerk groups describe reports
     """
 
-    async def run() -> dict[str, Any]:
+    async def run() -> tuple[dict[str, Any], list[str]]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.group_client import GroupClient, all_assigned
 
@@ -101,23 +102,25 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
             asked = GroupClient(client)
             state, members = await asked.members(group)
             lags = await asked.lags(group, all_assigned(members))
-        return {
+        found = {
             "group": group,
             "state": state,
             "members": [one.to_json() for one in members],
-            "partitions": [_lag_row(one) for one in lags],
+            "partitions": [_lag_row(one) for one in lags.rows],
         }
+        return found, lags.missing
 
-    found = run_client(run())
+    found, missing = run_client(run())
     if as_json:
         print_json(found)
-        return
-    click.echo(visible(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}"))
-    for member in found["members"]:
-        instance = f"  instance {member['instance']}" if member["instance"] else ""
-        has = ", ".join(member["partitions"]) or "no partition"
-        click.echo(visible(f"  {member['member']}  {member['client']}  {member['host']}{instance}  {has}"))
-    _print_lags(found["partitions"])
+    else:
+        click.echo(visible(f"{group}  {found['state']}  {counted(len(found['members']), 'member')}"))
+        for member in found["members"]:
+            instance = f"  instance {member['instance']}" if member["instance"] else ""
+            has = ", ".join(member["partitions"]) or "no partition"
+            click.echo(visible(f"  {member['member']}  {member['client']}  {member['host']}{instance}  {has}"))
+        _print_lags(found["partitions"])
+    end_incomplete(missing)
 
 
 @groups.command()
@@ -128,6 +131,8 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> None:
     """Show how many records the groups (default: all) are behind in each partition.
 
+    Partitions for which no leader answers have no end and no lag, and are named; exit code 1 then.
+
     \b
     Example:
       raftwerk groups lag reports --watch
@@ -135,20 +140,15 @@ def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> N
 
     async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupClient, all_assigned
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
             asked = GroupClient(client)
             while True:
-                found: list[tuple[str, list[dict[str, Any]]]] = []
-                missing: list[str] = []
-                for group in names or await _groups_with_offsets(asked, missing):
-                    _, members = await asked.members(group)  # refused when there is no such group
-                    lags = await asked.lags(group, all_assigned(members))
-                    found.append((group, [_lag_row(one) for one in lags]))
+                found, missing = await _lags_of(asked, names)
                 if watch and not as_json:
                     click.clear()
-                for group, rows in found:
+                for group, rows in found.items():
                     if as_json:
                         print_json({"group": group, "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows})
                     else:
@@ -158,16 +158,43 @@ def lag(names: tuple[str, ...], watch: bool, bootstrap: str, as_json: bool) -> N
                     tell_none("There are no groups.")
                 if not watch:
                     return missing
+                if missing:
+                    click.echo(f"Incomplete: {'; '.join(missing)}", err=True)
                 await asyncio.sleep(1)
 
     end_incomplete(run_client(run()))
 
 
-async def _groups_with_offsets(asked: GroupClient, missing: list[str]) -> list[str]:
-    """The ids of the consumer groups of both protocols; what could not be asked is added to `missing`."""
-    found = await asked.list_groups()
-    missing += found.missing
-    return [one.group_id for one in found.rows if one.kind in ("classic", "consumer")]
+async def _lags_of(asked: GroupClient, names: Sequence[str]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The rows of these groups, or of all consumer groups of both protocols, and what is missing.
+
+    Raises `RefusedError` for a group that was named and is refused. Of those that were listed some may be deleted since
+    then, and others read topics that one may not see.
+    """
+    from ...cluster.client.client_errors import RefusedError
+    from ...cluster.client.group_client import all_assigned
+    from ...wire.errors import ErrorCode
+
+    missing: list[str] = []
+    wanted = list(names)
+    if not names:
+        listed = await asked.list_groups()
+        missing += listed.missing
+        wanted = [one.group_id for one in listed.rows if one.kind in ("classic", "consumer")]
+    found = {}
+    for group in wanted:
+        try:
+            _, members = await asked.members(group)
+            lags = await asked.lags(group, all_assigned(members))
+        except RefusedError as error:
+            is_gone = error.code == ErrorCode.GROUP_ID_NOT_FOUND
+            if names or not (is_gone or error.is_of_rights):
+                raise
+            missing += [] if is_gone else [f"group {group}: {error}"]
+        else:
+            found[group] = [_lag_row(one) for one in lags.rows]
+            missing += lags.missing
+    return found, list(dict.fromkeys(missing))
 
 
 _OTHER_TOOLS = {
@@ -246,7 +273,7 @@ def reset(
         raise click.UsageError("give the --topic")
     if file is not None and topic is not None:
         raise click.UsageError("the --file names the topics: leave --topic out")
-    if to is not None and to not in _ENDS and not to.isdecimal():
+    if to is not None and to not in _ENDS and whole_number(to) is None:
         raise click.BadParameter(f"{to!r} is neither earliest nor latest nor an offset", param_hint="--to")
     wanted = _Wanted(
         topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
@@ -325,9 +352,10 @@ class _Wanted:
         listed: dict[TopicPartition, int] | None,
     ) -> None:
         self.topic, colon, partitions = topic.partition(":")
-        if colon and not all(one.strip().isdecimal() for one in partitions.split(",")):
+        chosen = [whole_number(one.strip()) for one in partitions.split(",")] if colon else []
+        if None in chosen:
             raise click.BadParameter(f"{topic!r} is not TOPIC or TOPIC:PARTITION,PARTITION", param_hint="--topic")
-        self.partitions = {int(one) for one in partitions.split(",")} if colon else None
+        self.partitions = {one for one in chosen if one is not None} if colon else None
         self.to, self.shift, self.time_ms, self.listed = to, shift, time_ms, listed
 
     async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -396,15 +424,21 @@ def _lag_row(one: LagView) -> dict[str, Any]:
 
 
 def _total_lag(rows: list[dict[str, Any]]) -> str:
-    """The sum, and how many partitions it leaves out because the group has committed no offset there."""
-    unknown = sum(row["lag"] is None for row in rows)
-    left_out = f" without {counted(unknown, 'partition')} that {'has' if unknown == 1 else 'have'} no committed offset"
-    return f"lag {sum(row['lag'] or 0 for row in rows)}{left_out if unknown else ''}"
+    """The sum, and how many partitions it leaves out: the group has committed no offset there, or no end is known."""
+    without = {
+        "committed offset": sum(row["committed"] is None for row in rows),
+        "known end": sum(row["committed"] is not None and row["end"] is None for row in rows),
+    }
+    left_out = [
+        f"{counted(count, 'partition')} that {'has' if count == 1 else 'have'} no {what}"
+        for what, count in without.items()
+        if count
+    ]
+    told = f" without {' and '.join(left_out)}" if left_out else ""
+    return f"lag {sum(row['lag'] or 0 for row in rows)}{told}"
 
 
 def _print_lags(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        committed, behind = ("-" if row[key] is None else row[key] for key in ("committed", "lag"))
-        click.echo(
-            f"  {row['topic']}-{row['partition']:<4}  committed {committed:<10}  end {row['end']:<10}  lag {behind}"
-        )
+        committed, end, behind = ("-" if row[key] is None else row[key] for key in ("committed", "end", "lag"))
+        click.echo(f"  {row['topic']}-{row['partition']:<4}  committed {committed:<10}  end {end:<10}  lag {behind}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,7 @@ from ..options import (
     run_client,
     size_text,
     tell_none,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -328,32 +329,41 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
 
 
 def _parse_partition(text: str) -> tuple[str, int]:
-    topic, dash, index = text.rpartition("-")
-    if not dash or not topic or not index.isdecimal():
+    topic, _, digits = text.rpartition("-")
+    index = whole_number(digits)
+    if not topic or index is None:
         raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION, for example flights-0")
-    return topic, int(index)
+    return topic, index
 
 
 def _parse_move(text: str) -> Move:
     name, _, brokers = text.partition("=")
-    ids = brokers.split(",")
-    if not all(one.strip().isdecimal() for one in ids):
+    ids = [whole_number(one.strip()) for one in brokers.split(",")]
+    if None in ids:
         raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
-    return Move(*_parse_partition(name), tuple(int(one) for one in ids))
+    return Move(*_parse_partition(name), tuple(one for one in ids if one is not None))
 
 
 def _parse_plan(text: bytes) -> list[Move]:
     try:
-        rows = json.loads(text)["partitions"]
-        return [
-            Move(
-                str(row["topic"]),
-                int(row["partition"]),
-                tuple(map(int, row["replicas"])),
-                tuple(map(str, row.get("log_dirs", ()))),
-            )
-            for row in rows
-        ]
-    except (ValueError, KeyError, TypeError):
+        found = [_planned(row) for row in json.loads(text)["partitions"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
         form = '{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [2, 3]}]}'
         raise click.BadParameter(f"the file is not a reassignment plan like {form}", param_hint="--file") from None
+    for move in found:
+        paths, replicas = len(move.log_dirs), len(move.replicas or ())
+        if paths not in (0, replicas):
+            counts = f"{counted(paths, 'path')} for {counted(replicas, 'replica')}"
+            told = f'log_dirs of {move.topic}-{move.partition} has {counts}: give one for each, or "any"'
+            raise click.BadParameter(told, param_hint="--file")
+    return found
+
+
+def _planned(row: dict[str, Any]) -> Move:
+    """The move of a row. Raises TypeError for a row that is none: 1.5 is no partition, and "23" no list of brokers."""
+    replicas, log_dirs = row["replicas"], row.get("log_dirs", [])
+    if not isinstance(replicas, list) or not isinstance(log_dirs, list):
+        raise TypeError
+    if any(type(one) is not int for one in (row["partition"], *replicas)):
+        raise TypeError
+    return Move(str(row["topic"]), row["partition"], tuple(replicas), tuple(map(str, log_dirs)))

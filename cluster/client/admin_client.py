@@ -15,7 +15,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .attempts import Attempts
-from .client_errors import ClientError, RefusedError, is_retriable
+from .client_errors import ClientError, RefusedError, is_retriable, refused_in_part
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
 from .peer_protocol import no_answer_reason
 
@@ -201,7 +201,8 @@ class AdminClient:
     async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset in each of these partitions; -1 stands for the high watermark.
 
-        Returns the offset at which each log begins afterwards. Raises `RefusedError` for an offset beyond the end.
+        Returns the offset at which each log begins afterwards. Raises `RefusedError` for the first partition that is
+        refused, as for an offset beyond the end, which names those whose records are deleted.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
@@ -210,6 +211,7 @@ class AdminClient:
             leaders = {
                 one.partition: one.leader for one in (await self._client.metadata([topic])).topic(topic).partitions
             }
+            refusals: list[RefusedError] = []
             for partition in missing:
                 leader = leaders.get(partition, -1)
                 code, begin, silence = await self._delete_records(leader, topic, partition, before[partition])
@@ -218,7 +220,10 @@ class AdminClient:
                 elif not is_retriable(code) or loop.time() > deadline:
                     beyond = f"offset {before[partition]} is beyond the end of the log"
                     out = code == ErrorCode.OFFSET_OUT_OF_RANGE
-                    raise RefusedError(code, f"{topic}-{partition}", beyond if out else silence)
+                    refusals.append(RefusedError(code, f"{topic}-{partition}", beyond if out else silence))
+            if refusals:
+                deleted = [f"{topic}-{partition}" for partition in sorted(begins)]
+                raise refused_in_part(refusals, {"deleted the records of": deleted})
             await asyncio.sleep(_RETRY_PAUSE_S if len(begins) < len(before) else 0)
         return dict(sorted(begins.items()))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
-from ..command_line.plural import some_of
+from ..command_line.plural import counted, some_of
 from .error_sentences import error_sentence, meaning_of
 
 _RETRIABLE = frozenset(
@@ -180,6 +180,16 @@ class RefusedError(ClientError):
         return RefusedError(self.code, self._what, self._message, self._way_out, note)
 
 
+def refused_in_part(refusals: Sequence[RefusedError], done: Mapping[str, Sequence[str]]) -> RefusedError:
+    """The first of the refusals, with a note of the others and of what was done all the same.
+
+    `done` has names by what became of them, such as `started`.
+    """
+    notes = [f"{counted(len(refusals) - 1, 'other')} refused, too"] if len(refusals) > 1 else []
+    notes += [f"{became}: {some_of(names, _NAMED)}" for became, names in done.items() if names]
+    return refusals[0].with_note("; ".join(notes))
+
+
 class OffsetOutOfRangeError(RefusedError):
     """The log of a partition does not have the offset from which records were to be read."""
 
@@ -211,10 +221,14 @@ def partitions_text(topic: str, why: Mapping[int, str]) -> str:
 
 
 class NoLeaderAnswersError(ClientError):
-    """Partitions have no leader that answers for them. `why` has the reason for each, which names the leader."""
+    """Partitions have no leader that answers for them. `why` has the reason for each, which names the leader.
 
-    def __init__(self, topic: str, why: Mapping[int, str]) -> None:
+    `found` has the offsets of the others, for which a leader answered.
+    """
+
+    def __init__(self, topic: str, why: Mapping[int, str], found: Mapping[int, int]) -> None:
         self.why = why
+        self.found = found
         super().__init__(f"{partitions_text(topic, why)}; raftwerk doctor shows which nodes are to be started or woken")
 
 

@@ -48,6 +48,8 @@ from .peer_protocol import (
 T = TypeVar("T")
 WaitsFor: TypeAlias = Callable[[], Awaitable[str | None]]
 """Finds out for whom a broker waits before it answers; None if for nobody."""
+OnSilence: TypeAlias = Callable[[], None] | None
+"""What is called for a broker that got a request and gave no answer."""
 
 CLIENT_ID = "raftwerk-cli"
 CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
@@ -205,6 +207,8 @@ class ClusterClient:
         self._login = login
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, BrokerView] = {}
+        self._added: dict[int, BrokerView] = {}
+        """Brokers that metadata leaves out."""
         self._unanswering: set[Address] = set()
         self._answered: dict[Address, None] = {}
         """Who answered to `request`; last the one that did so last."""
@@ -247,7 +251,7 @@ class ClusterClient:
         fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         answer = await self.request(ApiKey.METADATA, _METADATA_VERSION, fields, asks_another=asks_another)
         view = _cluster_view(answer)
-        self._brokers = {broker.node_id: broker for broker in view.brokers}
+        self._brokers = self._added | {broker.node_id: broker for broker in view.brokers}
         return view
 
     async def topic_again(self, name: str, former: TopicView | None) -> TopicView:
@@ -267,8 +271,9 @@ class ClusterClient:
         return [at for at, connection in self._connections.items() if not connection.is_closed]
 
     def add_brokers(self, brokers: Iterable[BrokerView]) -> None:
-        """Until the next metadata these brokers, which metadata leaves out, can be asked, too."""
-        self._brokers |= {broker.node_id: broker for broker in brokers}
+        """These brokers, which metadata leaves out, can be asked, too, also after other requests for metadata."""
+        self._added |= {broker.node_id: broker for broker in brokers}
+        self._brokers = self._added | self._brokers
 
     def _in_order(self, *, asks_another: bool) -> list[Address]:
         """All addresses, in the order in which they are to be asked."""
@@ -284,7 +289,7 @@ class ClusterClient:
         api: ApiKey,
         version: int,
         fields: Mapping[str, Any],
-        on_no_answer: Callable[[], None] | None = None,
+        on_no_answer: OnSilence = None,
         *,
         asks_another: bool = False,
     ) -> Struct:
@@ -471,12 +476,7 @@ class ClusterClient:
         return f"broker {node_id}{at}"
 
     async def request_at(
-        self,
-        endpoint: tuple[str, int],
-        api: ApiKey,
-        version: int,
-        fields: Mapping[str, Any],
-        on_no_answer: Callable[[], None] | None = None,
+        self, endpoint: Address, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
     ) -> Struct:
         """Ask the node at an address. Raises one of `NO_ANSWER` when it does not answer; see `request`."""
         return await self._request_to(*endpoint, api, version, fields, on_no_answer)
@@ -512,13 +512,7 @@ class ClusterClient:
             raise ConnectionLostError("the client was closed")
 
     async def _request_to(
-        self,
-        host: str,
-        port: int,
-        api: ApiKey,
-        version: int,
-        fields: Mapping[str, Any],
-        on_no_answer: Callable[[], None] | None = None,
+        self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
     ) -> Struct:
         connection = await self._connect(host, port)
         try:

@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
@@ -105,18 +105,20 @@ class Consumer:
                 raise no_such_partition(self.topic, partition, len(known))
         self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
 
-    async def start_at_offset(self, offset: int, partitions: Iterable[int] = ()) -> dict[int, tuple[int, int]]:
+    async def start_at_offset(
+        self, offset: int, partitions: Iterable[int] = (), *, is_any_enough: bool = False
+    ) -> dict[int, tuple[int, int]]:
         """Assign partitions, and begin each at this offset.
 
         Partitions that do not reach to it are left out, and returned with the offsets at which they begin and end.
-        Raises `ClientError` if none is left, or one that was named.
+        Raises `ClientError` if none is left, or one that was named, unless `is_any_enough` of these.
         """
         named = list(partitions)
         await self.start(named, at=offset)
         firsts = await self.offsets(EARLIEST, self.positions)
         ends = await self.offsets(LATEST, self.positions, READ_UNCOMMITTED)
         outside = {one: (firsts[one], ends[one]) for one in firsts if not firsts[one] <= offset <= ends[one]}
-        if outside and (named or len(outside) == len(firsts)):
+        if outside and ((named and not is_any_enough) or len(outside) == len(firsts)):
             where = "; ".join(partition_range(self.topic, one, *bounds) for one, bounds in outside.items())
             raise ClientError(f"there is no offset {offset}: {where}")
         for one in outside:
@@ -207,8 +209,20 @@ class Consumer:
             await self._pause_and_refresh(attempt)
             now_led = self._by_leader(missing).items()
             if loop.time() > deadline and all(asked.get(one, set()).issuperset(group) for one, group in now_led):
-                raise NoLeaderAnswersError(self.topic, {one: why[one] for one in missing})
+                raise NoLeaderAnswersError(self.topic, {one: why[one] for one in missing}, found)
         return {one: found[one] for one in sorted(found)}
+
+    async def known_offsets(self, timestamp: int, partitions: Collection[int]) -> tuple[dict[int, int], dict[int, str]]:
+        """What `offsets` finds in the partitions for which a leader answers, and why none answers for the others.
+
+        Those that have no leader are not waited for.
+        """
+        led = list(itertools.chain(*self._by_leader(partitions).values()))
+        why = {one: NO_LEADER for one in partitions if one not in led}
+        try:
+            return await self.offsets(timestamp, led), why
+        except NoLeaderAnswersError as error:
+            return dict(error.found), why | dict(error.why)
 
     async def poll(self) -> list[Consumed]:
         """The records that are there, or that arrive within `max_wait_ms`; the list may be empty.

@@ -14,9 +14,9 @@ from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
 from .attempts import Attempts
-from .client_errors import RefusedError
+from .client_errors import RefusedError, partitions_text, refused_in_part
 from .cluster_client import ClusterClient, Gathered
-from .consumer import EARLIEST, LATEST, topic_offsets
+from .consumer import EARLIEST, LATEST, Consumer, topic_offsets
 from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
 
 _LIST_GROUPS_VERSION = 5
@@ -65,17 +65,22 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class LagView:
-    """How far a group is behind in one partition. `committed` is None when it has committed no offset."""
+    """How far a group is behind in one partition.
+
+    `committed` is None when it has committed no offset, and `end` when no leader tells where the partition ends.
+    """
 
     topic: str
     partition: int
     committed: int | None
-    end: int
+    end: int | None
 
     @property
     def lag(self) -> int | None:
-        """Records between the committed offset and the end; never negative, None without a committed offset."""
-        return None if self.committed is None else max(self.end - self.committed, 0)
+        """Records between the committed offset and the end; never negative, None where one of them is not known."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(self.end - self.committed, 0)
 
 
 class GroupClient:
@@ -160,17 +165,37 @@ class GroupClient:
             if row.committed_offset >= 0
         }
 
-    async def lags(self, group_id: str, assigned: Iterable[TopicPartition] = ()) -> list[LagView]:
-        """The lag in every partition of the topics in which the group has committed offsets, or is `assigned` some."""
+    async def lags(self, group_id: str, assigned: Iterable[TopicPartition] = ()) -> Gathered[LagView]:
+        """The lag in every partition of the topics in which the group has committed offsets, or is `assigned` some.
+
+        Of a topic that is not there any more these partitions alone are known, without their ends.
+        """
         committed = await self.committed(group_id)
         rows: list[LagView] = []
-        for topic in sorted({key.topic for key in (*committed, *assigned)}):
-            ends = await self._offsets(topic, LATEST)
+        missing: list[str] = []
+        keys = dict.fromkeys((*committed, *assigned))
+        for topic in sorted({key.topic for key in keys}):
+            ends, lacking = await self._known_ends(topic)
+            missing += lacking
+            partitions = ends or dict.fromkeys(key.partition for key in keys if key.topic == topic)
             rows += [
                 LagView(topic, partition, committed.get(TopicPartition(topic, partition)), end)
-                for partition, end in sorted(ends.items())
+                for partition, end in sorted(partitions.items())
             ]
-        return rows
+        return Gathered(rows, missing)
+
+    async def _known_ends(self, topic: str) -> tuple[dict[int, int | None], list[str]]:
+        """The end of each partition, None where no leader tells it, and why; no ends of a topic that is gone."""
+        consumer = Consumer(self._client, topic)
+        try:
+            await consumer.start(at=0)
+            found, why = await consumer.known_offsets(LATEST, consumer.positions)
+        except RefusedError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return {}, [str(error)]
+        missing = [f"{partitions_text(topic, why)}, and the lag is missing"] if why else []
+        return {one: found.get(one) for one in consumer.positions}, missing
 
     async def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, whether they have leaders or not."""
@@ -219,12 +244,19 @@ class GroupClient:
             "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }
         answer = await self.ask(group_id, ApiKey.OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, fields, "topics")
+        refusals: list[RefusedError] = []
+        done: list[str] = []
         for topic in answer.topics:
             for row in topic.partitions:
+                name = f"{topic.name}-{row.partition_index}"
                 if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID and member is None:
                     raise _not_empty(group_id, "it has members")
                 if row.error_code:
-                    raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+                    refusals.append(RefusedError(row.error_code, f"group {group_id}, {name}"))
+                else:
+                    done.append(name)
+        if refusals:
+            raise refused_in_part(refusals, {"offsets set": done})
 
     async def check_empty(self, group_id: str) -> bool:
         """Raise `RefusedError` when the group has members, since nobody else may set its offsets then.

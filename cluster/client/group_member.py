@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
@@ -57,6 +58,8 @@ class GroupMember:
         self._consumer = Consumer(client, topic, isolation_level=isolation_level)
         self._member_id = member_id
         self._epoch = 0
+        self._topic_id: UUID | None = None
+        """The topic that the positions are of: another one may have the name by now."""
         self._next_heartbeat = 0.0
         self._next_commit = 0.0
         self._done: dict[int, int] = {}
@@ -129,6 +132,9 @@ class GroupMember:
         changed = {one: at for one, at in self._done.items() if self._committed.get(one) != at}
         if not changed:
             return
+        if await self._topic_id_now() != self._topic_id:  # offsets are committed by the name of the topic
+            self._next_heartbeat = 0.0
+            return
         offsets = {TopicPartition(self._topic, partition): at for partition, at in changed.items()}
         try:
             await self._group.commit(self._group_id, offsets, member=(self._member_id, self._epoch))
@@ -155,9 +161,8 @@ class GroupMember:
             self._next_heartbeat = asyncio.get_running_loop().time() + answer.heartbeat_interval / 1000
             if answer.assignment is None:
                 return
-            topic_id = (await self._client.metadata([self._topic])).topic(self._topic).topic_id
             rows = answer.assignment.topic_partitions
-            if not await self._take([one for row in rows if row.topic_id == topic_id for one in row.partitions]):
+            if not await self._take([one for row in rows if row.topic_id == self._topic_id for one in row.partitions]):
                 return
 
     async def _leave(self) -> None:
@@ -167,8 +172,11 @@ class GroupMember:
             await self._group.ask(self._group_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT_VERSION, fields)
 
     async def _beat(self, epoch: int) -> Any:
-        view = (await self._client.metadata([self._topic])).topic(self._topic)
-        owned = {"topic_id": view.topic_id, "partitions": self.partitions}
+        topic_id = await self._topic_id_now()
+        if topic_id != self._topic_id:
+            self._topic_id = topic_id
+            self._give_up(self.partitions)
+        owned = {"topic_id": topic_id, "partitions": self.partitions}
         fields = {
             "group_id": self._group_id,
             "member_id": self._member_id,
@@ -186,14 +194,21 @@ class GroupMember:
             return False
         if owned - wanted and self._epoch:
             await self.commit()
-        for partition in owned - wanted:
-            for offsets in (self._consumer.positions, self._done, self._committed):
-                offsets.pop(partition, None)
+        self._give_up(owned - wanted)
         added = sorted(wanted - owned)
         if added:
             committed = await self._group.committed(self._group_id)
             await self._begin({one: committed.get(TopicPartition(self._topic, one), -1) for one in added})
         return True
+
+    def _give_up(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            for offsets in (self._consumer.positions, self._done, self._committed):
+                offsets.pop(partition, None)
+
+    async def _topic_id_now(self) -> UUID | None:
+        """The id of the topic that has the name. Raises `RefusedError` when there is none."""
+        return (await self._client.metadata([self._topic])).topic(self._topic).topic_id
 
     # ---------------------------------------------------------------- positions
 

@@ -15,17 +15,15 @@ from typing import Any, NamedTuple
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from ..command_line.plural import counted, size_text, some_of
+from ..command_line.plural import counted, size_text
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .attempts import Attempts
-from .client_errors import ClientError, RefusedError
+from .client_errors import ClientError, RefusedError, refused_in_part
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered
 from .peer_protocol import no_answer_reason
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
-_NAMED = 6
-"""So many partitions are named in one sentence."""
 ANY_DIR = "any"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
@@ -119,21 +117,12 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
     not_moving = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     refused = [key for key, row in rows.items() if attempts.error_of(row.error_code, not_moving)]
     if refused:
-        raise _refusal(rows, refused, [move for move in moves if (move.topic, move.partition) not in refused])
-
-
-def _refusal(
-    rows: Mapping[tuple[str, int], Struct], refused: Sequence[tuple[str, int]], others: Sequence[Move]
-) -> RefusedError:
-    """The first refusal, with a note of those that follow and of the moves that are under way or cancelled now."""
-    topic, partition = refused[0]
-    row = rows[topic, partition]
-    notes = [f"{counted(len(refused) - 1, 'other')} refused, too"] if len(refused) > 1 else []
-    for one in (True, False):
-        names = [f"{move.topic}-{move.partition}" for move in others if (move.replicas is None) == one]
-        if names:
-            notes.append(f"{'cancelled' if one else 'started'}: {some_of(names, _NAMED)}")
-    return RefusedError(row.error_code, f"{topic}-{partition}", row.error_message, note="; ".join(notes))
+        errors = [RefusedError(rows[key].error_code, f"{key[0]}-{key[1]}", rows[key].error_message) for key in refused]
+        done: dict[str, list[str]] = {"cancelled": [], "started": []}
+        for move in moves:
+            if (move.topic, move.partition) not in refused:
+                done["cancelled" if move.replicas is None else "started"].append(f"{move.topic}-{move.partition}")
+        raise refused_in_part(errors, done)
 
 
 async def reassignments(client: ClusterClient) -> list[OngoingMove]:
@@ -228,12 +217,16 @@ async def wait_for_moves(
     moves = list(moves)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    while left := [*await moving_of(client, moves), *await _between_dirs(client, moves)]:
+    while True:
+        between_dirs = await _between_dirs(client, moves)
+        left = [*await moving_of(client, moves), *between_dirs.rows]
+        if not left:
+            return
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
-            raise ClientError(
-                f"still moving after {timeout_s:g} s: {names}; they go on, see: raftwerk partitions reassignments"
-            )
+            told = [f"still moving after {timeout_s:g} s: {names}", *between_dirs.missing]
+            told.append("they go on, see: raftwerk partitions reassignments")
+            raise ClientError("; ".join(told))
         if on_wait is not None:
             await on_wait()
         await asyncio.sleep(_LOOK_AGAIN_S)
@@ -246,13 +239,16 @@ async def moving_of(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[
     return [key for key in under_way if key in wanted]
 
 
-async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
-    """The partitions with a replica that is not yet in the directory that was chosen for it."""
+async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> Gathered[tuple[str, int]]:
+    """The partitions with a replica that is not known to be in the directory that was chosen for it.
+
+    That of a broker that does not answer, as while it is started again, is none of those that have moved.
+    """
     chosen = _chosen_dirs(moves)
     if not chosen:
-        return []
-    places = _places((await AdminClient(client).describe_log_dirs(_brokers(chosen))).whole())
-    return [key[1:] for key in _elsewhere(places, chosen)]
+        return Gathered([], [])
+    found = await AdminClient(client).describe_log_dirs(_brokers(chosen))
+    return Gathered([key[1:] for key in _elsewhere(_places(found.rows), chosen)], found.missing)
 
 
 def _chosen_dirs(moves: Iterable[Move]) -> dict[_Replica, str]:

@@ -79,7 +79,7 @@ def load_profiles() -> Profiles:
 
 def save_profiles(profiles: Profiles) -> None:
     """Replace the file. Raises `ProfilesError` when it cannot be written."""
-    path = profiles_file()
+    path = os.path.realpath(profiles_file())  # a link, as to a directory of dotfiles, stays one
     draft = f"{path}.{os.getpid()}"
     try:
         data = _format(profiles).encode()

@@ -67,10 +67,10 @@ class GroupActions:
         self._history.note(now_ms, dict(zip(asked, lags, strict=True)))
 
     async def group(self, group_id: str) -> dict[str, Any]:
-        """A group with its members and the lag in each partition."""
+        """A group with its members and the lag in each partition, and what is missing where no leader answers."""
         state, members = await self._groups.members(group_id)
         lags = await self._groups.lags(group_id, all_assigned(members))
-        known = [one.lag for one in lags if one.lag is not None]
+        known = [one.lag for one in lags.rows if one.lag is not None]
         self._history.note(self._clock.wall_ms(), {group_id: sum(known) if known else None})
         return {
             "group": group_id,
@@ -79,8 +79,9 @@ class GroupActions:
             "lags": [
                 {"topic": one.topic, "partition": one.partition, "committed": one.committed, "end": one.end}
                 | {"lag": one.lag}
-                for one in lags
+                for one in lags.rows
             ],
+            "missing": lags.missing,
             "history": self._history.of(group_id),
         }
 

@@ -46,7 +46,8 @@ export function groupPage(name) {
       h("div", { class: "tiles" }, h("div", { class: "card tile" }, h("b", {}, group.state), h("span", {}, "state")), h("div", { class: "card tile" }, h("b", {}, number(group.members.length)), h("span", {}, "members")),
         h("div", { class: `card tile ${total ? "warn" : "good"}` }, h("b", {}, number(total)), h("span", {}, behind))),
       h("div", { class: "wide" }, lineChart("Records behind", group.history, 1, "records", "while somebody looks")),
-      h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets, and no partition is assigned.")),
+      h("div", { class: "card wide" }, h("h2", {}, "Lag"), lags.length ? table(["topic", "#partition", "#committed", "#end", "#lag"], lags, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has committed no offsets, and no partition is assigned."),
+        ...group.missing.map((one) => h("p", { class: "quiet" }, `incomplete: ${one}`))),
       h("div", { class: "card wide" }, h("h2", {}, "Members"), members.length ? table(["member", "client", "host", "partitions"], members, { class: "wrap-narrow" }) : h("p", { class: "quiet" }, "The group has no members.")));
     const now = [...new Set(group.lags.map((one) => one.topic))];
     if (mayChange() && now.length && topics !== now.join()) reset.replaceChildren(resetCard(name, now, load));

@@ -103,7 +103,7 @@ function recordsCard(topic, count) {
       h("td", { class: "quiet mono" }, timestampText(one.timestamp)),
       h("td", {}, shown(one.key)), h("td", {}, shown(one.value), one.headers.map(([name, value]) => h("div", { class: "quiet" }, `${name}: `, shown(value))))));
     const note = `${number(found.records.length)} of ${number(found.looked_through)} records looked at${found.is_cut ? "; there may be more" : ""}`;
-    result.replaceChildren(h("p", { class: "quiet" }, note), rows.length ? table(["#partition", "#offset", "time (UTC)", "key", "value"], rows, { class: "wrap-narrow" }) : "");
+    result.replaceChildren(h("p", { class: "quiet" }, note), ...found.missing.map((one) => h("p", { class: "quiet" }, `incomplete: ${one}`)), rows.length ? table(["#partition", "#offset", "time (UTC)", "key", "value"], rows, { class: "wrap-narrow" }) : "");
   } }, h("label", {}, "Show", from), at, h("label", {}, "Records", limit), h("label", {}, "Partition", partition), h("label", {}, "Filter", text), h("button", { class: "go" }, "Read"));
   return h("div", { class: "card wide" }, h("h2", {}, "Records"), form, result);
 }

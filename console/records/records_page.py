@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...cluster.client.client_errors import partitions_text
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.consumer import EARLIEST, LATEST, READ_UNCOMMITTED, Consumed, Consumer
 from ..errors import RequestRefusedError
@@ -50,9 +51,15 @@ class RecordsWanted:
 
 
 async def read_records(client: ClusterClient, wanted: RecordsWanted, decoder: RecordDecoder) -> dict[str, Any]:
-    """The records, in the order of their times, and whether the search ended before it had seen all."""
+    """The records, in the order of their times, and whether the search ended before it had seen all.
+
+    Partitions for which no leader answers are left out, and `missing` says which; one that is named has to answer.
+    """
     consumer = Consumer(client, wanted.topic, max_wait_ms=100)
-    await _start(consumer, wanted)
+    why = await _start(consumer, wanted)
+    missing = [f"{partitions_text(wanted.topic, why)}, and their records are missing"] if why else []
+    if not consumer.positions:
+        return {"records": [], "looked_through": 0, "is_cut": False, "missing": missing}
     search = _Search(consumer, wanted)
     if wanted.is_of_the_end:
         firsts = await consumer.offsets(EARLIEST, consumer.positions)
@@ -66,23 +73,29 @@ async def read_records(client: ClusterClient, wanted: RecordsWanted, decoder: Re
     except TimeoutError:
         is_cut = True
     rows = await decoder.rows(wanted.topic, search.found())
-    return {"records": rows, "looked_through": search.looked_through, "is_cut": is_cut}
+    return {"records": rows, "looked_through": search.looked_through, "is_cut": is_cut, "missing": missing}
 
 
-async def _start(consumer: Consumer, wanted: RecordsWanted) -> None:
-    partitions = [] if wanted.partition is None else [wanted.partition]
+async def _start(consumer: Consumer, wanted: RecordsWanted) -> dict[int, str]:
+    """Begin where it is wanted; returns the partitions that are left out, and why."""
     kind, _, number = wanted.start.partition(":")
-    if kind == "earliest":
-        await consumer.start(partitions, at=EARLIEST)
-    elif wanted.is_of_the_end:
-        await consumer.start(partitions, at=LATEST)
-    elif kind in ("offset", "time") and number.isdecimal() and len(number) < 19:
-        if kind == "time":
-            await consumer.start_at_time(int(number), partitions)
-        else:
-            await consumer.start_at_offset(int(number), partitions)
-    else:
+    is_numbered = kind in ("offset", "time") and number.isdecimal() and len(number) < 19
+    if not is_numbered and wanted.start not in ("earliest", "latest"):
         raise RequestRefusedError(400, "from is earliest, latest, offset:N or time:MILLISECONDS")
+    await consumer.start([] if wanted.partition is None else [wanted.partition], at=0)
+    why: dict[int, str] = {}
+    if wanted.partition is None:
+        consumer.positions, why = await consumer.known_offsets(LATEST, consumer.positions)
+    partitions = list(consumer.positions)
+    if not partitions:
+        return why
+    if kind == "time":
+        await consumer.start_at_time(int(number), partitions)
+    elif kind == "offset":
+        await consumer.start_at_offset(int(number), partitions, is_any_enough=wanted.partition is None)
+    elif kind == "earliest" or wanted.partition is not None:  # else all are at their ends already
+        await consumer.start(partitions, at=LATEST if wanted.is_of_the_end else EARLIEST)
+    return why
 
 
 class _Search:

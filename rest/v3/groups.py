@@ -162,12 +162,13 @@ async def _get_assignment(services: Services, request: Request) -> Answer:
 
 
 async def _lags_of(services: Services, group: Description) -> list[LagView]:
-    """The partitions of the topics that the group reads, the largest lag first; those without a commit at the end.
+    """The partitions of the topics that the group reads, the largest lag first; at the end those where none is known.
 
-    Kafka's tools show these, too. Who looks for what is not read must find them.
+    The group has no commit there, or no leader tells where they end. Kafka's tools show these, too. Who looks for what
+    is not read must find them.
     """
     assigned = [partition for member in group.members for partition in member.partitions]
-    rows = await services.cluster.groups.lags(group.group_id, assigned)
+    rows = (await services.cluster.groups.lags(group.group_id, assigned)).rows
     return sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)
 
 
@@ -211,7 +212,7 @@ async def _lag_summary(services: Services, request: Request) -> Answer:
         max_lag_partition_id=most.partition,
         max_lag=most.lag,
         total_lag=sum(row.lag or 0 for row in rows),
-        partitions_without_commit=sum(row.lag is None for row in rows),
+        partitions_without_commit=sum(row.committed is None for row in rows),
         max_lag_consumer=links.related(*at, "consumers", owner.member_id),
         max_lag_partition=links.related("topics", most.topic, "partitions", most.partition),
     )
@@ -252,7 +253,7 @@ ROUTES = (
         "GET",
         f"{_GROUP}/lags",
         _list_lags,
-        "The lags of a group, the largest first; null in partitions without a committed offset.",
+        "The lags of a group, the largest first; null in partitions without a committed offset or a leader.",
         "ConsumerLagDataList",
         right=_SEEING_LAGS,
     ),

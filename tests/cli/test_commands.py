@@ -198,6 +198,7 @@ def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
         ("raftwerk perf produce t --seconds nan", "nan does not fit in 64 bits."),
         ("raftwerk consume t --since 99999999999999999999", "is later than Kafka's timestamps go"),
         ("raftwerk consume t --since 0001-01-01", "'0001-01-01' is before 1970"),
+        ("raftwerk consume t --since 0001-01-01T00:00+14:00", "is before 1970"),
         ("raftwerk consume t --since \u00b2", "is not a time like 10m (ago)"),
         ("raftwerk groups reset g --topic t --to \u00b2", "is neither earliest nor latest"),
         ("raftwerk transactions list --state asleep", "'asleep' is not one of 'Empty', 'Ongoing', 'PrepareCommit'"),
@@ -212,6 +213,25 @@ def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
 def test_wrong_values_are_told_in_plain_words(line: str, told: str) -> None:
     code, output = _run(line)
     assert (code, told in " ".join(output.split())) == (2, True), output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("raftwerk consume t --since {}", "is later than Kafka's timestamps go"),
+        ("raftwerk consume t --since {}d", "is before 1970"),
+        ("raftwerk groups reset g --topic t --to {}", "is neither earliest nor latest"),
+        ("raftwerk groups reset g --topic t:{} --to latest", "is not TOPIC or TOPIC:PARTITION,PARTITION"),
+        ("raftwerk partitions cancel t-{}", "is not TOPIC-PARTITION"),
+        ("raftwerk partitions reassign t-0={}", "is not TOPIC-PARTITION=BROKER"),
+        ("raftwerk features set kraft.version={}", "a level is a number"),
+    ],
+)
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_numbers_of_thousands_of_digits_are_told(line: str, told: str, digits: int) -> None:
+    """Python makes no int of them, and no time of those with hundreds."""
+    code, output = _run(line.format("9" * digits))
+    assert (code, told in " ".join(output.split())) == (2, True), output[-500:]
 
 
 @pytest.mark.parametrize(

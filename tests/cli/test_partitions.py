@@ -232,3 +232,39 @@ def test_progress_counts_what_is_copied_between_directories(monkeypatch: pytest.
     moving.log_dirs = [log_dir("/b", ("t", 0, 4096, False), moved, there)]
     assert asyncio.run(told(meter)) == "3 of 3 partitions moved, 6.0 KiB of 6.0 KiB copied"
     assert asyncio.run(told(late)) == "3 of 3 partitions moved", "what was not seen is not told as 0 bytes"
+
+
+def test_the_wait_goes_on_while_a_broker_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [log_dir("/b", ("t", 0, 4096, False))]
+    moving = Moving(monkeypatch, [], SILENT)
+    waits: list[int] = []
+
+    async def start_again() -> None:
+        waits.append(len(waits))
+        moving.log_dirs, moving.missing = there, ()
+
+    moves = [Move("t", 0, (1,), ("/b",))]
+    asyncio.run(reassignment.wait_for_moves(ClusterClient("localhost:1"), moves, 300.0, start_again))
+    assert waits == [0]
+    silent = Moving(monkeypatch, [], SILENT)
+    with pytest.raises(ClientError) as told:
+        asyncio.run(reassignment.wait_for_moves(ClusterClient("localhost:1"), moves, -1.0))
+    assert str(told.value).startswith(f"still moving after -1 s: t-0; {silent.missing[0]}; they go on, see: ")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ('"partition": 1e400, "replicas": [1]', "is not a reassignment plan like"),
+        ('"partition": 1.5, "replicas": [1]', "is not a reassignment plan like"),
+        ('"partition": 0, "replicas": "23"', "is not a reassignment plan like"),
+        ('"partition": 0, "replicas": [1, 2], "log_dirs": ["/a"]', "log_dirs of t-0 has 1 path for 2 replicas: give"),
+        ('"partition": 0, "replicas": [1], "log_dirs": "a"', "is not a reassignment plan like"),
+        (f'"partition": 0, "replicas": {"[" * 100_000}', "is not a reassignment plan like"),
+    ],
+)
+def test_what_is_no_plan(tmp_path: Path, row: str, told: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(f'{{"partitions": [{{"topic": "t", {row}}}]}}')
+    result = CliRunner().invoke(cli, ["partitions", "reassign", "--file", str(path), "-b", "localhost:1"])
+    assert result.exit_code == 2 and told in result.stderr

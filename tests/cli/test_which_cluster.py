@@ -167,6 +167,17 @@ def test_profiles_are_kept(home: Path) -> None:
     assert "is a profile of a cluster elsewhere" in run("kill", "1", "--name", "with.dot")[1]
 
 
+def test_a_link_to_the_file_of_profiles_stays_a_link(home: Path) -> None:
+    kept = home / "dotfiles.toml"
+    link = Path(profiles_file())
+    link.parent.mkdir(parents=True)
+    link.symlink_to(kept)
+    for name in ("staging", "live"):
+        save_profiles(Profiles({name: f"{name}:1"}, name))
+        assert link.is_symlink() and not kept.is_symlink()
+        assert load_profiles().bootstraps == {name: f"{name}:1"}
+
+
 def test_a_cluster_that_cannot_be_read_is_named_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(Path("raftwerk-data"), 21000)
     file = home / "here" / "raftwerk-data" / "s1.properties"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 from support.cluster.one_partition import OnePartition, batch
 
-from raftwerk.cluster.client.cluster_client import ClusterClient, WaitsFor
+from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersError
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
+from raftwerk.console.errors import RequestRefusedError
 from raftwerk.console.records import records_page
 from raftwerk.console.records.record_decoding import RecordDecoder
 from raftwerk.console.records.records_page import LOOKED_THROUGH_MAX, SHOWN_MAX, RecordsWanted, read_records
@@ -104,3 +106,35 @@ def test_a_search_takes_little_memory_however_far_records_are_compressed(start: 
         tracemalloc.stop()
     assert len(offsets) == min(limit, {"earliest": 34, "latest": 33}[start]) and is_cut
     assert peak_mib < 130
+
+
+class PartlyLed(OnePartition):
+    """A topic of two partitions, of which those of `led` have a leader."""
+
+    led: tuple[int, ...] = (0,)
+
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
+        rows = tuple(PartitionView(one, 1 if one in self.led else -1, 0, (1,), (1,)) for one in range(2))
+        return ClusterView("c", 1, (), (TopicView("t", None, False, rows),))
+
+
+@pytest.mark.parametrize(("start", "offsets"), [("latest", [0, 1, 2]), ("earliest", [0, 1, 2]), ("offset:1", [1, 2])])
+def test_a_partition_without_a_leader_does_not_hide_the_others(start: str, offsets: list[int]) -> None:
+    cluster = PartlyLed([batch(0, b"a", b"b", b"c")])
+    cluster.timeout_s = 0.2
+    answer = asyncio.run(read_records(cluster, RecordsWanted("t", None, start, 20), RecordDecoder()))
+    assert [one["offset"] for one in answer["records"]] == offsets
+    assert answer["missing"] == ["t-1: no broker leads this partition, and their records are missing"]
+    with pytest.raises(NoLeaderAnswersError, match="t-1: no broker leads this partition"):
+        asyncio.run(read_records(cluster, RecordsWanted("t", 1, start, 20), RecordDecoder()))
+    cluster.led = ()
+    answer = asyncio.run(read_records(cluster, RecordsWanted("t", None, start, 20), RecordDecoder()))
+    assert answer["records"] == [] and answer["missing"][0].startswith("t-0, t-1: no broker leads")
+
+
+def test_an_offset_that_one_partition_has_is_enough_unless_a_partition_is_named() -> None:
+    cluster = PartlyLed([batch(0, b"a", b"b", b"c")])
+    with pytest.raises(ClientError, match="there is no offset 9"):
+        asyncio.run(read_records(cluster, RecordsWanted("t", None, "offset:9", 20), RecordDecoder()))
+    with pytest.raises(RequestRefusedError, match="from is earliest, latest"):
+        asyncio.run(read_records(cluster, RecordsWanted("t", None, "soon", 20), RecordDecoder()))

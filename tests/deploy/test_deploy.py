@@ -104,7 +104,10 @@ def test_a_container_takes_directories_and_metrics_port_of_a_mounted_file(tmp_pa
     assert run_script(tmp_path)[-2:] == ["KAFKA_LOG_DIRS=/var/lib/kafka/data", "KAFKA_METRICS_PORT=9404"]
 
 
-@pytest.mark.parametrize(("line", "environ"), [("metrics.port={}", {}), ("metrics.port : {}", {}), ("", {"port": "{}"})])
+@pytest.mark.parametrize(
+    ("line", "environ"),
+    [("metrics.port={}", {}), ("metrics.port : {}", {}), ("metrics.port=1", {"KAFKA_METRICS_PORT": "{}"})],
+)
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
 def test_the_health_check_asks_the_port_of_the_metrics(
     tmp_path: Path, line: str, environ: dict[str, str], status: int, code: int
@@ -113,7 +116,7 @@ def test_the_health_check_asks_the_port_of_the_metrics(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         (tmp_path / "server.properties").write_text(f"node.id=1\n{line.format(port)}\n")
-        variables = {"KAFKA_METRICS_PORT": text.format(port) for text in environ.values()}
+        variables = {name: text.format(port) for name, text in environ.items()}
         with subprocess.Popen(
             ["bash", "-c", script_with_files_in(tmp_path, "healthcheck")], env={"PATH": os.environ["PATH"], **variables}
         ) as check:

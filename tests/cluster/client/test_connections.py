@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from raftwerk import testing
 from raftwerk.cluster.client import cluster_client
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, OnSilence
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import Connection, ConnectionLostError, connect
+from raftwerk.wire.codec import Struct
 
 
 async def requests_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,3 +67,19 @@ async def a_request_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_client_that_was_closed_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request goes on when its client is closed, as that of a user whose session ends, and would connect again."""
     asyncio.run(a_request_after_the_end(monkeypatch))
+
+
+def test_a_broker_that_metadata_leaves_out_stays_known_while_others_ask_for_metadata() -> None:
+    """A fenced broker answers for its log directories, and a console asks for many things at a time."""
+
+    class Cluster(ClusterClient):
+        async def request(
+            self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None
+        ) -> Struct:
+            broker = Struct({"node_id": 1, "host": "a", "port": 1, "rack": None})
+            return Struct({"brokers": [broker], "topics": [], "cluster_id": "c", "controller_id": 1})
+
+    client = Cluster("a:1")
+    client.add_brokers([BrokerView(2, "b", 2, None)])
+    asyncio.run(client.metadata(()))
+    assert [client.broker_text(one) for one in (1, 2)] == ["broker 1 (a:1)", "broker 2 (b:2)"]

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, PartitionView, TopicView, WaitsFor
+from raftwerk.cluster.client.consumer import EARLIEST
 from raftwerk.cluster.client.group_member import GroupMember
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -67,6 +69,72 @@ class _TwoLeaders(ClusterClient):
 
 def _batch(offset: int) -> bytes:
     return bytes(encode_batch([NewRecord(None, b"value", (), 0)], base_offset=offset))
+
+
+class _CreatedAnew(ClusterClient):
+    """A topic with a hundred records in one partition; with another id it is another topic of the same name.
+
+    Broker 1 leads the partition, and coordinates the group, which has committed nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("localhost:9092")
+        self.topic_id = UUID(int=1)
+        self.told: list[dict[str, Any]] = []
+        """What members said that they have."""
+        self.commits = 0
+
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
+        rows = (PartitionView(0, 1, 0, (1,), (1,)),)
+        return ClusterView("c", 1, (), (TopicView("t", self.topic_id, False, rows),))
+
+    async def request(self, api: ApiKey, *_: Any, **__: Any) -> Struct:
+        assert api is ApiKey.FIND_COORDINATOR
+        return Struct({"coordinators": [Struct({"error_code": 0, "node_id": 1})]})
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        if api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            self.told = fields["topic_partitions"]
+            assigned = Struct({"topic_id": self.topic_id, "partitions": [0]})
+            head = {"error_code": 0, "error_message": None, "member_epoch": 1, "heartbeat_interval": 5000}
+            return Struct({**head, "assignment": Struct({"topic_partitions": [assigned]})})
+        if api is ApiKey.OFFSET_FETCH:
+            return Struct({"groups": [Struct({"error_code": 0, "topics": []})]})
+        if api is ApiKey.OFFSET_COMMIT:
+            self.commits += 1
+            return Struct({"topics": []})
+        assert api is ApiKey.LIST_OFFSETS
+        (asked,) = fields["topics"][0]["partitions"]
+        row = Struct({"partition_index": 0, "error_code": 0, "offset": 0 if asked["timestamp"] == EARLIEST else 100})
+        return Struct({"topics": [Struct({"partitions": [row]})]})
+
+
+def test_a_topic_that_is_created_anew_is_read_from_its_beginning() -> None:
+    """The partitions of the new topic have the same numbers; what was read of the former one is none of it."""
+
+    async def run() -> None:
+        client = _CreatedAnew()
+        member = GroupMember(client, "g", "t", member_id="m")
+        await member._consumer.start(at=0)
+        member._consumer.positions = {}
+        await member._heartbeat()
+        assert member._consumer.positions == {0: 0}
+        member._consumer.positions[0] = member._done[0] = 60
+        await member._heartbeat()
+        assert (member._consumer.positions, client.told) == (
+            {0: 60},
+            [{"topic_id": UUID(int=1), "partitions": [0]}],
+        )
+        client.topic_id = UUID(int=2)
+        await member.commit()
+        assert client.commits == 0, "the offset would count for the new topic"
+        await member._heartbeat()
+        assert (member._consumer.positions, member._done) == ({0: 0}, {0: 0})
+        assert client.told == [{"topic_id": UUID(int=2), "partitions": [0]}]
+
+    asyncio.run(run())
 
 
 def test_a_partition_whose_offset_is_deleted_costs_no_records_of_another() -> None:

@@ -31,6 +31,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import RequestTimedOutError
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import TopicPartition
 
 
 class _Ailing(ClusterClient):
@@ -78,6 +79,7 @@ class _Ailing(ClusterClient):
                     "partition_index": one["partition" if api is ApiKey.FETCH else "partition_index"],
                     "error_code": int(self._code),
                     "offset": 7,
+                    "low_watermark": 7,
                     "records": b"",
                     "aborted_transactions": None,
                 }
@@ -112,6 +114,39 @@ def test_a_leader_that_is_elected_while_the_former_one_is_silent_is_asked_even_l
 def test_what_a_leader_answers_instead_of_offsets_is_told() -> None:
     with pytest.raises(NoLeaderAnswersError, match=r"t-0, t-1.*: broker 2 \(b:9092\) says: .*\(OFFSET_NOT_AVAILABLE\)"):
         asyncio.run(ends(_Ailing(heals_at=0, code=ErrorCode.OFFSET_NOT_AVAILABLE)))
+
+
+class _Group(GroupClient):
+    """A group that has committed the offset 3 in two partitions of t."""
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        return {TopicPartition("t", one): 3 for one in (1, 3)}
+
+
+def test_the_lag_is_told_where_a_leader_answers_and_the_other_partitions_are_named() -> None:
+    found = asyncio.run(_Group(_Ailing()).lags("g"))
+    ends = [(one.partition, one.committed, one.end, one.lag) for one in found.rows]
+    unknown = [(one, 3 if one == 3 else None, None, None) for one in (0, 2, 3, 4)]
+    assert ends == sorted([*unknown, (1, 3, 7, 4)])
+    assert found.missing == [
+        "t-0, t-2, t-4: broker 1 (a:9092) does not answer in time; t-3: no broker leads this partition, and the lag is "
+        "missing"
+    ]
+
+
+def test_of_a_topic_that_is_gone_the_committed_offsets_are_shown() -> None:
+    found = asyncio.run(_Group(_Ailing("other")).lags("g", [TopicPartition("t", 2)]))
+    rows = [(one.partition, one.committed, one.end, one.lag) for one in found.rows]
+    assert rows == [(1, 3, None, None), (2, None, None, None), (3, 3, None, None)]
+    (missing,) = found.missing
+    assert missing.startswith("topic t: there is no such topic")
+
+
+def test_a_deletion_of_records_tells_where_it_was_done() -> None:
+    with pytest.raises(RefusedError) as told:
+        asyncio.run(AdminClient(_Ailing()).delete_records("t", {0: -1, 1: -1, 3: -1}))
+    assert str(told.value).startswith("t-0: its leader, broker 1 (a:9092), does not answer in time")
+    assert str(told.value).endswith("; 1 other refused, too; deleted the records of: t-1")
 
 
 def test_a_consumer_says_for_which_leaders_it_waits_and_goes_on_when_there_are_others(
