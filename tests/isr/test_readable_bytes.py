@@ -14,6 +14,7 @@ from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import READ_COMMITTED, FetchParams
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.file_slice import FileSlice
+from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.fetch import FetchPartition
 from raftwerk.wire.records import NewRecord, encode_batch
 
@@ -163,7 +164,7 @@ def read_for(
     *,
     slice_bytes_min: int = 100,
     isolation_level: int = 0,
-) -> bytes | FileSlice:
+) -> Buffer | FileSlice:
     """The records that a fetch gets which may be answered by a slice of so many bytes or more."""
     wanted = FetchPartition(0, current_leader_epoch=5, fetch_offset=offset, last_fetched_epoch=-1)
     asked = FetchParams(replica_id=replica_id, slice_bytes_min=slice_bytes_min, isolation_level=isolation_level)

@@ -138,6 +138,7 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
 
 
 def is_transactional(records: memoryview | None) -> bool:
+    """Whether the batch belongs to a transaction, by its header. What is no batch does not."""
     if records is None or len(records) < BATCH_HEADER_SIZE:
         return False
     return bool(_LENGTH_AND_ATTRIBUTES.unpack_from(records)[1] & TRANSACTIONAL_FLAG)
