@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ..runtime.incremental_work import PLAIN_STEP, Work
 from ..runtime.ports import Buffer
 from .errors import WireFormatError
 from .frames import read_uvarint
@@ -39,6 +39,7 @@ MAX_VERSION = 13
 _FIRST_FLEXIBLE = 9
 _FIRST_TOPIC_ID = 13
 PARTITIONS_PER_STEP = 256
+_PARTITION_BYTES_MIN = 6
 PARTITION_BYTES = 500
 """About what a partition of a request takes in memory, without its records and with its place in the answer."""
 
@@ -99,45 +100,28 @@ class ProduceTopicResponse:
     partitions: list[ProducePartitionResponse]
 
 
-def decode_produce_request(version: int, data: Buffer, offset: int = 0) -> ProduceRequest:
-    """The request whose body starts at `offset` and ends with `data`. Raises `WireFormatError` when it is malformed."""
-    return run_at_once(decode_produce_request_in_steps(version, data, offset))
+def decode_small_produce_request(version: int, data: Buffer) -> ProduceRequest | None:
+    """The request with this body, or None if it names more partitions than are handled in one step.
 
-
-def decode_produce_request_in_steps(
-    version: int, data: Buffer, offset: int = 0, count: Callable[[int], None] | None = None
-) -> Work[ProduceRequest]:
-    """The work of `decode_produce_request`: one step, if the request names no more partitions than are read in one.
-
-    `count` is called, at least once in each step, with the bytes of memory that partitions about to be read will take.
+    Raises `WireFormatError` when it is malformed.
     """
+    # Most requests come here, so it does without a generator.
     view = memoryview(data)
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     read_partitions = _read_partitions_flexible if flexible else _read_partitions_legacy
-    partition_bytes = 6 if flexible else 8
     topics: list[ProduceTopic] = []
-    in_step = 0
+    left = PARTITIONS_PER_STEP
     try:
-        transactional_id, position = read_string(view, offset, flexible)
-        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
-        topic_count, position = read_count(view, position + 6, flexible, 3)
+        transactional_id, acks, timeout_ms, topic_count, position = _read_head(view, flexible)
         for _ in range(topic_count):
             name, topic_id, position = read_topic_key(view, position, flexible, by_id)
-            left, position = read_count(view, position, flexible, partition_bytes)
-            if count is not None:
-                count((left + 1) * PARTITION_BYTES)
+            count, position = read_count(view, position, flexible, _PARTITION_BYTES_MIN)
+            left -= count + 1
+            if left < 0:
+                return None
             partitions: list[tuple[int, memoryview | None]] = []
+            position = read_partitions(view, position, count, partitions)
             topics.append(_new_tuple(ProduceTopic, (name, topic_id, partitions)))
-            in_step += left + 1
-            while in_step > PARTITIONS_PER_STEP:
-                size = min(left, PARTITIONS_PER_STEP)
-                position = read_partitions(view, position, size, partitions)
-                left -= size
-                in_step = left
-                yield PLAIN_STEP
-                if count is not None:
-                    count(0)
-            position = read_partitions(view, position, left, partitions)
             if flexible:
                 position = position + 1 if view[position] == 0 else skip_tags(view, position)
         if flexible:
@@ -146,6 +130,54 @@ def decode_produce_request_in_steps(
         raise WireFormatError(f"malformed Produce request: {error}") from error
     check_end(position, view, "Produce request")
     return _new_tuple(ProduceRequest, (acks, timeout_ms, transactional_id, topics))  # type: ignore[no-any-return]
+
+
+def decode_produce_request_in_steps(
+    version: int, data: Buffer, count_bytes: Callable[[int], None]
+) -> Work[ProduceRequest]:
+    """The work to decode a request with any number of partitions. A step reads some hundred of them.
+
+    `count_bytes` is called, at least once in each step, with the bytes of memory that partitions about to be read will
+    take. Raises `WireFormatError` when the request is malformed.
+    """
+    view = memoryview(data)
+    flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
+    read_partitions = _read_partitions_flexible if flexible else _read_partitions_legacy
+    topics: list[ProduceTopic] = []
+    in_step = 0
+    try:
+        transactional_id, acks, timeout_ms, topic_count, position = _read_head(view, flexible)
+        for _ in range(topic_count):
+            name, topic_id, position = read_topic_key(view, position, flexible, by_id)
+            left, position = read_count(view, position, flexible, _PARTITION_BYTES_MIN)
+            count_bytes((left + 1) * PARTITION_BYTES)
+            partitions: list[tuple[int, memoryview | None]] = []
+            topics.append(ProduceTopic(name, topic_id, partitions))
+            in_step += left + 1
+            while in_step > PARTITIONS_PER_STEP:
+                size = min(left, PARTITIONS_PER_STEP)
+                position = read_partitions(view, position, size, partitions)
+                left -= size
+                in_step = left
+                yield PLAIN_STEP
+                count_bytes(0)
+            position = read_partitions(view, position, left, partitions)
+            if flexible:
+                position = skip_tags(view, position)
+        if flexible:
+            position = skip_tags(view, position)
+    except MALFORMED as error:
+        raise WireFormatError(f"malformed Produce request: {error}") from error
+    check_end(position, view, "Produce request")
+    return ProduceRequest(acks, timeout_ms, transactional_id, topics)
+
+
+def _read_head(view: memoryview, flexible: bool) -> tuple[str | None, int, int, int, int]:
+    """The transactional id, the acks, the time-out, the number of topics, and where they begin."""
+    transactional_id, position = read_string(view, 0, flexible)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
+    topic_count, position = read_count(view, position + 6, flexible, 3)
+    return transactional_id, acks, timeout_ms, topic_count, position
 
 
 def _read_partitions_flexible(
@@ -185,37 +217,46 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """A response's body. `node_endpoints` are the addresses of the leaders in `current_leader` (from version 10 on)."""
-    return run_at_once(encode_produce_response_in_steps(version, topics, throttle_ms, node_endpoints))
+    flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
+    write_partitions = _write_results_flexible if flexible else _write_results_legacy
+    out = bytearray()
+    write_count(out, len(topics), flexible)
+    for topic in topics:
+        write_topic_key(out, topic.name, topic.topic_id, flexible, by_id)
+        write_count(out, len(topic.partitions), flexible)
+        write_partitions(out, version, topic.partitions)
+        if flexible:
+            out.append(0)
+    return _with_tail(out, version, throttle_ms, node_endpoints)
 
 
 def encode_produce_response_in_steps(
-    version: int,
-    topics: Sequence[ProduceTopicResponse],
-    throttle_ms: int = 0,
-    node_endpoints: Sequence[NodeEndpoint] = (),
+    version: int, topics: Sequence[ProduceTopicResponse], throttle_ms: int, node_endpoints: Sequence[NodeEndpoint]
 ) -> Work[bytes]:
-    """The work of `encode_produce_response`."""
+    """The work of `encode_produce_response`. A step writes some hundred partitions."""
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     write_partitions = _write_results_flexible if flexible else _write_results_legacy
     out = bytearray()
     in_step = 0
     write_count(out, len(topics), flexible)
     for topic in topics:
-        rows = topic.partitions
         write_topic_key(out, topic.name, topic.topic_id, flexible, by_id)
-        write_count(out, len(rows), flexible)
-        in_step += len(rows) + 1
-        if in_step <= PARTITIONS_PER_STEP:
+        write_count(out, len(topic.partitions), flexible)
+        for start in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
+            rows = topic.partitions[start : start + PARTITIONS_PER_STEP]
             write_partitions(out, version, rows)
-        else:
-            for start in range(0, len(rows), PARTITIONS_PER_STEP):
-                write_partitions(out, version, rows[start : start + PARTITIONS_PER_STEP])
+            in_step += len(rows)
+            if in_step >= PARTITIONS_PER_STEP:
+                in_step = 0
                 yield PLAIN_STEP
-            in_step = 0
         if flexible:
             out.append(0)
+    return _with_tail(out, version, throttle_ms, node_endpoints)
+
+
+def _with_tail(out: bytearray, version: int, throttle_ms: int, node_endpoints: Sequence[NodeEndpoint]) -> bytes:
     out += _INT32.pack(throttle_ms)
-    if flexible:
+    if version >= _FIRST_FLEXIBLE:
         write_node_endpoints_tags(out, node_endpoints if version >= 10 else ())
     return bytes(out)
 

@@ -37,7 +37,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchRequest
-from raftwerk.wire.produce import ProducePartitionResponse, RecordError, decode_produce_request
+from raftwerk.wire.produce import ProducePartitionResponse, RecordError, decode_small_produce_request
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
@@ -351,7 +351,8 @@ def test_frames_given_to_the_log_are_writable_and_uncopied() -> None:
     frame = bytearray(b"\0" * 3)
     harness = Harness()
     frame += harness.frame(ApiKey.PRODUCE, 9, produce_fields(9))[4 + 10 + 4 + 1 :]
-    request = decode_produce_request(9, memoryview(frame)[3:], 0)
+    request = decode_small_produce_request(9, memoryview(frame)[3:])
+    assert request is not None
     records = request.topics[0].partitions[0][1]
     assert records is not None and not records.readonly
     assert records.obj is frame

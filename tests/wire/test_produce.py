@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.runtime.ports import Buffer
 from raftwerk.wire import codec
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
@@ -12,10 +16,14 @@ from raftwerk.wire.primitives import NodeEndpoint
 from raftwerk.wire.produce import (
     MAX_VERSION,
     MIN_VERSION,
+    PARTITION_BYTES,
+    PARTITIONS_PER_STEP,
     ProducePartitionResponse,
+    ProduceRequest,
     ProduceTopicResponse,
     RecordError,
-    decode_produce_request,
+    decode_produce_request_in_steps,
+    decode_small_produce_request,
     encode_produce_response,
 )
 from raftwerk.wire.types import LeaderIdAndEpoch
@@ -42,13 +50,27 @@ def request_fields(rng: random.Random) -> dict[str, object]:
     }
 
 
+Decode: TypeAlias = Callable[[int, Buffer], ProduceRequest]
+
+
+def decode_small(version: int, body: Buffer) -> ProduceRequest:
+    request = decode_small_produce_request(version, body)
+    assert request is not None
+    return request
+
+
+def decode_large(version: int, body: Buffer) -> ProduceRequest:
+    return run_at_once(decode_produce_request_in_steps(version, body, lambda size_bytes: None))
+
+
+@pytest.mark.parametrize("decode", [decode_small, decode_large])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_are_read_as_the_schema_says(version: int) -> None:
+def test_requests_are_read_as_the_schema_says(version: int, decode: Decode) -> None:
     for seed in range(20):
         fields = request_fields(random.Random(seed))
         body = codec.encode_request(ApiKey.PRODUCE, version, fields)
         expected = codec.decode_request(ApiKey.PRODUCE, version, body)
-        request = decode_produce_request(version, memoryview(b"header" + body), 6)
+        request = decode(version, memoryview(b"header" + body)[6:])
         assert (request.acks, request.timeout_ms) == (expected.acks, expected.timeout)
         assert request.transactional_id == expected.transactional_id
         assert len(request.topics) == len(expected.topic_data)
@@ -61,24 +83,26 @@ def test_requests_are_read_as_the_schema_says(version: int) -> None:
 def test_records_are_slices_of_the_frame() -> None:
     fields = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"abc"}]}]}
     frame = bytearray(codec.encode_request(ApiKey.PRODUCE, 9, fields))
-    records = decode_produce_request(9, memoryview(frame)).topics[0].partitions[0][1]
+    records = decode_small(9, memoryview(frame)).topics[0].partitions[0][1]
     assert records is not None
     records[0] = ord("X")
     assert b"Xbc" in frame
 
 
+@pytest.mark.parametrize("decode", [decode_small, decode_large])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_truncated_or_prolonged_requests_are_refused(version: int) -> None:
+def test_truncated_or_prolonged_requests_are_refused(version: int, decode: Decode) -> None:
     body = codec.encode_request(ApiKey.PRODUCE, version, request_fields(random.Random(7)))
     for size in range(len(body)):
         with pytest.raises(WireFormatError):
-            decode_produce_request(version, memoryview(body)[:size])
+            decode(version, memoryview(body)[:size])
     with pytest.raises(WireFormatError):
-        decode_produce_request(version, body + b"\0")
+        decode(version, body + b"\0")
 
 
+@pytest.mark.parametrize("decode", [decode_small, decode_large])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damaged_requests_raise_only_wire_format_error(version: int) -> None:
+def test_damaged_requests_raise_only_wire_format_error(version: int, decode: Decode) -> None:
     rng = random.Random(version)
     body = codec.encode_request(ApiKey.PRODUCE, version, request_fields(random.Random(3)))
     for _ in range(2000):
@@ -86,7 +110,7 @@ def test_damaged_requests_raise_only_wire_format_error(version: int) -> None:
         for _ in range(rng.randint(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         try:
-            decode_produce_request(version, memoryview(damaged))
+            decode(version, memoryview(damaged))
         except WireFormatError:
             pass
 
@@ -146,3 +170,18 @@ def test_responses_are_written_as_the_schema_says(version: int) -> None:
         }
         body = encode_produce_response(version, topics, seed, endpoints)
         assert body == codec.encode_response(ApiKey.PRODUCE, version, wanted)
+
+
+@pytest.mark.parametrize("topics", [1, 50])
+def test_a_request_is_small_up_to_the_partitions_of_one_step(topics: int) -> None:
+    partitions = PARTITIONS_PER_STEP // topics - 1
+    for more in (0, 1):
+        rows = [{"index": index, "records": None} for index in range(partitions + more)]
+        fields = {"topic_data": [{"name": "t", "partition_data": rows}] * topics}
+        body = codec.encode_request(ApiKey.PRODUCE, 9, fields)
+        steps = 0
+        counted: list[int] = []
+        for _ in decode_produce_request_in_steps(9, body, counted.append):
+            steps += 1
+        assert (decode_small_produce_request(9, body) is None) == bool(more) == bool(steps)
+        assert sum(counted) == topics * (partitions + more + 1) * PARTITION_BYTES

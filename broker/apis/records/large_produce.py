@@ -27,6 +27,7 @@ from ...topic_view import node_endpoints
 from .produce_rows import (
     FIRST_VERSION_WITH_HINTS,
     FIRST_VERSION_WITH_STORAGE_ERROR,
+    Entry,
     PendingResponse,
     add_rows,
     answer_without_acks,
@@ -104,7 +105,7 @@ def begin_in_steps(services: BrokerServices, request: Request) -> None:
 
 
 def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> Work[None]:
-    message = yield from decode_produce_request_in_steps(request.api_version, request.body, count=items.count)
+    message = yield from decode_produce_request_in_steps(request.api_version, request.body, count_bytes=items.count)
     items.settle()
     produce_quota = services.quotas.produce
     if produce_quota.is_on:
@@ -146,7 +147,8 @@ def _lacks_transactional_id(services: BrokerServices, request: Request, message:
 
 
 def _carry_out(part: _Part, message: ProduceRequest, topic: ProduceTopic, rows: list[ProducePartitionResponse]) -> None:
-    entries = add_rows(part, message.transactional_id, topic, rows)
+    entries: list[Entry] = []
+    add_rows(part, message.transactional_id, topic, rows, entries)
     if message.acks not in (-1, 0, 1):
         part.fail(ErrorCode.INVALID_REQUIRED_ACKS)
     elif not entries:

@@ -7,9 +7,8 @@ from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
 from ....wire.produce import (
     ProducePartitionResponse,
-    ProduceRequest,
     ProduceTopicResponse,
-    decode_produce_request_in_steps,
+    decode_small_produce_request,
 )
 from ...network.request import Request
 from ...quotas.throttling import throttle
@@ -20,15 +19,11 @@ from .produce_rows import Entry, PendingResponse, add_rows, append, is_transacti
 
 def handle(services: BrokerServices, request: Request) -> None:
     """Append to the leaders' logs, and answer when enough replicas have the records."""
-    produce_quota = services.quotas.produce
-    work = decode_produce_request_in_steps(request.api_version, request.body)
-    try:
-        next(work)
-    except StopIteration as end:
-        message: ProduceRequest = end.value
-    else:
+    message = decode_small_produce_request(request.api_version, request.body)
+    if message is None:
         begin_in_steps(services, request)
         return
+    produce_quota = services.quotas.produce
     if produce_quota.is_on:
         throttle(produce_quota, request, request.frame_bytes)
     pending = PendingResponse(services, request, message.acks)
@@ -36,7 +31,7 @@ def handle(services: BrokerServices, request: Request) -> None:
     entries: list[Entry] = []
     for topic in message.topics:
         rows: list[ProducePartitionResponse] = []
-        entries += add_rows(pending, transactional_id, topic, rows)
+        add_rows(pending, transactional_id, topic, rows, entries)
         pending.topics.append(ProduceTopicResponse(topic.name, topic.topic_id, rows))
     if transactional_id is not None and services.authorization.is_on:
         has_transactional = any(

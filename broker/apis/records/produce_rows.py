@@ -145,9 +145,13 @@ def is_transactional(records: memoryview | None) -> bool:
 
 
 def add_rows(
-    pending: PendingResponse, transactional_id: str | None, topic: ProduceTopic, rows: list[ProducePartitionResponse]
-) -> list[Entry]:
-    """Add a row for each partition to those of the topic in the response; returns what is to be appended."""
+    pending: PendingResponse,
+    transactional_id: str | None,
+    topic: ProduceTopic,
+    rows: list[ProducePartitionResponse],
+    entries: list[Entry],
+) -> None:
+    """Add a row for each partition to those of the topic in the response, and what is to be appended to `entries`."""
     image = pending.services.metadata.image
     name, topic_id, partitions = topic
     version = pending.request.api_version
@@ -164,8 +168,7 @@ def add_rows(
         )
         code = DENIED[ResourceType.TOPIC]
         rows += [ProducePartitionResponse(partition, code) for partition, _ in partitions]
-        return []
-    entries: list[Entry] = []
+        return
     for partition, records in partitions:
         if found is None or partition not in found.partitions:
             pending.lacks_transactional_id |= transactional_id is None and is_transactional(records)
@@ -185,7 +188,6 @@ def add_rows(
         pending.appended.append((rows, len(rows), partition))
         rows.append(_NOT_ANSWERED)
         entries.append((_new_tuple(TopicPartition, (found.name, partition)), records))
-    return entries
 
 
 def may_use(services: BrokerServices, request: Request, transactional_id: str) -> bool:
