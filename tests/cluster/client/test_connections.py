@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from raftwerk import testing
 from raftwerk.cluster.client import cluster_client
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, OnSilence
+from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import Connection, ConnectionLostError, connect
 from raftwerk.wire.codec import Struct
