@@ -72,9 +72,7 @@ def test_a_broker_that_metadata_leaves_out_stays_known_while_others_ask_for_meta
     """A fenced broker answers for its log directories, and a console asks for many things at a time."""
 
     class Cluster(ClusterClient):
-        async def request(
-            self, api: ApiKey, version: int, fields: Mapping[str, Any], on_no_answer: OnSilence = None, **_: Any
-        ) -> Struct:
+        async def request(self, *_: Any, **__: Any) -> Struct:
             broker = Struct({"node_id": 1, "host": "a", "port": 1, "rack": None})
             return Struct({"brokers": [broker], "topics": [], "cluster_id": "c", "controller_id": 1})
 
