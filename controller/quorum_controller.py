@@ -41,6 +41,7 @@ from .metadata.metadata_image import BrokerRegistration, MetadataDelta, Metadata
 from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
 from .partitions import alter_partition, leader_election, reassignment, replica_directories
+from .partitions.eligible_leader_replicas import record_min_isr
 from .result import ControllerResult, Decision, Response
 from .security import acls, client_quotas, delegation_tokens, scram_credentials
 from .security.delegation_tokens import TokenRequester
@@ -286,9 +287,9 @@ class QuorumController:
     def update_features(self, request: UpdateFeaturesRequest) -> asyncio.Future[Response]:
         """UpdateFeatures."""
         kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
-        supported = self._settings.supported_features
+        own = (self._settings.supported_features, self._settings.static_min_isr)
         return self._handle_in_turn(
-            request, lambda image: features.update_features(image, request, kraft, supported), error_responses.top_level
+            request, lambda image: features.update_features(image, request, kraft, *own), error_responses.top_level
         )
 
     def alter_configs(
@@ -545,6 +546,7 @@ class QuorumController:
         self._arm_rebalance(term)
         self._arm_token_check(term)
         self._failures.probe_all()
+        self._decide_on_its_own(term, lambda image: record_min_isr(image, settings.static_min_isr))
         self._elect_where_none_leads(term)
 
     def _resign(self) -> None:

@@ -10,6 +10,7 @@ from .configs.group_configs import GroupLimits
 from .metadata.features import SUPPORTED_FEATURES
 from .metadata.metadata_image import MetadataImage
 from .metadata.metadata_records import UserScramCredentialRecord
+from .partitions.eligible_leader_replicas import MIN_ISR_KEY
 from .policies import Policies
 from .security.delegation_tokens import TokenSettings
 
@@ -44,7 +45,12 @@ class ControllerSettings:
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         """The value of `min.insync.replicas` that holds for the topic."""
-        return int(resolve(image, topic, "min.insync.replicas", self.topic_defaults)[0])
+        return int(resolve(image, topic, MIN_ISR_KEY, self.topic_defaults)[0])
+
+    @property
+    def static_min_isr(self) -> int:
+        """`min.insync.replicas` where the metadata say nothing: of this node's server.properties, or the default."""
+        return self.min_insync_replicas(MetadataImage(), "")
 
     def unclean_election_enabled(self, image: MetadataImage, topic: str) -> bool:
         """The value of `unclean.leader.election.enable` that holds for the topic."""

@@ -259,7 +259,8 @@ _ROWS: tuple[ConfigKey, ...] = (
         "min.insync.replicas",
         INT,
         "1",
-        "Replicas that must have a record before a producer with acks=all gets its ack.",
+        "Replicas that must have a record before a producer with acks=all gets its ack. With eligible leader replicas "
+        "server.properties says it for a new cluster only; afterwards it is changed at run time.",
         POSITIVE,
         synonyms=(Synonym("min.insync.replicas"),),
     ),

@@ -22,7 +22,7 @@ from ..metadata.metadata_image import (
     MetadataImage,
 )
 from ..metadata.metadata_records import ConfigRecord, Record
-from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, clear_elr
+from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, MIN_ISR_KEY, clear_elr
 from ..policies import Policies
 from ..result import ControllerResult, Decision, Response
 from ..security.rights import IsAllowed, allows_all
@@ -40,7 +40,6 @@ _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     GROUP_RESOURCE: GROUP_CONFIGS,
     CLIENT_METRICS_RESOURCE: CLIENT_METRICS_CONFIGS,
 }
-_MIN_ISR = "min.insync.replicas"
 _NODE_ID_MAX = 2**31 - 1
 _NODE_ID_DIGITS_MAX = 10
 
@@ -311,11 +310,11 @@ def _validate_broker_configs(
                 complaint = "Cannot update these configs at default cluster level, broker configs must be specified"
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: {name}")
     # With ELR, what a leader commits and what the controller takes for committed must follow from one value.
-    if image.elr_enabled and values.get(_MIN_ISR) != old.get(_MIN_ISR):
+    if image.elr_enabled and values.get(MIN_ISR_KEY) != old.get(MIN_ISR_KEY):
         if broker:
             complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
             raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
-        if _MIN_ISR not in values:
+        if MIN_ISR_KEY not in values:
             complaint = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
             raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
 
@@ -323,7 +322,7 @@ def _validate_broker_configs(
 def _elr_after(image: MetadataImage, altered: Sequence[ConfigRecord]) -> Iterator[Record]:
     """What empties the ELRs that another `min.insync.replicas` makes wrong."""
     for record in altered:
-        if record.name == _MIN_ISR:
+        if record.name == MIN_ISR_KEY:
             is_topic = record.resource_type == TOPIC_RESOURCE
             yield from clear_elr(
                 [image.topics_by_name[record.resource_name]] if is_topic else image.topics_by_id.values()

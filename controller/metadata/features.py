@@ -27,10 +27,9 @@ from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
 from ...runtime.incremental_work import PLAIN_STEP, Pace, Work, count_in_steps
 from ...wire.errors import ErrorCode, ProtocolError
-from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, switch_off_elr
+from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, make_elr_safe, switch_off_elr
 from ..result import ControllerResult, Decision, Response, error_response
 from .metadata_image import (
-    BROKER_RESOURCE,
     ELR_FEATURE,
     METADATA_VERSION_FEATURE,
     RECORD_VERSION_FEATURE,
@@ -40,7 +39,6 @@ from .metadata_image import (
 from .metadata_records import (
     PLAIN_RECORDS,
     SECURITY_RECORDS,
-    ConfigRecord,
     FeatureLevelRecord,
     NewerMetadataError,
     Record,
@@ -134,7 +132,7 @@ def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who
 
 # -- UpdateFeatures ------------------------------------------------------------------------------------------------
 
-_ELR_OFF = (ELR_FEATURE, 0)
+_ELR_OFF, _ELR_ON = (ELR_FEATURE, 0), (ELR_FEATURE, 1)
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -172,7 +170,11 @@ class _Update:
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, kraft: KRaftVersions, supported: VersionRanges
+    image: MetadataImage,
+    request: UpdateFeaturesRequest,
+    kraft: KRaftVersions,
+    supported: VersionRanges,
+    static_min_isr: int,
 ) -> Decision:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
@@ -180,7 +182,8 @@ def update_features(
     not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since all
     versions of records say the same, but not below 2 while there are records about security. `transaction.version` may
     go up and down, too, since every level reads what the others wrote. `eligible.leader.replicas.version` may be
-    switched on, and off again as long as no partition depends on its ELR.
+    switched on, and off again as long as no partition depends on its ELR. With it the cluster gets a value of
+    `min.insync.replicas`, unless it has one: `static_min_isr`, that of this controller's settings.
     """
     pace = Pace()
     times = yield from count_in_steps((update.feature for update in request.feature_updates), pace)
@@ -194,14 +197,15 @@ def update_features(
         response = {**error_response(ErrorCode.NONE), "results": checked.results}
         if is_validated_only:
             return ControllerResult([], response)
-        emptied = list(islice(switch_off_elr(image), ELRS_PER_BATCH)) if checked.switches_elr_off else []
+        emptied = list(islice(switch_off_elr(image), ELRS_PER_BATCH)) if checked.sets(_ELR_OFF) else []
         if len(emptied) < ELRS_PER_BATCH:
             break
         # While very many ELRs are emptied, other requests are decided: the updates are checked again after it.
         yield emptied
     levels = [one.max_version_level for one in request.feature_updates if one.feature == KRAFT_VERSION_FEATURE]
     upgrades = [kraft.upgrade(level, validate_only=False) for level in levels if level != kraft.level]
-    return ControllerResult([*emptied, *checked.records], response, max(upgrades, default=-1))
+    safe = make_elr_safe(image, static_min_isr) if checked.sets(_ELR_ON) else []
+    return ControllerResult([*emptied, *safe, *checked.records], response, max(upgrades, default=-1))
 
 
 class _CheckedUpdates(NamedTuple):
@@ -210,9 +214,9 @@ class _CheckedUpdates(NamedTuple):
     failure: ProtocolError | None
     """What the first of the refused updates was refused for."""
 
-    @property
-    def switches_elr_off(self) -> bool:
-        return any(isinstance(one, FeatureLevelRecord) and (one.name, one.level) == _ELR_OFF for one in self.records)
+    def sets(self, level: tuple[str, int]) -> bool:
+        """Whether this feature gets this level."""
+        return any(isinstance(one, FeatureLevelRecord) and (one.name, one.level) == level for one in self.records)
 
 
 def _check_updates(
@@ -272,18 +276,7 @@ def _update_one(
         _check_no_security(image, update)
     if name == ELR_FEATURE and level == 0:
         switch_off_elr(image)
-    if name == ELR_FEATURE and level > 0:
-        return [*_remove_min_isr_of_brokers(image), FeatureLevelRecord(name, level)]
     return [FeatureLevelRecord(name, level)]
-
-
-def _remove_min_isr_of_brokers(image: MetadataImage) -> list[Record]:
-    """With ELR one broker's own `min.insync.replicas` counts no more: a leader would commit by another than the ELR."""
-    return [
-        ConfigRecord(resource_type, resource_name, "min.insync.replicas", None)
-        for (resource_type, resource_name), values in image.configs.items()
-        if resource_type == BROKER_RESOURCE and resource_name and "min.insync.replicas" in values
-    ]
 
 
 def _check_direction(update: _Update) -> None:

@@ -17,7 +17,9 @@ from raftwerk.controller.metadata.metadata_records import (
     FeatureLevelRecord,
     PartitionChangeRecord,
     Record,
+    encode_record,
 )
+from raftwerk.controller.partitions import eligible_leader_replicas
 from raftwerk.controller.term import PART_PAUSE_S
 from raftwerk.controller.topics import create_topics
 from raftwerk.runtime import incremental_work
@@ -36,6 +38,7 @@ def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(create_topics, "PARTITIONS_PER_BATCH", PER_STEP)
     monkeypatch.setattr(alter_configs, "ELRS_PER_BATCH", PER_STEP)
     monkeypatch.setattr(features, "ELRS_PER_BATCH", PER_STEP)
+    monkeypatch.setattr(eligible_leader_replicas, "ELRS_PER_BATCH", PER_STEP)
     yield
 
 
@@ -351,6 +354,21 @@ async def test_min_insync_replicas_is_altered_when_no_elr_is_left() -> None:
     assert len([one for one in records if isinstance(one, PartitionChangeRecord)]) == COUNT
     (altered,) = (at for at, one in enumerate(records) if isinstance(one, ConfigRecord))
     assert altered > COUNT - PER_STEP
+    assert {harness.partition(name).elr for name in NAMES} == {()}
+
+
+@scenario
+async def test_a_controller_that_finds_no_min_insync_replicas_records_it_when_no_elr_is_left() -> None:
+    harness = await with_elrs()
+    harness.quorum.append([encode_record(ConfigRecord(4, "", "min.insync.replicas", None), 0)], 1)
+    harness.quorum.commit()
+    harness.quorum.elect(None, 2)
+    since = harness.quorum.log_end_offset()
+    harness.quorum.elect(1, 3)
+    await iterations(2 * COUNT)
+    records = new_records(harness, since)
+    assert len([one for one in records if isinstance(one, PartitionChangeRecord)]) == COUNT
+    assert records[-1] == ConfigRecord(4, "", "min.insync.replicas", "1")
     assert {harness.partition(name).elr for name in NAMES} == {()}
 
 

@@ -34,6 +34,7 @@ ELR = "eligible.leader.replicas.version"
 RECORDS = "raftwerk.record.version"
 TRANSACTIONS = "transaction.version"
 TOPIC = UUID(int=1)
+CLUSTER_MIN_ISR = ConfigRecord(4, "", "min.insync.replicas", "2")
 
 
 def image_of(*records: Record) -> MetadataImage:
@@ -64,7 +65,7 @@ def ask(
 ) -> tuple[list[Record], int]:
     rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
     request = decoded(ApiKey.UPDATE_FEATURES, feature_updates=rows, **more)
-    result = decided(update_features(image, request, kraft or Kraft(), SUPPORTED_FEATURES))
+    result = decided(update_features(image, request, kraft or Kraft(), SUPPORTED_FEATURES, 2))
     return result.records, result.response["error_code"]
 
 
@@ -73,7 +74,7 @@ def broker(*features: tuple[str, int, int]) -> RegisterBrokerRecord:
 
 
 def test_elr_can_be_switched_on_and_off() -> None:
-    assert ask(image_of(), (ELR, 1, 1)) == ([FeatureLevelRecord(ELR, 1)], 0)
+    assert ask(image_of(), (ELR, 1, 1)) == ([CLUSTER_MIN_ISR, FeatureLevelRecord(ELR, 1)], 0)
     assert ask(image_of(), (ELR, 1, 1), validate_only=True) == ([], 0)
     assert ask(image_of(FeatureLevelRecord(ELR, 1)), (ELR, 0, 2)) == ([FeatureLevelRecord(ELR, 0)], 0)
     assert ask(image_of(), ("metadata.version", 29, 1)) == ([], 0)
@@ -114,7 +115,10 @@ def test_the_quorum_decides_on_kraft_version() -> None:
     assert kraft.level == 0
     assert ask(image_of(), ("kraft.version", 1, 1), ("nonsense", 1, 1), kraft=kraft)[1]
     assert kraft.level == 0
-    assert ask(image_of(), ("kraft.version", 1, 1), (ELR, 1, 1), kraft=kraft) == ([FeatureLevelRecord(ELR, 1)], 0)
+    assert ask(image_of(), ("kraft.version", 1, 1), (ELR, 1, 1), kraft=kraft) == (
+        [CLUSTER_MIN_ISR, FeatureLevelRecord(ELR, 1)],
+        0,
+    )
     assert kraft.level == 1
     assert ask(image_of(), ("kraft.version", 1, 1), kraft=Kraft(1, refuses=True)) == ([], 0), "nothing to do"
     assert ask(image_of(), ("kraft.version", 0, 2), kraft=Kraft(1, refuses=True))[1]

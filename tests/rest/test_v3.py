@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -44,7 +45,8 @@ def test_configurations_of_brokers(proxy: Proxy) -> None:
     by_name = {one["name"]: one for one in found["data"]}
     assert (status, found["kind"]) == (200, "KafkaBrokerConfigList")
     least = by_name["min.insync.replicas"]
-    assert (least["value"], least["source"], least["is_default"]) == ("2", "STATIC_BROKER_CONFIG", False)
+    assert (least["value"], least["source"], least["is_default"]) == ("2", "DYNAMIC_DEFAULT_BROKER_CONFIG", False)
+    assert {"name": "min.insync.replicas", "value": "2", "source": "STATIC_BROKER_CONFIG"} in least["synonyms"]
     assert {"name": "min.insync.replicas", "value": "1", "source": "DEFAULT_CONFIG"} in least["synonyms"]
     assert proxy.v3("PUT", "/brokers/1/configs/log.cleaner.threads", {"value": "2"})[0] == 204
     changed = proxy.v3("GET", "/brokers/1/configs/log.cleaner.threads")[1]
@@ -53,7 +55,12 @@ def test_configurations_of_brokers(proxy: Proxy) -> None:
     assert (
         proxy.v3("POST", "/broker-configs:alter", {"data": [{"name": "log.cleaner.threads", "value": "3"}]})[0] == 204
     )
-    (row,) = proxy.v3("GET", "/broker-configs")[1]["data"]
+
+    def of_the_cluster() -> dict[str, Any]:
+        return {one["name"]: one for one in proxy.v3("GET", "/broker-configs")[1]["data"]}
+
+    until(lambda: set(of_the_cluster()) == {"log.cleaner.threads", "min.insync.replicas"})
+    row = of_the_cluster()["log.cleaner.threads"]
     assert (row["kind"], row["name"], row["value"]) == ("KafkaClusterConfig", "log.cleaner.threads", "3")
     assert proxy.v3("GET", "/broker-configs/log.cleaner.threads") == (200, row)
     assert proxy.v3("DELETE", "/broker-configs/log.cleaner.threads")[0] == 204

@@ -265,7 +265,7 @@ def test_the_record_version_goes_down_only_without_tokens() -> None:
         update = {"feature": "raftwerk.record.version", "max_version_level": 1, "upgrade_type": 2}
         request = decoded(ApiKey.UPDATE_FEATURES, feature_updates=[update], validate_only=True)
         ranges = {"raftwerk.record.version": (0, 2)}
-        return decided(update_features(tokens.image, request, _NoVoters(), ranges)).response
+        return decided(update_features(tokens.image, request, _NoVoters(), ranges, 1)).response
 
     assert "delegation tokens" in lower()["error_message"]
     tokens.expire(secret, -1)

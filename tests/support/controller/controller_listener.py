@@ -17,9 +17,15 @@ from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.services import ControllerServices
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
-from raftwerk.controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, RECORD_VERSION_FEATURE
+from raftwerk.controller.metadata.metadata_image import (
+    BROKER_RESOURCE,
+    ELR_FEATURE,
+    METADATA_VERSION_FEATURE,
+    RECORD_VERSION_FEATURE,
+)
 from raftwerk.controller.metadata.metadata_records import (
     NO_LEADER,
+    ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
     PartitionRecord,
@@ -99,6 +105,7 @@ def _cluster(topics: int, partitions: int, state: State) -> list[Record]:
         name: SUPPORTED_FEATURES[name][1] for name in (METADATA_VERSION_FEATURE, ELR_FEATURE, RECORD_VERSION_FEATURE)
     }
     records: list[Record] = [FeatureLevelRecord(name, level) for name, level in levels.items()]
+    records.append(ConfigRecord(BROKER_RESOURCE, "", "min.insync.replicas", "1"))
     for broker_id, log_dirs in zip(BROKERS, DIRECTORIES, strict=True):
         endpoints = (Endpoint("PLAINTEXT", f"b{broker_id}", 9092),)
         fenced = state is State.LEADERLESS and broker_id == 1
