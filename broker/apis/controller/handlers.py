@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ....controller.quorum_controller import QuorumController
+from ....controller.result import Response
 from ....controller.security.rights import IsAllowed, allows_all
 from ....controller.topics.new_partitions import CountPartitions, counts_nothing
 from ....runtime.incremental_work import PLAIN_STEP, Work
@@ -15,12 +16,14 @@ from ....security.principals import KafkaPrincipal
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import DecodedHandler, Fields, Result
-from ...network.request import Request
+from ...network.request import Request, RequestSink
 from ...quotas.controller_mutations import ControllerMutationQuota
 from ...services import ControllerServices
 from ..security.token_requests import check_token_request
+from .broker_connections import BrokerConnections
 
 Decision = Callable[[QuorumController, Any], Awaitable[Fields]]
+DecisionForBroker = Callable[[QuorumController, Any], Awaitable[Response]]
 DecisionByRights = Callable[[QuorumController, Any, IsAllowed], Awaitable[Fields]]
 """A decision that asks for each resource whether who makes the request may do it."""
 DecisionByQuota = Callable[[QuorumController, Any, IsAllowed, CountPartitions], Awaitable[Fields]]
@@ -86,15 +89,24 @@ def _in_steps(fields: Fields) -> Work[Result]:
     return fields
 
 
-def _from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """As `_decided`, for requests that make a connection a broker's: see `broker_connections`."""
+def _from_broker(decision: DecisionForBroker) -> DecodedHandler[ControllerServices]:
+    """As `_decided`, for requests that make a connection a broker's, when they are accepted: `broker_connections`."""
 
     def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
         services.authorization.check_cluster(request, AclOperation.CLUSTER_ACTION)
-        services.broker_connections.on_request(request.sink, message.broker_id)
-        return decision(services.controller, message)
+        decided = decision(services.controller, message)
+        return _accepted(services.broker_connections, request.sink, message.broker_id, decided)
 
     return handle
+
+
+async def _accepted(
+    connections: BrokerConnections, sink: RequestSink, broker_id: int, decided: Awaitable[Response]
+) -> Response:
+    response = await decided
+    if response["error_code"] == ErrorCode.NONE:
+        connections.on_accepted(sink, broker_id)
+    return response
 
 
 def _with_authorizer(decision: Decision) -> DecodedHandler[ControllerServices]:

@@ -41,6 +41,8 @@ class FakeController:
         self.heard: list[str] = []
         self.lost: list[int] = []
         self.hang = False
+        self.pending: list[asyncio.Future[dict[str, Any]]] = []
+        """The answers that a test gives when `hang` is set."""
 
     def on_broker_disconnected(self, broker_id: int) -> None:
         self.lost.append(broker_id)
@@ -52,7 +54,9 @@ class FakeController:
         def method(request: Any, *rights: Any) -> asyncio.Future[dict[str, Any]]:
             self.heard.append(name)
             future = asyncio.get_running_loop().create_future()
-            if not self.hang:
+            if self.hang:
+                self.pending.append(future)
+            else:
                 row = {"name": "t", "error_code": self.code}
                 future.set_result({"error_code": self.code, "topics": [row], "broker_epoch": 7, "is_fenced": False})
             return future
@@ -153,6 +157,48 @@ def test_the_end_of_an_earlier_connection_is_not_reported() -> None:
             present.close()
             await until(lambda: len(controller.lost) > 1)
             assert controller.lost == [5, 4]
+
+    run(main())
+
+
+def test_a_connection_over_which_nothing_was_accepted_is_no_brokers() -> None:
+    """A second process with the broker's id is refused: its end is not reported, and the end of the broker's own is."""
+
+    async def main() -> None:
+        controller = FakeController()
+        async with Node(controller) as node:
+            own, refused, stranger = [await connect("127.0.0.1", node.server.port) for _ in range(3)]
+            await own.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
+            await stranger.request(ApiKey.BROKER_HEARTBEAT, 0, {**HEARTBEAT, "broker_id": 5})
+            controller.code = ErrorCode.STALE_BROKER_EPOCH
+            await refused.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
+            refused.close()
+            await until(lambda: len(node.server.connections) == 2)
+            stranger.close()
+            await until(lambda: controller.lost)
+            assert controller.lost == [5]
+            own.close()
+            await until(lambda: len(controller.lost) > 1)
+            assert controller.lost == [5, 4]
+
+    run(main())
+
+
+def test_the_end_of_a_connection_is_reported_that_ended_before_the_broker_was_accepted() -> None:
+    async def main() -> None:
+        controller = FakeController()
+        controller.hang = True
+        async with Node(controller) as node:
+            connection = await connect("127.0.0.1", node.server.port)
+            answer = asyncio.ensure_future(connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT))
+            await until(lambda: controller.pending)
+            connection.close()
+            await asyncio.gather(answer, return_exceptions=True)
+            await until(lambda: not node.server.connections)
+            assert controller.lost == []
+            controller.pending[0].set_result({"error_code": 0, "is_fenced": False})
+            await until(lambda: controller.lost)
+            assert controller.lost == [4]
 
     run(main())
 
