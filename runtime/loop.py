@@ -52,6 +52,14 @@ def files_left_after(fileno: int) -> int:
     return sys.maxsize if soft_limit < 0 else soft_limit - 1 - fileno
 
 
+def host_to_listen_on(host: str | None) -> str | None:
+    """The host to give to the loop: None, which is every address, for an empty one and for `::`.
+
+    By itself the loop takes only IPv6 at `::`. In Java, from where our settings are known, it takes IPv4 there, too.
+    """
+    return None if host in ("", "::") else host
+
+
 class ListeningSocket(Protocol):
     """What is needed of a listening socket, which may be a simulated one."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...runtime.accepted_sockets import AcceptingSockets
-from ...runtime.loop import set_buffers
+from ...runtime.loop import host_to_listen_on, set_buffers
 from ...runtime.tls_contexts import report_failed_handshakes
 from ..log_limiter import LogLimiter
 from .connection import Connection, ConnectionLimits
@@ -97,7 +97,7 @@ class Server:
     async def start(self) -> None:
         """Begin to listen. Raises OSError when the port is in use."""
         loop = asyncio.get_running_loop()
-        host = self.config.host or None
+        host = host_to_listen_on(self.config.host)
         tls = None
         if self.security is not None:
             await self.security.start()

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from ...runtime.loop import host_to_listen_on
+
 _HEAD_BYTES = 16 * 1024
 _IDLE_TIMEOUT_S = 75.0
 _SEND_TIMEOUT_S = 60.0
@@ -44,7 +46,7 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; an empty host means every interface. Raises `OSError` when the port cannot be had."""
-        self._server = await asyncio.start_server(self._accept, host or None, port, limit=_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._accept, host_to_listen_on(host), port, limit=_HEAD_BYTES)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

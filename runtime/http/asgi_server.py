@@ -20,8 +20,9 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that nothing is begun where the port is taken. `OSError`."""
-    return socket.create_server((host, port), family=_family(host))
+    """A socket that listens, so that nothing is begun where the port is taken; at `::` for IPv4, too. `OSError`."""
+    takes_both = host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=_family(host), dualstack_ipv6=takes_both)
 
 
 def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:

@@ -9,7 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from support.process_end import told_until_its_end
+
+from raftwerk.runtime.http.asgi_server import listen
 
 SERVER = """
 import asyncio
@@ -90,3 +93,10 @@ def test_a_client_that_sends_no_more_is_let_go() -> None:
         client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\npart")
         answer = b"".join(iter(lambda: client.recv(1000), b""))
         assert answer.endswith(b"too long")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="the system has no IPv6")
+def test_all_addresses_are_those_of_ipv4_and_ipv6() -> None:
+    with listen("::", 0) as listening:
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, listening.getsockname()[1])).close()

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import resource
+import socket
 import struct
 from typing import Any
 
@@ -26,6 +27,7 @@ from support.broker.broker_harness import (
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.loop_budget import UNITS_ALONE
+from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch
@@ -497,5 +499,22 @@ def test_a_real_socket_serves_and_stops() -> None:
         await harness.server.stop()
         assert await reader.read() == b""
         writer.close()
+
+    run(main())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="the system has no IPv6")
+@pytest.mark.parametrize("host", ["", "::"])
+def test_a_listener_on_all_addresses_takes_ipv4_and_ipv6(host: str) -> None:
+    async def main() -> None:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        server = Server(ServerConfig("PLAINTEXT", host, port), Harness().dispatcher)
+        await server.start()
+        for address in ("127.0.0.1", "::1"):
+            _, writer = await asyncio.open_connection(address, port)
+            writer.close()
+        await server.stop()
 
     run(main())
