@@ -200,3 +200,18 @@ def test_records_among_which_there_may_be_aborted_ones_are_looked_at() -> None:
     assert isinstance(read_for(replica, -1, 0, 10_000, isolation_level=READ_COMMITTED), bytes)
     assert isinstance(read_for(replica, -1, 51, 10_000, isolation_level=READ_COMMITTED), FileSlice)
     assert isinstance(read_for(replica, -1, 0, 10_000), FileSlice)
+
+
+def test_what_comes_in_the_place_of_records_that_were_cut_off_counts_alone() -> None:
+    replica = make(leader=2)
+
+    def take(offset: int, size: int) -> int:
+        data = encode_batch([NewRecord(None, b"v" * size, (), WALL_MS)], base_offset=offset, leader_epoch=5)
+        replica.append_as_follower(memoryview(data), 0)
+        return len(data)
+
+    kept, _, _ = take(0, 10), take(1, 20), take(2, 30)
+    replica.truncate_to(1)
+    instead = take(1, 40)
+    replica.append_as_follower(memoryview(b""), 2)
+    assert replica.committed_bytes() == (kept + instead,) * 2

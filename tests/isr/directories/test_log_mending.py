@@ -184,7 +184,7 @@ def test_two_damaged_logs_are_mended_one_after_the_other() -> None:
     assert [run_at_once(find_damage(log)) for log in logs] == [None, None]
 
 
-def test_a_node_that_has_stopped_mends_nothing_more() -> None:
+def test_a_node_that_has_stopped_mends_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
     """It waited until its replica was out of the ISR, which would be over after ten seconds."""
     cluster, _ = filled(default_min_isr=2)
     found = damage(cluster, 2)
@@ -192,8 +192,10 @@ def test_a_node_that_has_stopped_mends_nothing_more() -> None:
     mend(cluster, 2, found, within_s=0.5)
     cluster.stop(2)
     cluster.on_loop(manager.on_damaged, TP, found)
+    caplog.clear()
     cluster.sleep(15.0)
     assert asked_for_segments(cluster, 2) == []
+    assert not [line for line in caplog.messages if "mended" in line or "stays damaged" in line]
 
 
 def test_damage_that_nobody_could_mend_is_mended_when_it_is_found_again_and_a_replica_is_sound() -> None:

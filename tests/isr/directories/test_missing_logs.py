@@ -94,3 +94,4 @@ def test_a_directory_that_fails_takes_its_replicas_offline_and_no_others() -> No
     assert ends == {tp: 0 if tp in failed else 1 for tp in ends}
     asked = {row.partition for _, _, request in cluster.fetches for topic in request.topics for row in topic.partitions}
     assert asked == {tp.partition for tp in ends if tp not in failed}, "what is offline is fetched no more"
+    assert len(cluster.fetches) < 20, "nor sent again and again, to be dropped"

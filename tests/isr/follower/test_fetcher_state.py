@@ -429,3 +429,12 @@ def test_an_answer_by_topic_names_or_for_what_was_not_asked_is_ignored() -> None
     follower.state.on_response(named, 0)
     follower.answer(row(7, records(0), 1))
     assert replica.log_end_offset == 0
+
+
+def test_a_log_that_ends_where_its_leaders_begins_is_kept() -> None:
+    """Nothing is missing between the two. The leader has refused an offset that it has: it is asked again."""
+    follower = Follower()
+    replica = follower.follow(0, own=2)
+    follower.state.restart((TOPIC_ID, 0), 2, 9, 0)
+    assert (replica.log.log_start_offset, replica.log_end_offset) == (0, 2)
+    assert follower.state.next_ready_ms(0) == 50

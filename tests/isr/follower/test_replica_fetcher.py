@@ -246,6 +246,10 @@ def test_a_broker_that_cannot_be_reached_is_tried_again_after_growing_pauses_and
         for pause_s, expected_s in zip(pauses_s[1:], (0.1, 0.2, 0.4, 0.8, 1.0, 1.0), strict=False):
             assert 0.8 * expected_s <= pause_s <= 1.2 * expected_s
         assert len(pauses_s) >= 6
+        tried_at.clear()
+        following.fetcher.on_broker_changed(restarted=False)
+        await asyncio.sleep(0.2)
+        assert len(tried_at) == 3, "at once, and after 50 and 100 ms"
         is_down = False
         following.fetcher.on_broker_changed(restarted=False)
         await asyncio.sleep(0.001)

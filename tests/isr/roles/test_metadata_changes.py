@@ -179,3 +179,15 @@ def test_who_leads_from_now_on_is_told_to_who_watches_the_topic() -> None:
     cluster.change(topic_id, 1, leader=1)
     cluster.tell()
     assert led == [1, 1]
+
+
+def test_a_partition_that_is_fetched_no_more_leaves_the_connection_to_the_others() -> None:
+    cluster, topic_id = replicated_topic(partitions=2)
+    before = cluster.connects
+    cluster.change(topic_id, 1, replicas=(1, 2), isr=(1, 2))
+    cluster.tell()
+    cluster.sleep(1.0)
+    assert cluster.connects == before
+    assert cluster.produce(1, TP, acks=1).error == 0
+    cluster.sleep(0.1)
+    assert cluster.managers[3].partitions[TP].log_end_offset == 1

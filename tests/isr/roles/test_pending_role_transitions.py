@@ -224,6 +224,7 @@ def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:
     cluster.on_loop(manager.apply, image, delta)
     cluster.sleep(0.01)
     assert not manager.partitions
+    assert cluster.storage_errors == [], "it does not try to open logs that may be another process's"
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

@@ -87,3 +87,10 @@ def test_one_topic_with_throttled_partitions_throttles_no_other() -> None:
     assert [made.is_throttled(TopicPartition("t", index)) for index in range(3)] == [True, False, True]
     assert not made.is_throttled(TopicPartition("u", 0))
     assert throttle(100).is_throttled(TopicPartition("t", 99))
+
+
+def test_the_last_byte_of_the_quota_is_given() -> None:
+    replica, share = leading(), FetchShare(throttle(100), COPYING, 0)
+    share.record(replica, 99)
+    assert share.limit(replica, 500) == 1
+    assert not share.is_throttled
