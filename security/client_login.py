@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..runtime.blocking.daemon_threads import in_daemon_thread
+from ..runtime.loop import report_error
 from ..runtime.tls_contexts import TlsContext
 from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, ConnectionLostError
@@ -94,8 +95,7 @@ class ClientLogin:
             connection.close()  # the one that uses it connects again, and learns why
         except Exception as error:
             connection.close()
-            message = f"logging in again at {connection.peer} has failed"
-            loop.call_exception_handler({"message": message, "exception": error})
+            report_error(f"logging in again at {connection.peer} has failed", error)
 
     async def _log_in_once(
         self,

@@ -187,7 +187,7 @@ class Request:
     def while_needed(self, work: Work[None]) -> Work[None]:
         """The same work, which ends when nobody waits for the answer any more."""
         for step in work:
-            if self.sink.is_gone:
+            if self.is_gone:
                 work.close()
                 return
             yield step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ...runtime.loop import report_error
 from ...runtime.timer_wheel import TimerHandle, TimerWheel
 
 
@@ -49,7 +50,7 @@ class DelayedOperationTimers:
             try:
                 callback()
             except Exception as error:  # the others that are due are called all the same, and the wheel goes on
-                self._loop.call_exception_handler({"message": "a time-out failed", "exception": error})
+                report_error("a time-out failed", error)
         next_ms = self._wheel.next_deadline_ms()
         if next_ms is not None and (self._armed is None or next_ms < self._armed_ms):
             self._arm(max(next_ms, self.now_ms()))

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ...runtime.incremental_work import Step, run_in_steps
 from ...runtime.invariants import sometimes
-from ...runtime.loop import TaskSet
+from ...runtime.loop import TaskSet, report_error
 from ...runtime.ports import Runtime
 from ...wire.records import CorruptBatchError
 from ...wire.types import TopicPartition
@@ -240,7 +240,7 @@ class LogCleaner:
         self._retry_later(tp)
 
     def _on_unexpected(self, tp: TopicPartition, error: Exception) -> None:
-        self._loop.call_exception_handler({"message": f"compaction of {tp} has failed", "exception": error})
+        report_error(f"compaction of {tp} has failed", error)
         self._retry_later(tp)
 
     def _retry_later(self, tp: TopicPartition) -> None:
