@@ -16,6 +16,8 @@ ATTACKS = {
         Attack("metadata-names", "Metadata of 400,000 empty names", resource_attacks.metadata_of_many_names),
         Attack("create-topics", "CreateTopics of 3,000 topics", resource_attacks.create_many_topics),
         Attack("fetch-partitions", "Fetch of 100,000 partitions", resource_attacks.fetch_of_many_partitions),
+        Attack("produce-partitions", "Produce to 400,000 partitions", resource_attacks.produce_to_many_partitions),
+        Attack("tagged-fields", "20,000,000 unknown tagged fields", resource_attacks.many_tagged_fields),
         Attack("half-frames", "200 connections with 2.2 MB of 100 MB each", resource_attacks.half_frames),
         Attack("bombs", "small batches that inflate to 100 MB", resource_attacks.decompression_bombs),
         Attack("internal-topic", "garbage into __consumer_offsets", resource_attacks.garbage_to_internal_topic),

@@ -15,6 +15,8 @@ from ...cluster.client.cluster_client import ClusterClient
 from ...wire.api_keys import ApiKey
 from ...wire.codec import encode_request
 from ...wire.compression import Compression
+from ...wire.frames import write_uvarint
+from ...wire.records import NewRecord, encode_batch
 from .attack import AttackRun
 from .attacker_connection import Endpoint, request_frame
 from .damaged_batches import bomb, draw_batch, garbage_group_record, lying_record, many_records
@@ -27,6 +29,8 @@ _FLOOD_CONNECTIONS, _FLOOD_REQUESTS, _FLOOD_S = 4, 16_000, 6.0
 _NAMES = 400_000
 _NEW_TOPICS, _DELETED_TOGETHER = 3_000, 250
 _FETCHED_PARTITIONS = 100_000
+_PRODUCED_PARTITIONS, _BATCHES = 400_000, 20_000
+_TAGS, _UNKNOWN_TAG = 20_000_000, b"\x7f\0"
 _HALF_FRAMES, _HALF_FRAME_BYTES, _HALF_FRAMES_HELD_S = 200, 2_200_000, 3.0
 _BOMB_BYTES = 100_000_000
 _BOMB_RECORDS = 700_000
@@ -88,6 +92,37 @@ def fetch_of_many_partitions(run: AttackRun) -> None:
     }
     body = encode_request(ApiKey.FETCH, 11, {"max_wait": 0, "max_bytes": 1, "topics": [topic]})
     _send_once(run, run.rng.choice(run.target.brokers), request_frame(ApiKey.FETCH, 11, body))
+
+
+def produce_to_many_partitions(run: AttackRun) -> None:
+    """Produce to 400,000 partitions without records, and 20,000 batches of a record for one partition."""
+    endpoint, topic = run.rng.choice(run.target.brokers), run.target.known.topics[0]
+    rows = b"".join(struct.pack(">i", number) + b"\0\0" for number in range(_PRODUCED_PARTITIONS))
+    _send_once(run, endpoint, _produce_frame(topic, _PRODUCED_PARTITIONS, rows))
+    batch = bytes(encode_batch([NewRecord(b"k", b"v", (), 1)]))
+    row = bytearray(struct.pack(">i", 0))
+    write_uvarint(row, len(batch) + 1)
+    _send_once(run, endpoint, _produce_frame(topic, _BATCHES, (bytes(row) + batch + b"\0") * _BATCHES))
+
+
+def _produce_frame(topic: str, count: int, rows: bytes) -> bytes:
+    """A request for one topic with so many partitions, of which `rows` are the bytes."""
+    body = bytearray(b"\0" + struct.pack(">hi", 1, 1000) + b"\x02")
+    write_uvarint(body, len(topic) + 1)
+    body += topic.encode()
+    write_uvarint(body, count + 1)
+    return request_frame(ApiKey.PRODUCE, 9, bytes(body) + rows + b"\0\0")
+
+
+def many_tagged_fields(run: AttackRun) -> None:
+    """Forty megabytes of unknown tagged fields, in the header of a request and in its body."""
+    count = bytearray()
+    write_uvarint(count, _TAGS)
+    section = bytes(count) + _UNKNOWN_TAG * _TAGS
+    header = struct.pack(">hhih", ApiKey.API_VERSIONS, 3, 1, -1)
+    for endpoint in (run.rng.choice(run.target.brokers), run.rng.choice(run.target.controllers)):
+        for frame in (header + section, header + b"\0\x02a\x02b" + section):
+            _send_once(run, endpoint, struct.pack(">i", len(frame)) + frame)
 
 
 def half_frames(run: AttackRun) -> None:
