@@ -14,7 +14,7 @@ def plain_hash(text: str) -> int:
     """s[0] * 31^(n-1) + ... + s[n-1] over the UTF-16 units, in 32 bits with a sign."""
     raw = text.encode("utf-16-be")
     units = struct.unpack(f">{len(raw) // 2}H", raw)
-    value = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units)) % 2**32
+    value: int = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units)) % 2**32
     return value if value < 2**31 else value - 2**32
 
 
