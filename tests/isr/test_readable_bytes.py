@@ -169,7 +169,7 @@ def read_for(
     wanted = FetchPartition(0, current_leader_epoch=5, fetch_offset=offset, last_fetched_epoch=-1)
     asked = FetchParams(replica_id=replica_id, slice_bytes_min=slice_bytes_min, isolation_level=isolation_level)
     records = replica.read(asked, wanted, max_bytes, min_one_batch=True).records
-    assert records is not None
+    assert isinstance(records, bytes | FileSlice)
     return records
 
 
