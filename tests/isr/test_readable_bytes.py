@@ -142,7 +142,7 @@ def test_a_follower_tells_each_cut_of_its_log_and_nothing_where_there_is_nothing
 
 def test_of_very_many_appends_that_are_not_committed_the_newest_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower that is away for long must not fill the leader's memory. No byte is lost of the count."""
-    monkeypatch.setattr("raftwerk.isr.replica._UNCOMMITTED_ENTRIES_MAX", 2)
+    monkeypatch.setattr("raftwerk.isr.replica._COUNTED_APPENDS_MAX", 2)
     replica = make()
     sizes = [replica.append_as_leader(batch(b"v" * size), -1, TIMES).size_bytes for size in (10, 20, 30, 40)]
     commit_to(replica, 1)
