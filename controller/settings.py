@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..log.topic_configs import MIN_ISR_KEY
 from .configs.effective_configs import resolve
 from .configs.group_configs import GroupLimits
 from .metadata.features import SUPPORTED_FEATURES
 from .metadata.metadata_image import MetadataImage
 from .metadata.metadata_records import UserScramCredentialRecord
-from .partitions.eligible_leader_replicas import MIN_ISR_KEY
 from .policies import Policies
 from .security.delegation_tokens import TokenSettings
 

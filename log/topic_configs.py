@@ -85,6 +85,7 @@ def throttled_partitions(replicas: Sequence[str], broker_id: int) -> frozenset[i
     return frozenset(partition for partition, broker in pairs if broker == broker_id)
 
 
+MIN_ISR_KEY = "min.insync.replicas"
 _ROWS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "cleanup.policy",
@@ -256,13 +257,13 @@ _ROWS: tuple[ConfigKey, ...] = (
         synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
     ),
     ConfigKey(
-        "min.insync.replicas",
+        MIN_ISR_KEY,
         INT,
         "1",
         "Replicas that must have a record before a producer with acks=all gets its ack. With eligible leader replicas "
         "server.properties says it for a new cluster only; afterwards it is changed at run time.",
         POSITIVE,
-        synonyms=(Synonym("min.insync.replicas"),),
+        synonyms=(Synonym(MIN_ISR_KEY),),
     ),
     ConfigKey(
         "preallocate",

@@ -189,15 +189,15 @@ def decode_fetch_request(version: int, data: Buffer, offset: int = 0) -> FetchRe
 
 
 def decode_fetch_request_in_steps(
-    version: int, data: Buffer, offset: int = 0, count: Callable[[int], None] | None = None
+    version: int, data: Buffer, offset: int = 0, count_bytes: Callable[[int], None] | None = None
 ) -> Work[FetchRequest]:
     """The work of `decode_fetch_request`. A step reads some hundred partitions.
 
-    `count` is called with the bytes of memory that partitions about to be read will take.
+    `count_bytes` is called with the bytes of memory that partitions about to be read will take.
     """
     view = memoryview(data)
     try:
-        request, end = yield from _decode_request(version, view, offset, count)
+        request, end = yield from _decode_request(version, view, offset, count_bytes)
     except MALFORMED as error:
         raise WireFormatError(f"malformed Fetch request: {error}") from error
     check_end(end, view, "Fetch request")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..runtime.incremental_work import PLAIN_STEP, Work
+from ..runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ..runtime.ports import Buffer
 from .errors import WireFormatError
 from .frames import read_uvarint
@@ -237,7 +237,7 @@ def encode_produce_response_in_steps(
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     write_partitions = _write_results_flexible if flexible else _write_results_legacy
     out = bytearray()
-    in_step = 0
+    pace = Pace()
     write_count(out, len(topics), flexible)
     for topic in topics:
         write_topic_key(out, topic.name, topic.topic_id, flexible, by_id)
@@ -245,9 +245,7 @@ def encode_produce_response_in_steps(
         for start in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
             rows = topic.partitions[start : start + PARTITIONS_PER_STEP]
             write_partitions(out, version, rows)
-            in_step += len(rows)
-            if in_step >= PARTITIONS_PER_STEP:
-                in_step = 0
+            if pace.ends_step(len(rows)):
                 yield PLAIN_STEP
         if flexible:
             out.append(0)

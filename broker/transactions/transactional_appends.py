@@ -3,8 +3,8 @@
 The requests of one producer are appended in their order: while one of them waits for the coordinator, later ones wait
 behind it, although they may be for other partitions. Most of them find the transaction open, and do not wait.
 
-A batch names its topic by id, and is appended by name. If the topic was created anew while the batch waited, that is
-refused, as it is where batches wait to be validated (`isr/leader/appends.py`).
+Producers may name a topic by its id, and batches are appended by its name. If another topic has the name by the time
+that a batch has waited, the batch is refused, as where batches wait to be validated (`isr/leader/appends.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...wire.api_keys import ApiKey
 from ...wire.codec import encode_request
@@ -130,7 +130,13 @@ def damaged_batches(run: AttackRun) -> None:
 
 def produce_frame(topic: str, partition: int, batch: bytes, acks: int = 1, client_id: bytes = b"fuzz") -> bytes:
     """A Produce request with one batch."""
-    rows = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
-    fields = {"acks": acks, "timeout": 300, "topic_data": rows}
+    return produce_frame_of(topic, [{"index": partition, "records": batch}], acks, client_id)
+
+
+def produce_frame_of(
+    topic: str, rows: Sequence[Mapping[str, object]], acks: int = 1, client_id: bytes = b"fuzz"
+) -> bytes:
+    """A Produce request with these rows of partitions."""
+    fields = {"acks": acks, "timeout": 300, "topic_data": [{"name": topic, "partition_data": rows}]}
     body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
     return request_frame(ApiKey.PRODUCE, _PRODUCE_VERSION, body, client_id=client_id)

@@ -22,7 +22,7 @@ from .attacker_connection import Endpoint, request_frame
 from .damaged_batches import bomb, draw_batch, garbage_group_record, lying_record, many_records
 from .drawn_values import INTERNAL_TOPIC
 from .node_watch import Trouble
-from .protocol_attacks import produce_frame
+from .protocol_attacks import produce_frame, produce_frame_of
 
 _LONG_TIMEOUT_S = 30.0
 _FLOOD_CONNECTIONS, _FLOOD_REQUESTS, _FLOOD_S = 4, 16_000, 6.0
@@ -97,21 +97,10 @@ def fetch_of_many_partitions(run: AttackRun) -> None:
 def produce_to_many_partitions(run: AttackRun) -> None:
     """Produce to 400,000 partitions without records, and 20,000 batches of a record for one partition."""
     endpoint, topic = run.rng.choice(run.target.brokers), run.target.known.topics[0]
-    rows = b"".join(struct.pack(">i", number) + b"\0\0" for number in range(_PRODUCED_PARTITIONS))
-    _send_once(run, endpoint, _produce_frame(topic, _PRODUCED_PARTITIONS, rows))
+    rows = [{"index": number, "records": None} for number in range(_PRODUCED_PARTITIONS)]
+    _send_once(run, endpoint, produce_frame_of(topic, rows))
     batch = bytes(encode_batch([NewRecord(b"k", b"v", (), 1)]))
-    row = bytearray(struct.pack(">i", 0))
-    write_uvarint(row, len(batch) + 1)
-    _send_once(run, endpoint, _produce_frame(topic, _BATCHES, (bytes(row) + batch + b"\0") * _BATCHES))
-
-
-def _produce_frame(topic: str, count: int, rows: bytes) -> bytes:
-    """A request for one topic with so many partitions, of which `rows` are the bytes."""
-    body = bytearray(b"\0" + struct.pack(">hi", 1, 1000) + b"\x02")
-    write_uvarint(body, len(topic) + 1)
-    body += topic.encode()
-    write_uvarint(body, count + 1)
-    return request_frame(ApiKey.PRODUCE, 9, bytes(body) + rows + b"\0\0")
+    _send_once(run, endpoint, produce_frame_of(topic, [{"index": 0, "records": batch}] * _BATCHES))
 
 
 def many_tagged_fields(run: AttackRun) -> None:

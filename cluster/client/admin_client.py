@@ -15,7 +15,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .attempts import Attempts
-from .client_errors import ClientError, RefusedError, is_retriable, refused_in_part
+from .client_errors import ClientError, RefusedError, is_retriable, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
 from .peer_protocol import no_answer_reason
 
@@ -158,7 +158,7 @@ class AdminClient:
         answer = await known.final_row(self._client, ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
         exists = ErrorCode.TOPIC_ALREADY_EXISTS
         code = answer.error_code if validate_only else known.error_of(answer.error_code, exists)
-        _raise_if_refused(code, f"topic {topic.name}", answer.error_message)
+        raise_if_refused(code, f"topic {topic.name}", answer.error_message)
         if wait and not validate_only:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
@@ -172,7 +172,7 @@ class AdminClient:
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self._client.timeout_s * 1000)}
         answer = await known.final_row(self._client, ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
         code = known.error_of(answer.error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        _raise_if_refused(code, f"topic {name}", answer.error_message)
+        raise_if_refused(code, f"topic {name}", answer.error_message)
         if wait:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
@@ -191,7 +191,7 @@ class AdminClient:
             self._client, ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
         )
         code = known.error_of(answer.error_code, ErrorCode.INVALID_PARTITIONS)
-        _raise_if_refused(code, f"topic {name}", answer.error_message)
+        raise_if_refused(code, f"topic {name}", answer.error_message)
         view = await self._until(
             lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name
         )
@@ -388,7 +388,7 @@ class AdminClient:
         attempts = Attempts()
         answer = await attempts.request(self._client, ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id})
         code = attempts.error_of(answer.error_code, ErrorCode.BROKER_ID_NOT_REGISTERED)
-        _raise_if_refused(code, f"broker {broker_id}", answer.error_message)
+        raise_if_refused(code, f"broker {broker_id}", answer.error_message)
 
     async def _request_of(
         self, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
@@ -485,9 +485,9 @@ class AdminClient:
         fields = {"users": [{"name": name} for name in names] or None}
         api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
         answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
-        _raise_if_refused(answer.error_code, "users", answer.error_message)
+        raise_if_refused(answer.error_code, "users", answer.error_message)
         for row in answer.results:
-            _raise_if_refused(row.error_code, f"user {row.user}", row.error_message)
+            raise_if_refused(row.error_code, f"user {row.user}", row.error_message)
         return {
             row.user: {SCRAM_MECHANISMS[one.mechanism]: one.iterations for one in row.credential_infos}
             for row in answer.results
@@ -516,7 +516,7 @@ class AdminClient:
         deletions = [{"name": user, "mechanism": MECHANISM_NUMBERS[one]} for one in mechanisms]
         row = await self._alter_scram_credentials(attempts, {"deletions": deletions, "upsertions": []})
         code = attempts.error_of(row.error_code, ErrorCode.RESOURCE_NOT_FOUND)
-        _raise_if_refused(code, f"user {user}", row.error_message)
+        raise_if_refused(code, f"user {user}", row.error_message)
 
     async def _alter_scram_credentials(self, attempts: Attempts, fields: Mapping[str, Any]) -> Struct:
         """The row of the one user whose credentials are changed."""
@@ -555,14 +555,8 @@ def _has_leaders(view: ClusterView, name: str) -> bool:
     return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
 
 
-def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
-    if code:
-        raise RefusedError(code, what, message)
-
-
 def _check(row: Struct, what: str) -> None:
-    if row.error_code:  # not every answer has a message
-        raise RefusedError(row.error_code, what, row.get("error_message"))
+    raise_if_refused(row.error_code, what, row.get("error_message"))  # not every answer has a message
 
 
 def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:

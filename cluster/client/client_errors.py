@@ -180,6 +180,12 @@ class RefusedError(ClientError):
         return RefusedError(self.code, self._what, self._message, self._way_out, note)
 
 
+def raise_if_refused(code: int, what: str, message: str | None = None) -> None:
+    """Raise `RefusedError` unless the code is NONE."""
+    if code:
+        raise RefusedError(code, what, message)
+
+
 def refused_in_part(refusals: Sequence[RefusedError], done: Mapping[str, Sequence[str]]) -> RefusedError:
     """The first of the refusals, with a note of the others and of what was done all the same.
 

@@ -16,7 +16,15 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import BROKER, AdminClient
 from .attempts import Attempts
-from .client_errors import Address, ClientError, NoControllerError, RefusedError, UnreachableError, is_retriable
+from .client_errors import (
+    Address,
+    ClientError,
+    NoControllerError,
+    RefusedError,
+    UnreachableError,
+    is_retriable,
+    raise_if_refused,
+)
 from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, parse_bootstrap, silence_of
 from .peer_protocol import no_answer_reason
 
@@ -158,7 +166,7 @@ class QuorumClient:
                 answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
         except TimeoutError:  # several brokers were asked, one after the other
             raise await self.no_leader() from None
-        _raise_if_refused(answer, "the quorum")
+        raise_if_refused(answer.error_code, "the quorum", answer.get("error_message"))
         return _view(answer)
 
     async def leader_id(self) -> int | None:
@@ -509,11 +517,6 @@ def _code_of(answer: Struct) -> int:
     topics: Sequence[Any] = answer.get("topics", ())
     code: int = answer.error_code or (topics[0].partitions[0].error_code if topics else 0)
     return code
-
-
-def _raise_if_refused(answer: Struct, what: str) -> None:
-    if answer.error_code:
-        raise RefusedError(answer.error_code, what, answer.error_message)
 
 
 def _raise_if_change_refused(code: int, message: str | None, node_id: int) -> None:

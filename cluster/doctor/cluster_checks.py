@@ -108,7 +108,7 @@ async def examine_cluster(
         others = [at for at in addresses.values() if at not in reached]
         reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
         not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
-        found = [*_bootstrap_addresses(not_brokers, None)]
+        found = [*_bootstrap_addresses(not_brokers)]
         found += _advertised({(one, at): reached[at] for one, at in addresses.items()}, local_options)
         apis = {one: reached[at].apis for one, at in addresses.items()}
         served = {one: answer for one, answer in apis.items() if answer is not None}
@@ -173,7 +173,7 @@ async def _unreachable(
     return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
 
 
-def _bootstrap_addresses(reached: Mapping[Address, Reached], silence_way_out: str | None) -> Iterator[Finding]:
+def _bootstrap_addresses(reached: Mapping[Address, Reached], silence_way_out: str | None = None) -> Iterator[Finding]:
     """What was found at each; addresses of which the same is to be said have one line."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for (host, port), one in reached.items():

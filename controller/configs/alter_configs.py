@@ -7,7 +7,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ...log.topic_configs import MIN_ISR_KEY, TOPIC_CONFIGS, validate_topic_configs
 from ...runtime.incremental_work import Pace, count_in_steps
 from ...security.authorizer.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from ...security.authorizer.authorizer import DENIED
@@ -22,7 +22,7 @@ from ..metadata.metadata_image import (
     MetadataImage,
 )
 from ..metadata.metadata_records import ConfigRecord, Record
-from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, MIN_ISR_KEY, clear_elr
+from ..partitions.eligible_leader_replicas import ELRS_PER_BATCH, clear_elr
 from ..policies import Policies
 from ..result import ControllerResult, Decision, Response
 from ..security.rights import IsAllowed, allows_all

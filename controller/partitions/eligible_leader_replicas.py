@@ -20,6 +20,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from ...log.topic_configs import MIN_ISR_KEY
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import BROKER_RESOURCE, MetadataImage, PartitionRegistration, TopicImage
@@ -28,7 +29,6 @@ from ..result import ControllerResult, Decision
 
 _logger = logging.getLogger(__name__)
 
-MIN_ISR_KEY = "min.insync.replicas"
 ELRS_PER_BATCH = 250
 """ELRs that are emptied in one batch of records, before the change that makes them wrong is made with the last ones."""
 

@@ -11,6 +11,7 @@ from ...log.config import LogConfig
 from ...log.errors import NoSpaceError, StorageError
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
+from ...log.topic_configs import MIN_ISR_KEY
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
@@ -25,8 +26,6 @@ from ..replica import Replica
 from ..storage_errors import StorageErrors
 
 _logger = logging.getLogger(__name__)
-
-MIN_ISR_KEY = "min.insync.replicas"
 
 
 class LocalReplicas:

@@ -209,6 +209,6 @@ def test_many_topics_of_a_request_are_read_in_steps_whether_or_not_they_have_par
     forgotten = [ForgottenTopic("t", None, []) for _ in range(10 * ROWS_PER_STEP)]
     for request in (FetchRequest(topics=topics), FetchRequest(forgotten=forgotten)):
         counted: list[int] = []
-        work = decode_fetch_request_in_steps(12, encode_fetch_request(12, request), count=counted.append)
+        work = decode_fetch_request_in_steps(12, encode_fetch_request(12, request), count_bytes=counted.append)
         assert sum(1 for _ in work) >= 9
         assert sum(counted) >= 10 * ROWS_PER_STEP * PARTITION_BYTES

@@ -99,7 +99,7 @@ def handle(services: BrokerServices, request: Request) -> Work[None] | None:
 
 def _handle_in_steps(services: BrokerServices, request: Request, items: DecodedItems) -> Work[None]:
     """Partitions that do not exist are answered apart, and no session remembers them."""
-    message = yield from decode_fetch_request_in_steps(request.api_version, request.body, count=items.count)
+    message = yield from decode_fetch_request_in_steps(request.api_version, request.body, count_bytes=items.count)
     items.settle()
     if message.replica_id >= 0 and _is_no_node(services, request):
         yield from _refuse_in_steps(request, message)

@@ -6,7 +6,7 @@ connection wait for it, since they may be for partitions that this one has not c
 
 from __future__ import annotations
 
-from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import ResourceType
 from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
@@ -58,21 +58,19 @@ class _LargeResponse:
     def _answer(self) -> Work[None]:
         request, version = self.request, self.request.api_version
         leaders: dict[int, None] = {}
-        failed: list[ProducePartitionResponse] = []
-        in_step = 0
+        failed: ProducePartitionResponse | None = None
+        pace = Pace()
         for topic in self.topics:
             for start in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
                 rows = topic.partitions[start : start + PARTITIONS_PER_STEP]
                 if version < FIRST_VERSION_WITH_STORAGE_ERROR:
                     replace_storage_errors(rows)
                 leaders.update((row.current_leader.leader_id, None) for row in rows if row.current_leader is not None)
-                failed += [row for row in rows if row.error_code][:1]
-                in_step += len(rows)
-                if in_step >= PARTITIONS_PER_STEP:
-                    in_step = 0
+                failed = failed or next((row for row in rows if row.error_code), None)
+                if pace.ends_step(len(rows)):
                     yield PLAIN_STEP
         if self.message.acks == 0:
-            answer_without_acks(request, iter(failed))
+            answer_without_acks(request, failed)
             return
         quota = self.services.quotas.request
         if quota.is_on:
@@ -112,7 +110,7 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
         throttle(produce_quota, request, request.frame_bytes)
     is_refused = yield from _lacks_transactional_id(services, request, message)
     whole = _LargeResponse(services, request, message)
-    in_step = 0
+    pace = Pace()
     for name, topic_id, partitions in message.topics:
         rows: list[ProducePartitionResponse] = []
         whole.topics.append(ProduceTopicResponse(name, topic_id, rows))
@@ -123,23 +121,19 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
                 rows += [ProducePartitionResponse(partition, code) for partition, _ in topic.partitions]
             else:
                 _carry_out(_Part(whole), message, topic, rows)
-            in_step += len(topic.partitions)
-            if in_step >= PARTITIONS_PER_STEP:
-                in_step = 0
+            if pace.ends_step(len(topic.partitions)):
                 yield PLAIN_STEP
     whole.end_part()
 
 
 def _lacks_transactional_id(services: BrokerServices, request: Request, message: ProduceRequest) -> Work[bool]:
     """Whether a batch is transactional, and the request names no transactional id that the client may use."""
-    has_transactional, in_step = False, 0
+    has_transactional, pace = False, Pace()
     for topic in message.topics:
         for start in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
             partitions = topic.partitions[start : start + PARTITIONS_PER_STEP]
             has_transactional = has_transactional or any(is_transactional(records) for _, records in partitions)
-            in_step += len(partitions)
-            if in_step >= PARTITIONS_PER_STEP:
-                in_step = 0
+            if pace.ends_step(len(partitions)):
                 yield PLAIN_STEP
     if not has_transactional or message.transactional_id is None:
         return has_transactional

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ....runtime.invariants import InvariantViolation
@@ -89,7 +89,8 @@ class PendingResponse:
         """Send the response, or close the connection where acks=0 and something failed."""
         request = self.request
         if self.acks == 0:
-            answer_without_acks(request, (row for topic in self.topics for row in topic.partitions if row.error_code))
+            failed = (row for topic in self.topics for row in topic.partitions if row.error_code)
+            answer_without_acks(request, next(failed, None))
             return
         quota = self.services.quotas.request
         if quota.is_on:
@@ -109,13 +110,15 @@ class PendingResponse:
         return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
 
 
-def answer_without_acks(request: Request, failed: Iterator[ProducePartitionResponse]) -> None:
-    """End a request with acks=0: its connection is closed if a partition failed, so that the client asks anew."""
-    first = next(failed, None)
-    if first is None:
+def answer_without_acks(request: Request, failed: ProducePartitionResponse | None) -> None:
+    """End a request with acks=0. Its connection is closed if a partition failed, so that the client asks for metadata.
+
+    `failed` is the first such partition.
+    """
+    if failed is None:
         request.no_response()
     else:
-        request.reject(f"Produce with acks=0 failed with {ErrorCode(first.error_code).name}")
+        request.reject(f"Produce with acks=0 failed with {ErrorCode(failed.error_code).name}")
 
 
 def _refusal(records: memoryview | None, version: int, transactional_id: str | None) -> tuple[ErrorCode, str] | None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, map_in_steps, run_at_once
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work, run_at_once
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode, ProtocolError
@@ -72,8 +71,10 @@ def handle(services: BrokerServices, request: Request, message: AddPartitionsToT
     for asked in _transactions(request.api_version, message):
         codes: _Codes = {}
         for topic in asked.topics:
-            partitions = yield from map_in_steps(partial(TopicPartition, topic.name), topic.partitions, pace)
-            codes.update(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED))
+            for partition in topic.partitions:
+                codes[TopicPartition(topic.name, partition)] = ErrorCode.OPERATION_NOT_ATTEMPTED
+                if pace.ends_step():
+                    yield PLAIN_STEP
             if pace.ends_step():
                 yield PLAIN_STEP
         outcome = yield from _begin(services, request, asked, codes, pace)
@@ -126,9 +127,10 @@ def _begin(
 async def _answer(version: int, begun: Sequence[_Begun]) -> Work[Fields]:
     results: list[tuple[str, _Codes, ErrorCode | None]] = []
     for transactional_id, codes, outcome in begun:
-        code = outcome if not isinstance(outcome, asyncio.Future) else None
         if isinstance(outcome, asyncio.Future):
-            code = for_version((await outcome).error, version, _PRODUCER_FENCED_SINCE)
+            code: ErrorCode | None = for_version((await outcome).error, version, _PRODUCER_FENCED_SINCE)
+        else:
+            code = outcome
         results.append((transactional_id, codes, code))
     return _response(version, results)
 

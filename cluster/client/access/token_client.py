@@ -11,7 +11,7 @@ from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ..attempts import Attempts
-from ..client_errors import ClientError, RefusedError
+from ..client_errors import ClientError, RefusedError, raise_if_refused
 from ..cluster_client import ClusterClient
 
 _TOKENS_VERSION = 3
@@ -59,14 +59,14 @@ class TokenClient:
         answer = await self._client.request(api, _TOKENS_VERSION, fields, _end_without_answer)
         if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
             raise RefusedError(answer.error_code, "tokens", note=_MAY_BE_MADE)
-        _raise_if_refused(answer.error_code, "tokens")
+        raise_if_refused(answer.error_code, "tokens")
         return _token_row(answer, tuple(map(str, renewers)))
 
     async def list_tokens(self, owners: Sequence[KafkaPrincipal] | None = None) -> list[TokenRow]:
         """The tokens that one may see: all, or those of these owners."""
         fields = {"owners": None if owners is None else [_principal_row(one) for one in owners]}
         answer = await self._client.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, fields)
-        _raise_if_refused(answer.error_code, "tokens")
+        raise_if_refused(answer.error_code, "tokens")
         return [
             _token_row(row, tuple(f"{one.principal_type}:{one.principal_name}" for one in row.renewers))
             for row in answer.tokens
@@ -76,13 +76,13 @@ class TokenClient:
         """Renew a token for this time, -1 for the longest; returns when it expires now, in ms since 1970."""
         fields = {"hmac": token.hmac, "renew_period": period_ms}
         answer = await self._client.request(ApiKey.RENEW_DELEGATION_TOKEN, _TOKEN_CHANGE_VERSION, fields)
-        _raise_if_refused(answer.error_code, f"token {token.token_id}")
+        raise_if_refused(answer.error_code, f"token {token.token_id}")
         return int(answer.expiry_timestamp)
 
     async def expire(self, token: TokenRow, period_ms: int) -> int:
         """Let a token expire after this time; returns when, in ms since 1970."""
         answer = await self._expire(token, period_ms, Attempts())
-        _raise_if_refused(answer.error_code, f"token {token.token_id}")
+        raise_if_refused(answer.error_code, f"token {token.token_id}")
         return int(answer.expiry_timestamp)
 
     async def end(self, token: TokenRow) -> None:
@@ -90,7 +90,7 @@ class TokenClient:
         attempts = Attempts()
         answer = await self._expire(token, _AT_ONCE_MS, attempts)
         code = attempts.error_of(answer.error_code, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-        _raise_if_refused(code, f"token {token.token_id}")
+        raise_if_refused(code, f"token {token.token_id}")
 
     async def _expire(self, token: TokenRow, period_ms: int, attempts: Attempts) -> Struct:
         fields = {"hmac": token.hmac, "expiry_time_period": period_ms}
@@ -99,11 +99,6 @@ class TokenClient:
 
 def _end_without_answer() -> None:
     raise ClientError(f"the broker that was asked gave no answer; {_MAY_BE_MADE}")
-
-
-def _raise_if_refused(code: int, what: str) -> None:
-    if code:
-        raise RefusedError(code, what)
 
 
 def _principal_row(principal: KafkaPrincipal) -> dict[str, str]:

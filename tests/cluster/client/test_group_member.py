@@ -71,6 +71,11 @@ def _batch(offset: int) -> bytes:
     return bytes(encode_batch([NewRecord(None, b"value", (), 0)], base_offset=offset))
 
 
+def _broker_1_coordinates(api: ApiKey) -> Struct:
+    assert api is ApiKey.FIND_COORDINATOR
+    return Struct({"coordinators": [Struct({"error_code": 0, "node_id": 1})]})
+
+
 class _CreatedAnew(ClusterClient):
     """A topic with a hundred records in one partition; with another id it is another topic of the same name.
 
@@ -89,8 +94,7 @@ class _CreatedAnew(ClusterClient):
         return ClusterView("c", 1, (), (TopicView("t", self.topic_id, False, rows),))
 
     async def request(self, api: ApiKey, *_: Any, **__: Any) -> Struct:
-        assert api is ApiKey.FIND_COORDINATOR
-        return Struct({"coordinators": [Struct({"error_code": 0, "node_id": 1})]})
+        return _broker_1_coordinates(api)
 
     async def request_node(
         self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
@@ -159,8 +163,7 @@ class _Committed(_TwoLeaders):
         self.committed = committed
 
     async def request(self, api: ApiKey, *_: Any, **__: Any) -> Struct:
-        assert api is ApiKey.FIND_COORDINATOR
-        return Struct({"coordinators": [Struct({"error_code": 0, "node_id": 1})]})
+        return _broker_1_coordinates(api)
 
     async def request_node(
         self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
