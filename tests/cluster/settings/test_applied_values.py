@@ -20,7 +20,7 @@ from raftwerk.cluster.settings.settings_per_package import log_maintenance_chang
 from raftwerk.controller.configs.alter_configs import incremental_alter_configs
 from raftwerk.controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
 from raftwerk.controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
-from raftwerk.controller.configs.effective_configs import dynamic_overrides
+from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
 from raftwerk.controller.configs.group_configs import GROUP_CONFIGS
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
 from raftwerk.controller.metadata.metadata_image import (
@@ -99,7 +99,7 @@ def apply(image: MetadataImage, delta: MetadataDelta) -> None:
     config = ReplicaManagerConfig(1)
     Throttles(config).apply(image, delta)
     LogConfig().with_overrides(dynamic_overrides(image, "t", 1))
-    int(image.topic_config("t", "min.insync.replicas") or 1)
+    int(resolve(image, "t", "min.insync.replicas", {}, broker_id=1)[0])
     log_maintenance_change(NODE, image)
     verifies_transactions(NODE, image)
     quota = ConnectionQuota(image, 1, NODE.properties)
