@@ -140,13 +140,11 @@ def unused_min_isr(config: NodeConfig, image: MetadataImage) -> str | None:
 
     With eligible leader replicas (KIP-966) all leaders and controllers go by one value, which the metadata have.
     """
-    of_cluster = _present_value(config, image, MIN_ISR_KEY)
-    if not image.elr_enabled or MIN_ISR_KEY not in config.properties or config[MIN_ISR_KEY] == of_cluster:
+    own, of_cluster = config[MIN_ISR_KEY], _present_value(config, image, MIN_ISR_KEY)
+    if not image.elr_enabled or MIN_ISR_KEY not in config.properties or own == of_cluster:
         return None
-    own, change = config[MIN_ISR_KEY], f"raftwerk configs set --all-brokers {MIN_ISR_KEY}={config[MIN_ISR_KEY]}"
-    return (
-        f"{MIN_ISR_KEY}={own} of server.properties has no effect: the cluster has {of_cluster}; change it by {change}"
-    )
+    setting, change = f"{MIN_ISR_KEY}={own}", "raftwerk configs set --all-brokers"
+    return f"{setting} of server.properties has no effect: the cluster has {of_cluster}; change it by {change} {setting}"
 
 
 def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:
