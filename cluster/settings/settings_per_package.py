@@ -144,7 +144,7 @@ def unused_min_isr(config: NodeConfig, image: MetadataImage) -> str | None:
     if not image.elr_enabled or MIN_ISR_KEY not in config.properties or own == of_cluster:
         return None
     setting, change = f"{MIN_ISR_KEY}={own}", "raftwerk configs set --all-brokers"
-    return f"{setting} of server.properties has no effect: the cluster has {of_cluster}; change it by {change} {setting}"
+    return f"{setting} of server.properties has no effect: the cluster has {of_cluster}; use {change} {setting}"
 
 
 def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:

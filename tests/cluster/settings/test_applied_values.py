@@ -170,6 +170,6 @@ def test_a_node_says_that_min_insync_replicas_of_its_file_is_not_that_of_the_clu
     warning = unused_min_isr(NodeConfig.from_properties({**NODE.properties, **more}), image)
     told = (
         "min.insync.replicas=2 of server.properties has no effect: the cluster has 3; "
-        "change it by raftwerk configs set --all-brokers min.insync.replicas=2"
+        "use raftwerk configs set --all-brokers min.insync.replicas=2"
     )
     assert warning == (told if is_told else None)
