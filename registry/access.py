@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from ..cluster.client.client_errors import ClientError, NotLoggedInError
+from ..cluster.client.client_errors import ClientError, WrongCredentialsError
 from ..cluster.client.cluster_client import NO_ANSWER, ClusterClient
 from ..cluster.http_logins.credentials import CHALLENGES, Credentials, NoCredentialsError, credentials_in
 from ..cluster.http_logins.user_login import UserLogins
@@ -94,7 +94,7 @@ class Access:
         try:
             async with self._logins, ClusterClient(self._bootstrap, login=login, is_silent=True) as client:
                 answer = await client.request(ApiKey.METADATA, _METADATA_VERSION, fields)
-        except NotLoggedInError:
+        except WrongCredentialsError:
             raise RegistryError(40101, "Authentication failed: the cluster does not take these credentials") from None
         except (ClientError, *NO_ANSWER):
             raise RegistryError(50001, _UNKNOWN) from None

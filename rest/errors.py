@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, UnreachableError, is_retriable
+from ..cluster.client.client_errors import (
+    ClientError,
+    NotLoggedInError,
+    RefusedError,
+    UnreachableError,
+    WrongCredentialsError,
+    is_retriable,
+)
 from ..cluster.client.error_sentences import SENTENCES
 from ..wire.errors import ErrorCode, error_name
 
@@ -120,8 +127,10 @@ def refused(code: int, what: str, message: str | None = None) -> RestError:
 
 def error_of(error: ClientError) -> RestError:
     """The error for what the cluster's client raises."""
-    if isinstance(error, NotLoggedInError):
+    if isinstance(error, WrongCredentialsError):
         return RestError(AUTHENTICATION_FAILED, f"{error}: {error.way_out}")
+    if isinstance(error, NotLoggedInError):
+        return RestError(NO_BROKER_ANSWERS, f"{error}: {error.way_out}")
     if isinstance(error, UnreachableError):
         return RestError(NO_BROKER_ANSWERS, f"{error}; raftwerk doctor shows which nodes are to be started or woken")
     if isinstance(error, RefusedError):

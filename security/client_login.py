@@ -48,6 +48,10 @@ class AuthenticationFailedError(ConnectionError):
         self.way_out = way_out
 
 
+class CredentialsRefusedError(AuthenticationFailedError):
+    """The peer looked at the credentials and does not take them: another attempt with them is no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientLogin:
     """`tls` is None without TLS, `new_exchange` without SASL. Each login makes an exchange of its own, for its host."""
@@ -143,7 +147,9 @@ async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run
             raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from error
         if answer.error_code:
             reason = f"refuses the login by {exchange.name}: {answer.error_message or error_name(answer.error_code)}"
-            raise AuthenticationFailedError(connection, reason, _correction(exchange.name))
+            refused = answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            kind = CredentialsRefusedError if refused else AuthenticationFailedError
+            raise kind(connection, reason, _correction(exchange.name))
         lifetime_ms = answer.session_lifetime
         token = await _next_token(connection, exchange, run, partial(exchange.evaluate, bytes(answer.auth_bytes)))
     return lifetime_ms

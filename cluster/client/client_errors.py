@@ -145,6 +145,14 @@ class NotLoggedInError(UnreachableError):
         self.way_out = way_out
 
 
+class WrongCredentialsError(NotLoggedInError):
+    """A broker looked at the credentials and does not take them, and no other broker takes them either.
+
+    Any other `NotLoggedInError` says nothing about the password: a TLS handshake that fails, a mechanism that is not
+    offered, a token that cannot be had.
+    """
+
+
 class RefusedError(ClientError):
     """The cluster answered with an error code. The text says what it means and what to do.
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from ...security.client_login import ClientLogin
+from ...security.client_login import ClientLogin, CredentialsRefusedError
 from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.codec import Struct
@@ -32,6 +32,7 @@ from .client_errors import (
     RefusedError,
     UnreachableError,
     WrongArgumentError,
+    WrongCredentialsError,
     is_retriable,
     no_such_topic,
     partitions_text,
@@ -303,6 +304,7 @@ class ClusterClient:
         silent: list[Address] = []
         closing: list[Address] = []
         ways_out: list[str] = []
+        are_wrong = False
         left = self._in_order(asks_another=asks_another)
         was_slow: set[tuple[str, int]] = set()
         is_waiting = False
@@ -334,6 +336,7 @@ class ClusterClient:
                 way_out = login_way_out(error)
                 if way_out is not None:
                     ways_out.append(way_out)
+                    are_wrong = are_wrong or isinstance(error, CredentialsRefusedError)
                 elif isinstance(error, RequestTimedOutError):
                     silent.append((host, port))
                     if is_asked and api in CONTROLLER_APIS and await self._still_answers(host, port):
@@ -342,7 +345,7 @@ class ClusterClient:
                 elif isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
                     closing.append((host, port))
         if ways_out:
-            raise NotLoggedInError(reasons, ways_out[0])
+            raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, ways_out[0])
         raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
 
     async def _still_answers(self, host: str, port: int) -> bool:

@@ -33,6 +33,7 @@ from ..settings.settings_per_package import (
     replica_manager_config,
     request_memory,
     server_config,
+    unused_min_isr,
     verifies_transactions,
 )
 from .controller_registration import leader_address
@@ -126,6 +127,9 @@ class BrokerRole:
             self.broker.lifecycle_manager.lifecycle.on_unclean_shutdown_found()
         await self.broker.start()
         await self.broker.lifecycle_manager.registered()
+        warning = unused_min_isr(self._config, self._loader.image)
+        if warning is not None:
+            logger.warning(warning)
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of, self.replica_manager.on_damaged)

@@ -41,7 +41,7 @@ from ...log.manager.log_manager_config import (
     RetentionConfig,
     ScrubberConfig,
 )
-from ...log.topic_configs import TOPIC_CONFIGS
+from ...log.topic_configs import MIN_ISR_KEY, TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
@@ -133,6 +133,18 @@ def log_maintenance_change(config: NodeConfig, image: MetadataImage) -> LogMaint
         io_bytes_per_s=value("log.cleaner.io.max.bytes.per.second"),
         backoff_ms=value("log.cleaner.backoff.ms"),
     )
+
+
+def unused_min_isr(config: NodeConfig, image: MetadataImage) -> str | None:
+    """A warning where this node's file says another `min.insync.replicas` than the cluster has; None otherwise.
+
+    With eligible leader replicas (KIP-966) all leaders and controllers go by one value, which the metadata have.
+    """
+    own, of_cluster = config[MIN_ISR_KEY], _present_value(config, image, MIN_ISR_KEY)
+    if not image.elr_enabled or MIN_ISR_KEY not in config.properties or own == of_cluster:
+        return None
+    setting, change = f"{MIN_ISR_KEY}={own}", "raftwerk configs set --all-brokers"
+    return f"{setting} of server.properties has no effect: the cluster has {of_cluster}; use {change} {setting}"
 
 
 def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:

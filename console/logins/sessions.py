@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from ...cluster.client.client_errors import ClientError, NotLoggedInError
+from ...cluster.client.client_errors import ClientError, WrongCredentialsError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.http_logins.credentials import Credentials
 from ...cluster.http_logins.user_login import UserLogins
@@ -165,7 +165,7 @@ class Sessions:
         ) as client:
             try:
                 await client.metadata([])
-            except NotLoggedInError:
+            except WrongCredentialsError:
                 raise RequestRefusedError(401, "the cluster does not take this user and password") from None
 
     def _is_over(self, session: Session) -> bool:

@@ -294,17 +294,6 @@ class MetadataImage:
         """Whether the broker may lead the partition and be in its ISR: it is active, and its replica is online."""
         return self.is_active(broker_id) and self.is_replica_online(broker_id, partition)
 
-    def topic_config(self, topic: str, name: str) -> str | None:
-        """The value set at run time for the topic or for all brokers, or None.
-
-        For configurations that topics and brokers call by the same name, such as `min.insync.replicas`.
-        `effective_configs.resolve` is for all others.
-        """
-        own = self.configs.get((TOPIC_RESOURCE, topic))
-        if own is not None and name in own:
-            return own[name]
-        return self.configs.get((BROKER_RESOURCE, ""), {}).get(name)
-
     @property
     def elr_enabled(self) -> bool:
         """Whether eligible leader replicas (KIP-966) are finalized."""

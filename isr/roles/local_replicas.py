@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from ...controller.configs.effective_configs import dynamic_overrides
+from ...controller.configs.effective_configs import dynamic_overrides, resolve
 from ...controller.metadata.metadata_records import LOST
 from ...log.config import LogConfig
 from ...log.errors import NoSpaceError, StorageError
@@ -197,10 +197,11 @@ class LocalReplicas:
 
     def leader_config(self, topic: str) -> LeaderConfig:
         """The settings for leaders of the topic's partitions, by the present metadata."""
-        value = self._hosted.image.topic_config(topic, MIN_ISR_KEY)
+        static, local_id = {MIN_ISR_KEY: str(self._config.default_min_isr)}, self._hosted.local_id
+        value, _ = resolve(self._hosted.image, topic, MIN_ISR_KEY, static, broker_id=local_id)
         return LeaderConfig(
-            local_id=self._hosted.local_id,
-            min_isr=self._config.default_min_isr if value is None else int(value),
+            local_id=local_id,
+            min_isr=int(value),
             lag_time_max_ms=self._config.replica_lag_time_max_ms,
         )
 

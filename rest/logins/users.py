@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from ...cluster.client.client_errors import NotLoggedInError
+from ...cluster.client.client_errors import WrongCredentialsError
 from ...cluster.http_logins.credentials import Credentials
 from ..errors import AUTHENTICATION_FAILED, RestError
 from ..record_producer import RecordProducer
@@ -127,7 +127,7 @@ class Users:
         try:
             async with self._logins, self._clients.cluster(credentials) as cluster:
                 await cluster.view()
-        except NotLoggedInError:
+        except WrongCredentialsError:
             if credentials in self._users:
                 await self._close(credentials)
             text = "Authentication failed: the cluster does not take these credentials"

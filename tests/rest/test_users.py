@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from raftwerk.cluster.client.client_errors import NotLoggedInError
+from raftwerk.cluster.client.client_errors import NotLoggedInError, WrongCredentialsError
 from raftwerk.cluster.http_logins.credentials import Credentials
-from raftwerk.rest.errors import RestError
+from raftwerk.rest.errors import RestError, error_of
 from raftwerk.rest.logins.users import UserClients, UserLimits, Users
 from raftwerk.rest.services import Services
 
@@ -27,6 +27,8 @@ class Cluster:
         self.closed: list[str] = []
         self.open: list[str] = []
         self.has_closed = asyncio.Event()
+        self.is_misconfigured = False
+        """Whether no login gets as far as the password."""
         self.closing = asyncio.Event()
         self.slow: dict[str, asyncio.Event] = {}
         """What the close of a user's clients waits for."""
@@ -53,8 +55,10 @@ class _Client:
     async def view(self) -> None:
         self._cluster.logins.append(self._user)
         await asyncio.sleep(0)
+        if self._cluster.is_misconfigured:
+            raise NotLoggedInError({("localhost", 9092): "fails in the TLS handshake"}, "name its authority")
         if self._user not in self._cluster.known:
-            raise NotLoggedInError({("localhost", 9092): "refuses the login"}, "")
+            raise WrongCredentialsError({("localhost", 9092): "refuses the login"}, "")
 
 
 class _Producer(_Client):
@@ -96,6 +100,26 @@ def test_requests_that_come_together_log_in_once() -> None:
 
     run(cluster, UserLimits(), work)
     assert (cluster.logins, cluster.closed) == (["alice"], ["alice"])
+
+
+def test_a_login_that_fails_before_the_password_is_looked_at_leaves_a_user_its_clients() -> None:
+    cluster = Cluster({"alice"})
+
+    async def work(users: Users) -> None:
+        async with users.use(ALICE):
+            pass
+        cluster.is_misconfigured = True
+        with pytest.raises(NotLoggedInError) as caught:
+            async with users.use(ALICE):
+                pass
+        answer = error_of(caught.value)
+        assert (answer.status, str(answer)) == (
+            503,
+            "cannot log in: localhost:9092 fails in the TLS handshake: name its authority",
+        )
+        assert len(users) == 1
+
+    run(cluster, UserLimits(verified_s=0.0), work)
 
 
 def test_who_is_refused_has_no_clients_and_is_tried_again() -> None:

@@ -13,7 +13,7 @@ from support.security.certificates import Authority
 
 from raftwerk.broker.network.listener_security import ListenerSecurity
 from raftwerk.broker.network.server import Server, ServerConfig
-from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableError
+from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableError, WrongCredentialsError
 from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient
 from raftwerk.cluster.client.peer_protocol import explained
 from raftwerk.runtime.tls_contexts import TlsMaterial, TlsOptions, client_context, server_context
@@ -84,7 +84,9 @@ def told(error: UnreachableError) -> tuple[str, str]:
 
 
 def test_a_wrong_password(authority: Authority) -> None:
-    reason, way_out = told(refusal(listener(authority), login(authority, wrong_password)))
+    error = refusal(listener(authority), login(authority, wrong_password))
+    assert isinstance(error, WrongCredentialsError)
+    reason, way_out = told(error)
     assert reason == "refuses the login by PLAIN: Authentication failed: Invalid username or password"
     assert way_out == "correct the user name or the password in sasl.jaas.config"
 
@@ -96,6 +98,19 @@ def test_a_refusal_of_scram_names_the_mechanism_and_says_where_its_users_are_lis
         "password in sasl.jaas.config"
     )
     assert _correction(PLAIN) == "correct the user name or the password in sasl.jaas.config"
+
+
+def test_what_hinders_a_login_before_the_password_is_looked_at_says_nothing_about_it(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Consoles and proxies tell their users that a password is wrong, and end their sessions, only if it is."""
+    unknown = Authority(tmp_path / "other")
+    for error in (
+        refusal(listener(authority), login(unknown, wrong_password)),
+        refusal(listener(None), login(None, lambda _: OtherMechanism("alice", "wonder"))),
+        refusal(None, login(None, wrong_password)),
+    ):
+        assert isinstance(error, NotLoggedInError) and not isinstance(error, WrongCredentialsError), error
 
 
 def test_a_mechanism_that_is_not_offered() -> None:

@@ -16,16 +16,21 @@ from raftwerk.broker.quotas.client_quota_manager import ClientQuotaManager
 from raftwerk.broker.quotas.sampled_rate import DEFAULT_WINDOW
 from raftwerk.broker.quotas.token_bucket import TokenBucket
 from raftwerk.cluster.settings.node_config import NodeConfig
-from raftwerk.cluster.settings.settings_per_package import log_maintenance_change, verifies_transactions
+from raftwerk.cluster.settings.settings_per_package import (
+    log_maintenance_change,
+    unused_min_isr,
+    verifies_transactions,
+)
 from raftwerk.controller.configs.alter_configs import incremental_alter_configs
 from raftwerk.controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
 from raftwerk.controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
-from raftwerk.controller.configs.effective_configs import dynamic_overrides
+from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
 from raftwerk.controller.configs.group_configs import GROUP_CONFIGS
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES
 from raftwerk.controller.metadata.metadata_image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
+    ELR_FEATURE,
     GROUP_RESOURCE,
     RECORD_VERSION_FEATURE,
     TOPIC_RESOURCE,
@@ -99,7 +104,7 @@ def apply(image: MetadataImage, delta: MetadataDelta) -> None:
     config = ReplicaManagerConfig(1)
     Throttles(config).apply(image, delta)
     LogConfig().with_overrides(dynamic_overrides(image, "t", 1))
-    int(image.topic_config("t", "min.insync.replicas") or 1)
+    int(resolve(image, "t", "min.insync.replicas", {}, broker_id=1)[0])
     log_maintenance_change(NODE, image)
     verifies_transactions(NODE, image)
     quota = ConnectionQuota(image, 1, NODE.properties)
@@ -148,3 +153,23 @@ def test_every_quota_that_the_controller_accepts(key: str, value: float) -> None
         bucket = TokenBucket(DEFAULT_WINDOW)
         bucket.take(1000, limit[0], 1)
         assert 0 <= bucket.throttle_ms(limit[0], 1) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("own", "of_cluster", "elr", "is_told"),
+    [("2", "3", 1, True), ("3", "3", 1, False), (None, "3", 1, False), ("2", "3", 0, False), ("2", None, 1, False)],
+)
+def test_a_node_says_that_min_insync_replicas_of_its_file_is_not_that_of_the_cluster(
+    own: str | None, of_cluster: str | None, elr: int, is_told: bool
+) -> None:
+    image = new_image()
+    image.features = {**image.features, ELR_FEATURE: elr}
+    if of_cluster is not None:
+        image.configs[BROKER_RESOURCE, ""] = {"min.insync.replicas": of_cluster}
+    more = {} if own is None else {"min.insync.replicas": own}
+    warning = unused_min_isr(NodeConfig.from_properties({**NODE.properties, **more}), image)
+    told = (
+        "min.insync.replicas=2 of server.properties has no effect: the cluster has 3; "
+        "use raftwerk configs set --all-brokers min.insync.replicas=2"
+    )
+    assert warning == (told if is_told else None)

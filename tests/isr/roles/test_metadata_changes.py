@@ -141,11 +141,12 @@ def test_a_replica_begins_with_its_last_high_watermark_as_far_as_it_is_within_it
     assert replica.high_watermark == high_watermark
 
 
-def test_a_topic_has_its_own_minimum_in_sync_before_that_of_the_brokers() -> None:
+def test_a_topic_has_its_own_minimum_in_sync_before_that_of_the_broker_and_of_all_brokers() -> None:
     cluster, _ = replicated_topic(default_min_isr=2)
     partition = cluster.managers[1].partitions[TP].partition
     assert partition.config.min_isr == 2
-    for kind, name, value, expected in ((4, "", "3", 3), (2, "t", "1", 1), (4, "", "2", 1)):
+    told = ((4, "2", "1", 2), (4, "1", "4", 4), (4, "", "3", 4), (4, "1", None, 3), (2, "t", "1", 1), (4, "", "2", 1))
+    for kind, name, value, expected in told:
         cluster.records.append(ConfigRecord(kind, name, "min.insync.replicas", value))
         cluster.tell()
         assert partition.config.min_isr == expected
