@@ -193,7 +193,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         transport = self._transport
         is_half_open = transport is not None and transport.get_extra_info("sslcontext") is None
-        if is_half_open and (self._blocked or self._is_sending_files):
+        is_carrying_out = self._blocked or any(request.is_waited_for for request in self._pending)
+        if is_half_open and (is_carrying_out or self._is_sending_files):
             self._close_when_drained = True
             return True
         return False

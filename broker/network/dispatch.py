@@ -203,7 +203,8 @@ class Dispatcher(Generic[C]):
     def _decode(self, request: Request, begin: Callable[[DecodedItems], None]) -> None:
         """Call `begin` when there is memory for the items of a large request."""
         if request.memory is None:
-            request.body = memoryview(bytes(request.body))  # the memory of small frames is used again
+            # The memory of small frames is used again. Offsets are written into produced batches, in place.
+            request.body = memoryview(bytearray(request.body))
         memory = request.sink.memory.decoded
         request.memory = items = DecodedItems(memory, request.memory, request.frame_bytes, begin)
         memory.decode(items)

@@ -276,13 +276,27 @@ class AdminClient:
         _check(answer.responses[0], resource_name(resource_type, name))
 
     async def _check_settings(self, resource_type: int, name: str, keys: Sequence[str]) -> None:
-        if resource_type == BROKER and not name:  # of what holds for all brokers only what is set is described
-            name = str((await self._client.metadata(())).brokers[0].node_id)
-        known = {row.name for row in await self.describe_configs(resource_type, name, everything=True)}
+        known = {row.name for row in await self._all_settings(resource_type, name)}
         wrong = [key for key in keys if key not in known and not key.startswith(_OF_LISTENERS)]
         if wrong:
             what = f"there is no setting {' and no setting '.join(wrong)}"
             raise RefusedError(ErrorCode.INVALID_CONFIG, resource_name(resource_type, name), what)
+
+    async def _all_settings(self, resource_type: int, name: str) -> list[ConfigEntry]:
+        """The settings that there are. Those of a broker are told by any other one while it is down."""
+        if resource_type != BROKER:
+            return await self.describe_configs(resource_type, name, everything=True)
+        # Of what holds for all brokers only what is set is described.
+        brokers = [str(one.node_id) for one in (await self._client.metadata(())).brokers]
+        *others, last = sorted(brokers, key=lambda one: one != name)
+        for broker in others:
+            try:
+                return await self.describe_configs(BROKER, broker, everything=True)
+            except RefusedError:
+                raise
+            except ClientError:
+                continue
+        return await self.describe_configs(BROKER, last, everything=True)
 
     async def describe_log_dirs(
         self, brokers: Sequence[int] = (), what: str = "its log directories"

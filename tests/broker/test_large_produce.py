@@ -6,7 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.broker.broker_harness import TOPIC, TOPIC_ID, Harness, make_image, run, settle, until
+from support.broker.broker_harness import TOPIC, TOPIC_ID, Harness, connection_of, make_image, run, settle, until
+from support.broker.hosted_replicas import HostingHarness
 from support.broker.large_requests import Attack
 
 from raftwerk.broker.network.decoded_memory import DecodedMemory
@@ -52,6 +53,23 @@ def test_each_partition_has_its_own_answer(version: int) -> None:
         assert [row.base_offset for row in rows[:MANY]] == list(range(MANY))
         assert {row.error_code for row in rows[MANY:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert [key.partition for key, _ in harness.replicas.appended] == list(range(MANY))
+
+    run(main())
+
+
+@pytest.mark.parametrize("value_bytes", [1, 1_000])
+def test_it_is_written_to_the_logs_in_frames_of_any_size(value_bytes: int) -> None:
+    """Offsets are written into the batches; a frame that came in one read is a part of memory that is used again."""
+
+    async def main() -> None:
+        hosting = HostingHarness(300)
+        await hosting.start()
+        records = bytes(encode_batch([(None, bytes(value_bytes), [], 1)]))
+        for offset in range(2):
+            body = fields([(TOPIC, list(range(300)))], 9, records=records)
+            answer = await hosting.harness.call(ApiKey.PRODUCE, 9, body)
+            rows = [(row.error_code, row.base_offset) for row in answer.responses[0].partition_responses]
+            assert rows == [(0, offset)] * 300
 
     run(main())
 
@@ -109,6 +127,19 @@ def test_without_acks_nothing_is_answered_and_an_error_closes_the_connection() -
         client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields([(TOPIC, list(range(MANY + 1)))], 9, acks=0)))
         await until(lambda: client.closing)
         assert len(client.frames()) == 1
+
+    run(main())
+
+
+def test_without_acks_the_client_may_end_the_connection_once_it_is_sent() -> None:
+    async def main() -> None:
+        harness = Harness(image=make_image(partitions=MANY))
+        client = harness.connect()
+        client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields([(TOPIC, list(range(MANY)))], 9, acks=0)))
+        if not connection_of(client).eof_received():  # as asyncio does then
+            client.close()
+        await until(lambda: client.closing)
+        assert [key.partition for key, _ in harness.replicas.appended] == list(range(MANY))
 
     run(main())
 

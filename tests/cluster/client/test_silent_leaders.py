@@ -12,7 +12,7 @@ import pytest
 from support.e2e.command import fails, raftwerk
 
 from raftwerk.cluster.client import consumer as consumer_module
-from raftwerk.cluster.client.admin_client import AdminClient
+from raftwerk.cluster.client.admin_client import BROKER, AdminClient
 from raftwerk.cluster.client.client_errors import ClientError, NoLeaderAnswersError, RefusedError
 from raftwerk.cluster.client.cluster_client import (
     BrokerView,
@@ -114,6 +114,40 @@ def test_a_leader_that_is_elected_while_the_former_one_is_silent_is_asked_even_l
 def test_what_a_leader_answers_instead_of_offsets_is_told() -> None:
     with pytest.raises(NoLeaderAnswersError, match=r"t-0, t-1.*: broker 2 \(b:9092\) says: .*\(OFFSET_NOT_AVAILABLE\)"):
         asyncio.run(ends(_Ailing(heals_at=0, code=ErrorCode.OFFSET_NOT_AVAILABLE)))
+
+
+class _Settings(_Ailing):
+    """Its brokers have one setting, and it notes the changes that any of them is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.altered: list[Mapping[str, Any]] = []
+
+    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any], *_: Any, **__: Any) -> Struct:
+        assert api is ApiKey.INCREMENTAL_ALTER_CONFIGS
+        self.altered += fields["resources"]
+        return Struct({"responses": [Struct({"error_code": 0})]})
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        if node_id == 1:
+            raise RequestTimedOutError("no answer")
+        (wanted,) = fields["resources"]
+        assert wanted["resource_name"] == str(node_id)  # Kafka's brokers describe none but themselves
+        row = {"name": "log.retention.ms", "value": "1", "config_source": 5, "read_only": False, "documentation": ""}
+        return Struct({"results": [Struct({"error_code": 0, "configs": [Struct(row)]})]})
+
+
+@pytest.mark.parametrize("broker", ["1", "2", ""])
+def test_a_setting_is_unset_though_a_broker_is_down_which_may_be_so_because_of_it(broker: str) -> None:
+    client = _Settings()
+    admin = AdminClient(client)
+    asyncio.run(admin.alter_configs(BROKER, broker, {}, ["log.retention.ms"]))
+    assert [one["resource_name"] for one in client.altered] == [broker]
+    with pytest.raises(RefusedError, match="there is no setting retention"):
+        asyncio.run(admin.alter_configs(BROKER, broker, {}, ["retention"]))
+    assert len(client.altered) == 1
 
 
 class _Group(GroupClient):
