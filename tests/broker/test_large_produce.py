@@ -144,6 +144,21 @@ def test_without_acks_the_client_may_end_the_connection_once_it_is_sent() -> Non
     run(main())
 
 
+def test_large_batches_take_no_memory_for_items_and_do_not_wait_for_that() -> None:
+    """A second passes before a request that wants all of the memory is let in beside others, such as parked fetches."""
+
+    async def main() -> None:
+        harness = Harness(image=make_image(partitions=MANY))
+        client = harness.connect()
+        connection_of(client).memory.decoded.change(100_000)
+        records = bytes(encode_batch([(None, bytes(30_000), [], 1)]))
+        client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields([(TOPIC, list(range(300)))], 9, records=records)))
+        await settle(200)
+        assert client.frames()
+
+    run(main())
+
+
 def test_requests_that_are_refused_as_a_whole_append_nothing() -> None:
     async def main() -> None:
         harness = Harness(image=make_image(partitions=MANY))
