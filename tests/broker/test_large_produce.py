@@ -81,6 +81,8 @@ def test_it_does_not_hold_the_loop() -> None:
         await Attack(harness, ApiKey.PRODUCE, 9, fields(topics, 9)).run()
         many = [(f"unknown-{number}", [0]) for number in range(30_000)]
         await Attack(harness, ApiKey.PRODUCE, 9, fields(many, 9, records=None)).run()
+        empty: list[tuple[Any, list[int]]] = [("", [])] * 300_000
+        await Attack(harness, ApiKey.PRODUCE, 9, fields(empty, 9)).run()
 
     run(main(), 120)
 

@@ -51,6 +51,17 @@ def test_fetches_of_all_partitions_are_handled_in_steps() -> None:
     asyncio.run(asyncio.wait_for(main(), 120))
 
 
+def test_fetches_of_many_topics_without_partitions_are_handled_in_steps() -> None:
+    async def main() -> None:
+        hosting = HostingHarness(1)
+        topics = [{"topic": str(number), "partitions": []} for number in range(300_000)]
+        fields = {"max_wait": 0, "min_bytes": 1, "topics": topics}
+        answer = await Attack(hosting.harness, ApiKey.FETCH, 12, fields).run()
+        assert not answer.responses
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
 def append(hosting: HostingHarness, partition: int) -> None:
     hosting.manager.append(1, 1000, [(TopicPartition(TOPIC, partition), batch())], lambda rows: None)
 
