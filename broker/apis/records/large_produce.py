@@ -39,7 +39,6 @@ from .produce_rows import (
 )
 from .storage_errors import replace_storage_errors
 
-
 _RESERVED_PER_BYTE = PARTITION_BYTES // BATCH_HEADER_SIZE
 """Batches are not decoded, and partitions without one are refused: only requests that are malformed take more."""
 

@@ -203,7 +203,7 @@ def test_requests_with_more_items_than_were_expected_of_them_do_not_use_more_tha
         growing = [requests.ask(name, 1_000) for name in ("one", "two", "three")]
         for items in growing[:2]:
             items.count(90_000_000)
-        with pytest.raises(WireFormatError, match="queued.max.request.bytes"):
+        with pytest.raises(WireFormatError, match=r"queued\.max\.request\.bytes"):
             growing[2].count(90_000_000)
         growing[0].release()
         growing[2].count(1)
