@@ -18,6 +18,7 @@ from .request_memory import RequestMemory
 
 _PLAIN = struct.Struct(">ii")
 _FLEXIBLE = struct.Struct(">iiB")
+NO_BODY = memoryview(b"")
 JOIN_BYTES = 16 * 1024
 
 
@@ -156,6 +157,13 @@ class Request:
         if self.memory is not None:
             self.memory.release()
         self.sink.reject(reason)
+
+    def free_body(self) -> None:
+        """Give back the memory of the body and of its items, which the answer does not need."""
+        self.body = NO_BODY
+        memory, self.memory = self.memory, None
+        if memory is not None:
+            memory.release()
 
     @property
     def is_gone(self) -> bool:

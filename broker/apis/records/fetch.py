@@ -117,6 +117,7 @@ def _handle_in_steps(services: BrokerServices, request: Request, items: DecodedI
     yield from services.replicas.fetch_in_steps(
         params, message, _answering(services, request, params, unknown), request
     )
+    request.free_body()  # it may wait for records now, for as long as the client says
 
 
 def _is_no_node(services: BrokerServices, request: Request) -> bool:
@@ -148,13 +149,15 @@ def _separate(
     wanted: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
     pace = Pace()
     for topic in message.topics:
+        if not topic.partitions:
+            if pace.ends_step():
+                yield PLAIN_STEP
+            continue
         partitions = wanted.setdefault((topic.name, topic.topic_id), {})
         for partition in topic.partitions:
             partitions[partition.partition] = partition
             if pace.ends_step():
                 yield PLAIN_STEP
-        if not topic.partitions and pace.ends_step():
-            yield PLAIN_STEP
     known: list[FetchTopic] = []
     unknown: list[FetchTopicResponse] = []
     for (name, topic_id), partitions in wanted.items():
@@ -177,8 +180,6 @@ def _separate(
             known.append(FetchTopic(name, topic_id, existing))
         if missing:
             unknown.append(FetchTopicResponse(name, topic_id, missing))
-        if not partitions and pace.ends_step():
-            yield PLAIN_STEP
     return known, unknown
 
 
