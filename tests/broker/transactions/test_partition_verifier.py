@@ -231,6 +231,14 @@ async def test_questions_that_come_while_one_is_on_its_way_go_together(cluster: 
     assert cluster.requests[1].transactions[0].topics[0].partitions == [0, 1]
 
 
+def test_the_version_of_a_request_tells_what_its_client_can_do() -> None:
+    """Clients with `transaction.version` 2 leave it to the leader to add the partitions of their transactions."""
+    produce = [produce_operation(version) for version in (10, 11, 12)]
+    commit = [offset_commit_operation(version) for version in (3, 4, 5)]
+    knows_nothing, knows_abortable, adds = Operation(False, False), Operation(False, True), Operation(True, True)
+    assert produce == commit == [knows_nothing, knows_abortable, adds]
+
+
 CODES = [
     (ErrorCode.PRODUCER_FENCED, ADD, ErrorCode.INVALID_PRODUCER_EPOCH),
     (ErrorCode.PRODUCER_FENCED, OLD, ErrorCode.INVALID_PRODUCER_EPOCH),

@@ -344,3 +344,11 @@ async def test_a_client_that_goes_on_at_once_waits_for_the_end_of_its_former_tra
     codes = [first.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, second.error_code]
     assert sorted(codes) == [OK, OK]
     assert harness.states()[-2:] == ["Ongoing", "Ongoing"]
+
+
+@played
+async def test_a_client_that_adds_its_partitions_itself_does_not_bump_its_epoch(harness: TransactionHarness) -> None:
+    """So the record says that its `transaction.version` is 0, whatever the cluster's is, as Apache Kafka writes it."""
+    producer = (await harness.init())[1:]
+    assert await harness.add(producer, A, version=3) == [OK]
+    assert [one.client_version for one in harness.recorded("t") if one is not None] == [0, 0]

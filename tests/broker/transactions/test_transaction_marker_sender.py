@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from support.broker.broker_harness import settle
+
 from raftwerk.broker.transactions import transaction_marker_sender
 from raftwerk.broker.transactions.marker_queues import Ending
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
@@ -55,3 +57,34 @@ def test_markers_are_sent_again_after_a_failure_that_nobody_expects(monkeypatch:
     reported = asyncio.run(send_until_marked(channels))
     assert channels.requests == 2
     assert [str(each) for each in reported] == ["a bug"]
+
+
+class SilentChannels:
+    """Brokers that answer no request, and count them."""
+
+    def __init__(self) -> None:
+        self.requests: list[asyncio.Future[Any]] = []
+
+    async def request(self, broker_id: int, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int) -> Any:
+        self.requests.append(asyncio.get_running_loop().create_future())
+        return await self.requests[-1]
+
+
+def test_markers_that_still_wait_when_another_broker_coordinates_are_never_sent() -> None:
+    """The next coordinator sends them. These would be refused, since they carry the former coordinator epoch."""
+    channels = SilentChannels()
+
+    async def main() -> None:
+        sender = TransactionMarkerSender(channels, metadata_with_leader(2), lambda *_: None)
+        for number in range(transaction_marker_sender.REQUESTS_PER_BROKER + 1):
+            sender.send(Ending(3, f"tx-{number}", TransactionMarker(number, 0, 7, True, 2)), [PARTITION])
+            await settle()
+        assert len(channels.requests) == transaction_marker_sender.REQUESTS_PER_BROKER
+        sender.drop(3)
+        for request in list(channels.requests):
+            request.set_exception(OSError("the broker has stopped"))
+        await settle()
+        assert len(channels.requests) == transaction_marker_sender.REQUESTS_PER_BROKER
+        sender.close()
+
+    asyncio.run(main())
