@@ -110,6 +110,7 @@ def test_one_edit_is_applied() -> None:
 MODULE = """
 LIMIT = 3
 DEFAULT = 7
+NAMES = frozenset("ab") - {"b"}
 
 class Counter:
     def __init__(self):
@@ -173,6 +174,7 @@ def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
     expected = {
         "on import: LIMIT = 3 => LIMIT = 4": "killed",
         "on import: DEFAULT = 7 => DEFAULT = 8": "killed",
+        "on import: frozenset('ab') - {'b'} => frozenset('ab') + {'b'}": "killed",  # it cannot be imported
         "Counter.is_full: self.value >= LIMIT => self.value > LIMIT": "killed",
         "Counter.add: self.value += 1 => nothing": "killed",
         "Counter.add: return True => nothing": None,

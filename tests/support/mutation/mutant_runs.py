@@ -225,7 +225,10 @@ class _OneMutant:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.ran = True
-        _run_until_failure(self._tests, {item.nodeid: item for item in session.items}, self._report)
+        if session.testsfailed:  # a file of tests could not be imported; pytest has left its tests out
+            self._report("killed as the tests cannot be imported")
+        else:
+            _run_until_failure(self._tests, {item.nodeid: item for item in session.items}, self._report)
         return True
 
 
