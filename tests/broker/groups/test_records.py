@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -115,6 +116,10 @@ def test_groups_round_trip(group_id: str, value: GroupMetadataValue) -> None:
 def test_older_and_newer_versions_are_read() -> None:
     v0 = FieldWriter().int16(0).int64(9).string("m").int64(1000).data
     assert decode_offset(bytes(v0)) == OffsetAndMetadata(9, -1, "m", 1000)
+    v1 = FieldWriter().int16(1).int64(9).string("m").int64(1000).int64(2000).data
+    assert decode_offset(bytes(v1)) == OffsetAndMetadata(9, -1, "m", 1000, 2000)
+    v2 = FieldWriter().int16(2).int64(9).string("m").int64(1000).data
+    assert decode_offset(bytes(v2)) == OffsetAndMetadata(9, -1, "m", 1000)
     v3 = FieldWriter().int16(3).int64(9).int32(3).string("m").int64(1000).data
     assert decode_offset(bytes(v3)) == OffsetAndMetadata(9, 3, "m", 1000)
     v4 = FieldWriter(compact=True).int16(4).int64(9).int32(3).string("m").int64(1000)
@@ -124,10 +129,24 @@ def test_older_and_newer_versions_are_read() -> None:
     g0.string("m").string("c").string("/h").int32(10).blob(b"s").blob(b"a")
     member = MemberValue("m", None, "c", "/h", 10, 10, b"s", b"a")
     assert decode_classic_group(bytes(g0.data)) == GroupMetadataValue("consumer", 1, None, None, -1, (member,))
+    g1 = FieldWriter().int16(1).string("consumer").int32(1).string(None).string(None).count(1)
+    g1.string("m").string("c").string("/h").int32(20).int32(10).blob(b"s").blob(b"a")
+    member = MemberValue("m", None, "c", "/h", 20, 10, b"s", b"a")
+    assert decode_classic_group(bytes(g1.data)) == GroupMetadataValue("consumer", 1, None, None, -1, (member,))
+    g2 = FieldWriter().int16(2).string("consumer").int32(1).string(None).string(None).int64(5).count(0)
+    assert decode_classic_group(bytes(g2.data)) == GroupMetadataValue("consumer", 1, None, None, 5, ())
     g4 = FieldWriter(compact=True).int16(4).string("consumer").int32(1).string("range").string("m").int64(5).count(1)
     g4.string("m").string("i").string("c").string("/h").int32(20).int32(10).blob(b"s").blob(b"a").tags().tags()
     member = MemberValue("m", "i", "c", "/h", 20, 10, b"s", b"a")
     assert decode_classic_group(bytes(g4.data)) == GroupMetadataValue("consumer", 1, "range", "m", 5, (member,))
+
+
+@pytest.mark.parametrize("version", [-1, 5])
+@pytest.mark.parametrize("decode", [decode_offset, decode_classic_group])
+def test_values_of_versions_that_are_not_known_are_refused(version: int, decode: Callable[[bytes], object]) -> None:
+    """They may have other fields at the same places."""
+    with pytest.raises(BadRecord, match=f"version {version}"):
+        decode(bytes(FieldWriter(compact=version > 0).int16(version).data) + bytes(100))
 
 
 def test_unknown_keys_are_skipped() -> None:
