@@ -58,6 +58,8 @@ class Wave:
         self.answers: dict[str, HeartbeatResult] = {}
         self.timers: dict[TimerName, int] = {}
         self.now_ms = 0
+        self.refusal = ErrorCode.NONE
+        """With what the log refuses each write."""
         for number in range(MEMBERS):
             self.now_ms += 100
             self.join(f"old-{number:04}")
@@ -92,6 +94,8 @@ class Wave:
             for effect in effects:
                 if isinstance(effect, Reply):
                     self.answers[effect.token] = effect.result
+                elif isinstance(effect, Persist) and self.refusal:
+                    self.group.on_refused(effect.tag, self.refusal, self.now_ms, self.now_ms)
                 elif isinstance(effect, Persist):
                     self.group.on_persisted(effect.tag, ErrorCode.NONE, self.now_ms, self.now_ms)
                 elif isinstance(effect, SetTimer):
@@ -212,6 +216,19 @@ def test_a_leave_that_is_refused_forgets_nobody_who_waits(wave: Wave) -> None:
     assert wave.answers["new-1 leaves"].error is ErrorCode.FENCED_INSTANCE_ID
     assert wave.answers["new-1"].error is wave.answers["new-2"].error is ErrorCode.NONE
     assert {"new-1", "new-2"} <= set(wave.group.members)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_members_of_a_wave_that_is_too_large_try_again_and_one_alone_does_not(wave: Wave, count: int) -> None:
+    """In a smaller wave their records may fit into a batch. Those of one alone never will."""
+    wave.join("new-0")
+    for number in range(count):
+        wave.join(f"large-{number}")
+    wave.refusal = ErrorCode.UNKNOWN_SERVER_ERROR
+    wave.fire()
+    expected = ErrorCode.UNKNOWN_SERVER_ERROR if count == 1 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [wave.answers[f"large-{number}"].error for number in range(count)] == [expected] * count
+    assert len(wave.group.members) == MEMBERS + 1
 
 
 # -- how many wait
