@@ -55,6 +55,20 @@ async def test_the_first_request_creates_the_topic(harness: GroupHarness) -> Non
 
 
 @played
+async def test_who_waits_for_the_topic_is_answered_when_the_broker_stops(harness: GroupHarness) -> None:
+    """Clients then ask another broker; they would else wait for a time-out."""
+    harness.transactions.start()
+    answer = harness.parked(ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["t"]})
+    await settle()
+    assert answer() is None
+    harness.transactions.stop()
+    await settle()
+    found = answer()
+    assert found is not None
+    assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@played
 async def test_without_the_topic_the_coordinator_is_not_available(harness: GroupHarness) -> None:
     answer = await harness.call(ApiKey.FIND_COORDINATOR, 4, {"key_type": 2, "coordinator_keys": ["t"]})
     assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST

@@ -269,6 +269,23 @@ async def test_ids_that_are_not_used_expire(harness: TransactionHarness) -> None
     assert (await harness.init(transactional_id="idle"))[0] == OK
 
 
+@played
+async def test_a_coordinator_that_has_loaded_its_ids_watches_them_before_any_request(harness: TransactionHarness) -> None:
+    """Their clients may be gone: nobody else would end their transactions."""
+    _, producer_id, epoch = await harness.init(transactional_id="open")
+    await harness.add((producer_id, epoch), A, transactional_id="open")
+    await harness.init(transactional_id="idle")
+    successor = TransactionHarness(2, harness.transaction_logs)
+    await settle(30)
+    successor.wall_ms += 60_001
+    await asyncio.sleep(10.1)
+    assert successor.states("open")[-2:] == ["PrepareAbort", "CompleteAbort"]
+    successor.wall_ms += 7 * 24 * 3_600_000
+    await asyncio.sleep(3_590)
+    assert successor.states("idle")[-1] == successor.states("open")[-1] == "tombstone"
+    successor.transactions.stop()
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_transactions_are_listed_and_described(version: int) -> None:
     async def test(harness: TransactionHarness) -> None:

@@ -92,6 +92,22 @@ def test_a_client_that_has_missed_its_new_producer_id_is_given_it_again() -> Non
     assert initialize(value, Producer(8, LAST_EPOCH)) == Answer(ErrorCode.PRODUCER_FENCED)
 
 
+def test_a_client_that_asks_again_for_the_last_epoch_is_given_that_one() -> None:
+    """It has missed the answer. It needs no other producer id yet."""
+    value = transition(initialize(TransactionMetadata(7, LAST_EPOCH - 1), Producer(7, LAST_EPOCH - 1))).value
+    assert value.client == (7, LAST_EPOCH)
+    assert granted(initialize(value, Producer(7, LAST_EPOCH - 1))) == (7, LAST_EPOCH)
+
+
+def test_the_last_producer_goes_on_with_another_id_after_its_transaction_was_aborted() -> None:
+    """The epoch above its own, with which it was fenced, is the highest: none can follow."""
+    open_one = transition(add(TransactionMetadata(7, LAST_EPOCH), Producer(7, LAST_EPOCH))).value
+    aborted = open_one.fenced(0, NOW_MS).completed(NOW_MS)
+    assert aborted.client == (7, EPOCH_MAX)
+    assert granted(initialize(aborted, Producer(7, LAST_EPOCH))) == (NEW_ID, 0)
+    assert granted(initialize(aborted, None)) == (NEW_ID, 0)
+
+
 def test_while_there_is_no_new_producer_id_the_client_is_to_ask_again() -> None:
     exhausted = TransactionMetadata(7, LAST_EPOCH, 60_000, TransactionState.COMPLETE_COMMIT)
     open_one = transition(add(exhausted, Producer(7, LAST_EPOCH))).value

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from support.broker.broker_harness import TOPIC, settle
 from support.broker.classic_transcript import Stage
-from support.broker.group_harness import GroupHarness, played, stable_group
+from support.broker.group_harness import PARTITIONS, GroupHarness, played, stable_group
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupOffsets, expired_offsets
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata
@@ -97,7 +98,10 @@ def test_expired_offsets_are_looked_for_by_themselves(is_moved: bool) -> None:
 
     @played
     async def test(first: GroupHarness) -> None:
-        assert await first.commit("g") == 0
+        others = {partition_for(name, PARTITIONS): name for name in map(str, range(20))}
+        assert len(others) == PARTITIONS
+        for group in ("g", *others.values()):
+            assert await first.commit(group) == 0
         harness = GroupHarness(first.logs) if is_moved else first
         interval_s = harness.groups.config.offsets.retention_check_interval_ms / 1000
         await asyncio.sleep(interval_s + 1)
