@@ -557,7 +557,7 @@ class ClassicGroup:
         self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._end_session(member)
-        self.members.remove(member.member_id)
+        self.members.remove(member)
 
     # ---------------------------------------------------------------- effects
 

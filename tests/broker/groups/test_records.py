@@ -8,13 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.broker.coordinators.partition_for import java_string_hash, partition_for
-from raftwerk.broker.coordinators.record_fields import BadRecord, FieldWriter
+from raftwerk.broker.coordinators.record_fields import EPOCH_MAX, BadRecord, CoordinatorRecord, FieldWriter
 from raftwerk.broker.groups.classic.consumer_protocol import subscribed_topics
 from raftwerk.broker.groups.records.consumer_group_records import (
     ClassicMemberMetadata,
+    ConsumerGroupKey,
+    CurrentAssignmentValue,
+    EpochValue,
     MemberMetadataValue,
+    RecordType,
+    current_record,
+    decode_current,
+    decode_epoch,
     decode_member_metadata,
+    decode_target,
+    epoch_record,
     member_metadata_record,
+    target_record,
 )
 from raftwerk.broker.groups.records.offset_and_classic_records import (
     ClassicGroupKey,
@@ -22,6 +32,7 @@ from raftwerk.broker.groups.records.offset_and_classic_records import (
     MemberValue,
     OffsetAndMetadata,
     OffsetKey,
+    check_classic_group,
     classic_group_record,
     decode_classic_group,
     decode_key,
@@ -167,6 +178,51 @@ def test_topics_of_a_subscription() -> None:
     subscription = FieldWriter().int16(3).count(2).string("a").string("b").blob(b"").count(0).data
     assert subscribed_topics(bytes(subscription)) == ("a", "b")
     assert subscribed_topics(b"\x00") is None
+
+
+def test_a_classic_member_of_a_consumer_group_may_have_several_protocols() -> None:
+    classic = ClassicMemberMetadata(7, (("range", b"\x01"), ("sticky", b""), ("custom", b"\x02\x03")))
+    said = MemberMetadataValue("i", "r", "c", "/h", ("t", "u"), "t.*", 5, "uniform", classic)
+    written = member_metadata_record("g", "m", said).value
+    assert written is not None
+    assert decode_member_metadata(written) == said
+
+
+@pytest.mark.parametrize(("decode", "record"), [
+    (decode_member_metadata, member_metadata_record("g", "m", MemberMetadataValue("", "", "", "", (), "", 5, ""))),
+    (decode_target, target_record("g", "m", ())),
+    (decode_current, current_record("g", "m", CurrentAssignmentValue(1, 1, 0, (), ()))),
+    (decode_epoch, epoch_record(ConsumerGroupKey(RecordType.GROUP, "g"), EpochValue(1, 2))),
+])  # fmt: skip
+def test_values_of_consumer_groups_have_version_0(
+    decode: Callable[[bytes], object], record: CoordinatorRecord
+) -> None:
+    """Another version may have other fields at the same places."""
+    assert record.value is not None and record.value[:2] == b"\0\0"
+    decode(record.value)
+    for version in (b"\0\1", b"\xff\xff"):
+        with pytest.raises(BadRecord):
+            decode(version + record.value[2:])
+
+
+@pytest.mark.parametrize(("generation", "is_good"), [(-1, False), (0, True), (EPOCH_MAX, True), (EPOCH_MAX + 1, False)])
+def test_a_classic_group_with_a_generation_that_none_can_have_is_bad(generation: int, is_good: bool) -> None:
+    """The next one after it might not fit into the field."""
+    value = GroupMetadataValue("consumer", generation, "range", None, 0, ())
+    if is_good:
+        check_classic_group(value)
+    else:
+        with pytest.raises(BadRecord):
+            check_classic_group(value)
+
+
+def test_members_of_a_classic_group_have_a_protocol_and_ids_of_their_own() -> None:
+    one, other = MemberValue("m", None, "c", "/h", 1, 1, b"", b""), MemberValue("n", None, "c", "/h", 1, 1, b"", b"")
+    check_classic_group(GroupMetadataValue("consumer", 1, None, None, 0, ()))
+    check_classic_group(GroupMetadataValue("consumer", 1, "range", "m", 0, (one, other)))
+    for protocol, members in ((None, (one,)), ("range", (one, one))):
+        with pytest.raises(BadRecord):
+            check_classic_group(GroupMetadataValue("consumer", 1, protocol, "m", 0, members))
 
 
 def test_a_classic_member_of_a_consumer_group_as_kafka_writes_it() -> None:

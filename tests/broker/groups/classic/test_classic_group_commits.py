@@ -1,10 +1,13 @@
-"""Who may commit and fetch offsets in a classic group, by its state."""
+"""Who may commit and fetch offsets in a classic group, by its state; and what keeps its sessions alive."""
 
 from __future__ import annotations
 
+import pytest
 from support.broker.classic_transcript import Stage
 
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
+from raftwerk.broker.groups.effects import TimerName
 from raftwerk.wire.errors import ErrorCode
 
 NONE, UNKNOWN, ILLEGAL = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION
@@ -77,3 +80,22 @@ def test_a_commit_keeps_the_session_alive() -> None:
     assert list(stage.group.members.members) == ["a-1"]
     stage.play(["at", "19000"])
     assert list(stage.group.members.members) == []
+
+
+def test_a_sync_keeps_the_session_alive_also_when_the_assignments_are_known() -> None:
+    stage = Stage()
+    for line in ("config initial_rebalance_delay_ms=0", *STABLE, "at 9000", "sync A gen=1 instance=i", "at 18999"):
+        stage.play(line.split())
+    assert list(stage.group.members.members) == ["a-1"]
+    stage.play(["at", "19000"])
+    assert list(stage.group.members.members) == []
+
+
+@pytest.mark.parametrize("name", [
+    TimerName("join"), TimerName("sync"), TimerName("pending", "nobody"), TimerName("session", "nobody"),
+])  # fmt: skip
+def test_a_timer_whose_reason_has_gone_changes_nothing(name: TimerName) -> None:
+    stable = group(*STABLE)
+    stable.on_timer(name, 60_000, 60_000)
+    assert stable.drain() == []
+    assert (stable.state, stable.generation, list(stable.members.members)) == (ClassicGroupState.STABLE, 1, ["a-1"])
