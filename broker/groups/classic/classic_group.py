@@ -508,8 +508,6 @@ class ClassicGroup:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is ClassicGroupState.EMPTY:
             return ErrorCode.NONE
-        if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
         if error := self._check_member(member_id, instance_id, generation):
             sometimes(error == ErrorCode.ILLEGAL_GENERATION, "a commit arrived in a former generation of its group")
             return error

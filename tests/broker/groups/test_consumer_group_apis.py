@@ -326,9 +326,38 @@ async def test_members_read_the_partitions_that_a_topic_gains_and_the_topics_tha
     count = len(harness.image.topics_by_name[TOPIC].partitions)
     assert await assigned() == []
     harness.tell(PartitionRecord(TOPIC_ID, count, (1, 2, 3), (1, 2, 3), 1))
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await consumer_heartbeat(harness, member_epoch=epoch)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.append_error = 0
     assert await assigned() == [(TOPIC_ID, count + 1)]
     epoch += 1
     later = UUID(int=0x1A7E)
     harness.tell(TopicRecord("later", later))
     harness.tell(PartitionRecord(later, 0, (1, 2, 3), (1, 2, 3), 1))
     assert (later, 1) in await assigned()
+
+
+@played
+async def test_the_next_coordinator_looks_at_the_topics_before_it_answers(harness: GroupHarness) -> None:
+    """They may have changed while nobody coordinated the group."""
+    epoch = (await join_consumer_group(harness)).member_epoch
+    successor = GroupHarness(harness.logs)
+    await settle(30)
+    count = len(successor.image.topics_by_name[TOPIC].partitions)
+    successor.replay(PartitionRecord(TOPIC_ID, count, (1, 2, 3), (1, 2, 3), 1))
+    answer = await consumer_heartbeat(successor, member_epoch=epoch, topic_partitions=[])
+    assert answer.member_epoch == epoch + 1
+    assert [len(row.partitions) for row in answer.assignment.topic_partitions] == [count + 1]
+
+
+@played
+async def test_members_of_a_broker_that_stops_are_told_to_find_the_next_coordinator(harness: GroupHarness) -> None:
+    fields = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "protocol_type": "consumer"}
+    protocols = [{"name": "range", "metadata": subscription(TOPIC)}]
+    waits = harness.parked(ApiKey.JOIN_GROUP, 3, {**fields, "member_id": "", "protocols": protocols})
+    await settle()
+    assert waits() is None
+    harness.groups.stop()
+    await settle()
+    answer = waits()
+    assert answer is not None and answer.error_code == ErrorCode.NOT_COORDINATOR

@@ -18,6 +18,7 @@ from raftwerk.broker.groups.records.consumer_group_records import (
     MemberMetadataValue,
     RecordType,
     current_record,
+    decode_consumer_key,
     decode_current,
     decode_epoch,
     decode_member_metadata,
@@ -186,6 +187,19 @@ def test_a_classic_member_of_a_consumer_group_may_have_several_protocols() -> No
     written = member_metadata_record("g", "m", said).value
     assert written is not None
     assert decode_member_metadata(written) == said
+
+
+@pytest.mark.parametrize(("kind", "number", "member_id"), [
+    (RecordType.GROUP, 3, ""), (RecordType.PARTITIONS, 4, ""), (RecordType.MEMBER, 5, "m"),
+    (RecordType.TARGET, 6, ""), (RecordType.TARGET_MEMBER, 7, "m"), (RecordType.CURRENT_MEMBER, 8, "m"),
+])  # fmt: skip
+def test_keys_of_consumer_groups_have_the_numbers_of_apache_kafka(kind: RecordType, number: int, member_id: str) -> None:
+    """Its other kinds, such as those of share groups, are passed over."""
+    writer = FieldWriter().int16(number).string("g")
+    data = bytes((writer.string(member_id) if member_id else writer).data)
+    assert decode_consumer_key(data) == ConsumerGroupKey(kind, "g", member_id)
+    for other in (2, 9, 16):
+        assert decode_consumer_key(bytes(FieldWriter().int16(other).string("g").data)) is None
 
 
 @pytest.mark.parametrize(("decode", "record"), [

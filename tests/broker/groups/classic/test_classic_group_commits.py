@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from support.broker.classic_transcript import Stage
 
+from raftwerk.broker.coordinators.effects import Reply
+from raftwerk.broker.groups.classic.classic_events import JoinRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
-from raftwerk.broker.groups.effects import TimerName
+from raftwerk.broker.groups.effects import JoinResult, TimerName
 from raftwerk.wire.errors import ErrorCode
 
 NONE, UNKNOWN, ILLEGAL = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION
@@ -99,3 +104,13 @@ def test_a_timer_whose_reason_has_gone_changes_nothing(name: TimerName) -> None:
     stable.on_timer(name, 60_000, 60_000)
     assert stable.drain() == []
     assert (stable.state, stable.generation, list(stable.members.members)) == (ClassicGroupState.STABLE, 1, ["a-1"])
+
+
+@pytest.mark.parametrize("fields", [{"protocol_type": ""}, {"protocols": ()}])
+def test_a_first_member_without_a_protocol_is_refused(fields: dict[str, Any]) -> None:
+    """No other member could share one with it."""
+    joins = JoinRequest("", "m", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), requires_known_id=False)
+    empty = group()
+    empty.join(replace(joins, **fields), "token", 0, 0)
+    assert empty.drain() == [Reply("token", JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))]
+    assert empty.state is ClassicGroupState.EMPTY
