@@ -114,6 +114,7 @@ def test_a_coordinator_that_is_made_by_hand_has_the_defaults_of_a_broker() -> No
         "offsets.retention.check.interval.ms": offsets.retention_check_interval_ms,
     }
     assert defaults == {name: BROKER_CONFIGS[name].default_value for name in defaults}
+    assert classic.new_member_join_timeout_ms == 300_000, "no setting: Apache Kafka has the same constant"
     policy = str(BROKER_CONFIGS["group.consumer.migration.policy"].default_value)
     assert consumer.migration_policy.value == policy.lower()
 

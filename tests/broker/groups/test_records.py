@@ -193,7 +193,9 @@ def test_a_classic_member_of_a_consumer_group_may_have_several_protocols() -> No
     (RecordType.GROUP, 3, ""), (RecordType.PARTITIONS, 4, ""), (RecordType.MEMBER, 5, "m"),
     (RecordType.TARGET, 6, ""), (RecordType.TARGET_MEMBER, 7, "m"), (RecordType.CURRENT_MEMBER, 8, "m"),
 ])  # fmt: skip
-def test_keys_of_consumer_groups_have_the_numbers_of_apache_kafka(kind: RecordType, number: int, member_id: str) -> None:
+def test_keys_of_consumer_groups_have_the_numbers_of_apache_kafka(
+    kind: RecordType, number: int, member_id: str
+) -> None:
     """Its other kinds, such as those of share groups, are passed over."""
     writer = FieldWriter().int16(number).string("g")
     data = bytes((writer.string(member_id) if member_id else writer).data)
@@ -208,9 +210,7 @@ def test_keys_of_consumer_groups_have_the_numbers_of_apache_kafka(kind: RecordTy
     (decode_current, current_record("g", "m", CurrentAssignmentValue(1, 1, 0, (), ()))),
     (decode_epoch, epoch_record(ConsumerGroupKey(RecordType.GROUP, "g"), EpochValue(1, 2))),
 ])  # fmt: skip
-def test_values_of_consumer_groups_have_version_0(
-    decode: Callable[[bytes], object], record: CoordinatorRecord
-) -> None:
+def test_values_of_consumer_groups_have_version_0(decode: Callable[[bytes], object], record: CoordinatorRecord) -> None:
     """Another version may have other fields at the same places."""
     assert record.value is not None and record.value[:2] == b"\0\0"
     decode(record.value)

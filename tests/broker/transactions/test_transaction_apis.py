@@ -270,7 +270,9 @@ async def test_ids_that_are_not_used_expire(harness: TransactionHarness) -> None
 
 
 @played
-async def test_a_coordinator_that_has_loaded_its_ids_watches_them_before_any_request(harness: TransactionHarness) -> None:
+async def test_a_coordinator_that_has_loaded_its_ids_watches_them_before_any_request(
+    harness: TransactionHarness,
+) -> None:
     """Their clients may be gone: nobody else would end their transactions."""
     _, producer_id, epoch = await harness.init(transactional_id="open")
     await harness.add((producer_id, epoch), A, transactional_id="open")

@@ -1,4 +1,4 @@
-"""A shard of the transaction coordinator, and what is late: markers of former transactions, writes of former moments."""
+"""A shard of the transaction coordinator, and what is late: markers of former transactions, ends of former writes."""
 
 from __future__ import annotations
 

@@ -109,7 +109,9 @@ def test_a_timer_whose_reason_has_gone_changes_nothing(name: TimerName) -> None:
 @pytest.mark.parametrize("fields", [{"protocol_type": ""}, {"protocols": ()}])
 def test_a_first_member_without_a_protocol_is_refused(fields: dict[str, Any]) -> None:
     """No other member could share one with it."""
-    joins = JoinRequest("", "m", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), requires_known_id=False)
+    joins = JoinRequest(
+        "", "m", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), requires_known_id=False
+    )
     empty = group()
     empty.join(replace(joins, **fields), "token", 0, 0)
     assert empty.drain() == [Reply("token", JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))]

@@ -1,4 +1,4 @@
-"""The consumers' embedded protocol in all its versions, as ConsumerProtocolSubscription of Apache Kafka defines them."""
+"""The consumers' embedded protocol in all its versions, which ConsumerProtocolSubscription of Apache Kafka defines."""
 
 from __future__ import annotations
 

@@ -183,3 +183,13 @@ def test_a_group_that_has_moved_tells_its_members_to_find_the_coordinator(mixed:
     assert mixed.join() == JoinResult(moved)
     assert mixed.sync() == SyncResult(moved)
     assert mixed.group.classic_protocol.heartbeat("classic", "static", 2, 0) is moved
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_join_whose_write_fails_is_told_to_its_member_by_id(mixed: Mixed, is_refused: bool) -> None:
+    """Clients go by the id: one that has got it with an error joins again with it."""
+    mixed.group.classic_protocol.join(JOIN, "token", 0, 0)
+    (write,) = [effect for effect in mixed.group.drain() if isinstance(effect, Persist)]
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (mixed.group.on_refused if is_refused else mixed.group.on_persisted)(write.tag, error, 0, 0)
+    assert mixed.carry_out() == JoinResult(error, "classic-2")

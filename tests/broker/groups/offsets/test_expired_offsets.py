@@ -1,4 +1,4 @@
-"""When committed offsets expire (KIP-211): by their commits, by the time at which their group became empty, by the check."""
+"""When committed offsets expire (KIP-211): by their commits, by when their group became empty, and by the check."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def committed(at_ms: int, expires_ms: int = -1) -> GroupOffsets:
 def emptied(at_ms: int) -> ClassicGroup:
     """A group that its last member has left at that time."""
     stage = Stage()
-    stage.play("config initial_rebalance_delay_ms=0".split())
+    stage.play(["config", "initial_rebalance_delay_ms=0"])
     for line in ("join A old", "sync A gen=1 A=all", f"at {at_ms}", "leave A"):
         stage.play(line.split())
     assert stage.group.is_empty
