@@ -30,7 +30,6 @@ class Written:
         self.shard.finish_loading(0)
         self.effects: list[Effect] = []
 
-    @property
     def state(self) -> TransactionState | None:
         value = self.shard.current("t")
         return None if value is None else value.state
@@ -48,7 +47,7 @@ class Written:
 
     def end(self) -> Producer:
         """Begin a transaction, and decide its end; returns whom the markers carry."""
-        if self.state is None:
+        if self.state() is None:
             self.shard.init_producer_id("init", "t", InitRequest(60_000), 0)
             self.commit()
         client = self.producer
@@ -56,7 +55,7 @@ class Written:
         self.commit()
         self.shard.end("end", "t", client, True, 2, 0)
         self.commit()
-        assert self.state is STATE.PREPARE_COMMIT
+        assert self.state() is STATE.PREPARE_COMMIT
         return self.producer
 
 
@@ -74,7 +73,7 @@ def test_a_transaction_is_complete_when_each_partition_has_its_marker(written: W
         assert not written.shard.drain()
     written.shard.on_marked("t", producer, [B], 0)
     written.commit()
-    assert written.state is STATE.COMPLETE_COMMIT
+    assert written.state() is STATE.COMPLETE_COMMIT
     written.shard.on_marked("t", producer, [A, B], 0)
     assert not written.shard.drain(), "markers are answered twice"
 
@@ -94,7 +93,7 @@ def test_late_markers_of_a_former_transaction_do_not_complete_the_next_one(writt
     assert not written.shard.drain()
     written.shard.on_marked("t", producer, [A, B], 0)
     written.commit()
-    assert written.state is STATE.COMPLETE_COMMIT
+    assert written.state() is STATE.COMPLETE_COMMIT
 
 
 def test_the_end_that_cannot_be_recorded_is_recorded_later(written: Written) -> None:
@@ -103,11 +102,11 @@ def test_the_end_that_cannot_be_recorded_is_recorded_later(written: Written) -> 
     written.shard.on_marked("t", producer, [A, B], 0)
     written.commit(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert [effect for effect in written.shard.drain() if isinstance(effect, RetryCompletion)]
-    assert written.state is STATE.PREPARE_COMMIT
+    assert written.state() is STATE.PREPARE_COMMIT
     written.shard.complete("t", 0)
     written.shard.complete("t", 0)
     written.commit()
-    assert written.state is STATE.COMPLETE_COMMIT
+    assert written.state() is STATE.COMPLETE_COMMIT
     written.shard.complete("t", 0)
     assert not written.shard.drain()
 
@@ -125,4 +124,4 @@ def test_a_write_that_ends_after_the_shard_was_closed_changes_nothing(written: W
     assert isinstance(write.tag, PendingWrite)
     written.shard.on_persisted(write.tag, ErrorCode.NONE, 0)
     assert written.shard.entries == {}
-    assert written.state is None
+    assert written.state() is None
