@@ -219,6 +219,20 @@ def test_values_of_consumer_groups_have_version_0(decode: Callable[[bytes], obje
             decode(version + record.value[2:])
 
 
+def test_the_epoch_of_a_group_has_the_hash_of_its_topics_if_there_is_one() -> None:
+    """As Apache Kafka writes it: a tagged field that has its default is left out. A target assignment has none."""
+    group, target = ConsumerGroupKey(RecordType.GROUP, "g"), ConsumerGroupKey(RecordType.TARGET, "g")
+    plain, hashed = "0000" + "00000007" + "00", "0000" + "00000007" + "010008" + "0000000000000102"
+    for key, value, written in (
+        (group, EpochValue(7), plain), (group, EpochValue(7, 0x102), hashed), (target, EpochValue(7), plain),
+    ):  # fmt: skip
+        record = epoch_record(key, value)
+        assert record.value is not None and record.value.hex() == written
+        assert decode_epoch(record.value) == value
+    with pytest.raises(BadRecord):
+        decode_epoch(bytes.fromhex("0000" + "00000007" + "010004" + "00000102"))
+
+
 @pytest.mark.parametrize(("generation", "is_good"), [(-1, False), (0, True), (EPOCH_MAX, True), (EPOCH_MAX + 1, False)])
 def test_a_classic_group_with_a_generation_that_none_can_have_is_bad(generation: int, is_good: bool) -> None:
     """The next one after it might not fit into the field."""
