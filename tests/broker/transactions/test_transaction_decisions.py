@@ -128,6 +128,30 @@ def test_the_end_of_the_last_epoch_gives_another_producer_id() -> None:
 
 
 @pytest.mark.parametrize("client_version", [0, 2])
+def test_a_transaction_keeps_its_start_until_its_end_and_the_abort_of_none_starts_with_itself(
+    client_version: int,
+) -> None:
+    """It is what tools show of a transaction that takes long."""
+    open_one = transition(add(TransactionMetadata(7, 0), Producer(7, 0))).value._replace(start_ms=5_000)
+    ending = transition(end(open_one, Producer(7, 0), client_version)).value
+    assert (ending.start_ms, ending.completed(NOW_MS).start_ms) == (5_000, 5_000)
+    more = add_partitions(
+        open_one,
+        Producer(7, 0),
+        frozenset({TopicPartition("hotels", 0)}),
+        is_busy=False,
+        client_version=2,
+        now_ms=NOW_MS,
+    )
+    assert transition(more).value.start_ms == 5_000
+    nothing = TransactionMetadata(7, 0)
+    if client_version == 2:
+        assert transition(end(nothing, Producer(7, 0), is_commit=False)).value.start_ms == NOW_MS
+    else:
+        assert end(nothing, Producer(7, 0), 0, is_commit=False) == Answer(ErrorCode.INVALID_TXN_STATE)
+
+
+@pytest.mark.parametrize("client_version", [0, 2])
 @pytest.mark.parametrize("ask", ["add", "verify", "end"])
 def test_the_epoch_that_fences_the_last_producer_belongs_to_nobody(ask: str, client_version: int) -> None:
     """A client that names it has made it up, for no answer has ever had it."""
