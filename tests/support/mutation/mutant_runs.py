@@ -139,6 +139,11 @@ def _run_pytest(root: Path, paths: Sequence[str], plugin: object, directory: str
     # `python -m` puts the root on the path. pytest then takes the folder isr/ for the package of tests/isr, and
     # imports it without the mutant.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != root]
+    # Without the root, `raftwerk` would be the clone that is installed, which may be another one.
+    links = Path(directory) / "links"
+    links.mkdir()
+    (links / "raftwerk").symlink_to(root / "raftwerk")
+    sys.path.insert(0, str(links))
     options = ["--rootdir", str(root), "--hypothesis-profile", "mutation"]
     without = [
         "-p",
