@@ -219,6 +219,21 @@ def test_what_runs_is_the_clone_of_the_root_and_not_the_one_that_is_installed(tm
     assert run.stdout.splitlines()[-1] == "[['raftwerk/__init__.py']]"
 
 
+def test_thousands_of_tests_may_run_a_mutant(tmp_path: Path) -> None:
+    """A child that reported them into a pipe that nobody reads until it ends would wait for ever."""
+    (tmp_path / "module.py").write_text("def f(a):\n  return not a\n")
+    (tmp_path / "test_module.py").write_text(
+        "import pytest, sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent))\n"
+        "import module\n\n@pytest.mark.parametrize('a', range(1000))\ndef test_f" + "_" * 50 + "(a):\n  module.f(a)\n"
+    )
+    (mutant,) = [mutant for mutant in mutants_of(tmp_path, "module.py") if mutant.kind == "dropped not"]
+    tests = covering(mutant, measured_coverage(tmp_path, "", ["test_module.py"]))
+    assert len(tests) == 1000
+    results: list[MutantResult] = []
+    run_mutants(tmp_path, "", ["test_module.py"], [(mutant, tests)], results.append)
+    assert [result.status for result in results] == ["survived"]
+
+
 def test_a_result_counts_until_the_function_changes(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("def f(a):\n  return not a\n\ndef g(a):\n  return not a\n")
     first, other = mutants_of(tmp_path, "module.py")
