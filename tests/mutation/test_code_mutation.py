@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.mutation.__main__ import common_folder, in_order, modules_of
+from support.mutation.__main__ import common_folder, in_order, modules_of, quickest
 from support.mutation.ledger import Ledger, equivalent_mutants
-from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
+from support.mutation.mutant_runs import MutantResult, TestCoverage, covering, measured_coverage, run_mutants
 from support.mutation.mutants import CodeMutant, functions_by_place, mutants_of
 from support.mutation.source_edits import edits_of, mutated_tree, names_of
 
@@ -203,6 +203,14 @@ def test_the_tests_of_folders_are_measured_in_the_package_that_they_share() -> N
     assert common_folder(["broker/groups", "broker/transactions"]) == "broker"
     with pytest.raises(ValueError, match="one after the other"):
         common_folder(["log", "isr"])
+
+
+def test_a_mutant_may_be_tried_by_the_quickest_tests_alone() -> None:
+    tests = [TestCoverage(name, True, duration_s, {}) for name, duration_s in (("a", 1.0), ("b", 2.0), ("c", 4.0))]
+    assert quickest(tests, None) == tests
+    assert [test.node_id for test in quickest(tests, 3.0)] == ["a", "b"]
+    assert [test.node_id for test in quickest(tests, 0.5)] == ["a"], "else it would count as run by no test"
+    assert quickest([], 0.5) == []
 
 
 def test_what_runs_is_the_clone_of_the_root_and_not_the_one_that_is_installed(tmp_path: Path) -> None:
