@@ -127,3 +127,14 @@ def test_what_a_crash_leaves_of_a_deleted_segment_has_its_aborted_transactions(w
             assert again.aborted_transactions(0, end) == aborted, f"operation {at}: {disk.listdir(log.directory)}"
         at += 1
     assert left and at >= 5
+
+
+def test_a_damaged_log_does_not_make_its_transaction_index_wrong() -> None:
+    """After a clean stop. The index cannot be read again from batches that are damaged: it is all that is left."""
+    runtime, disk, log = transactional_log()
+    before = log.aborted_transactions(0, log.log_end_offset)
+    path = log.segments[0].file.path
+    log.close()
+    disk.flip_bit(path, 16, 0)  # no batch begins there any more
+    again = open_log(runtime, CONFIG, recovery_point=log.log_end_offset, clean_shutdown=True)
+    assert again.aborted_transactions(0, again.log_end_offset) == before != []
