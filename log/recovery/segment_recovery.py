@@ -43,7 +43,6 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
             break
     if next_offset != offset or -1 != epoch != last_epoch:
         return False
-    segment.first_timestamp = NO_TIMESTAMP
     segment.earliest_timestamp()
     segment.size_bytes, segment.next_offset = end, next_offset
     segment.uncounted_bytes = end - last_indexed
@@ -51,12 +50,11 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
 
 
 def start_over(segment: Segment) -> None:
-    """Forget all batches and index entries of the segment, so that all of it is checked. `OSError`."""
+    """Forget the batches and index entries of a segment that was just opened, to check all of it. `OSError`."""
     segment.reset_indexes()
     segment.next_offset = segment.base_offset
     segment.size_bytes = segment.uncounted_bytes = 0
     segment.max_timestamp, segment.max_timestamp_offset = NO_TIMESTAMP, segment.base_offset
-    segment.first_timestamp = NO_TIMESTAMP
 
 
 def check(
