@@ -138,3 +138,14 @@ def test_a_damaged_log_does_not_make_its_transaction_index_wrong() -> None:
     disk.flip_bit(path, 16, 0)  # no batch begins there any more
     again = open_log(runtime, CONFIG, recovery_point=log.log_end_offset, clean_shutdown=True)
     assert again.aborted_transactions(0, again.log_end_offset) == before != []
+
+
+def test_segments_below_the_start_go_one_after_the_other_durably() -> None:
+    """A file system keeps no order of names by itself, and of two that go at once it may bring the older one back."""
+    _, disk, log = transactional_log()
+    done: list[str] = []
+    disk.on_blocking = lambda operation, path: done.append(f"{operation} {path.rpartition('.')[2]}")
+    log.advance_start(log.segments[2].base_offset)
+    removals = [at for at, operation in enumerate(done) if operation == "remove log"]
+    assert len(removals) == 2
+    assert all(done[at + 1].startswith("fsync_dir") for at in removals)
