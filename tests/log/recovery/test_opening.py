@@ -20,7 +20,7 @@ from raftwerk.log.recovery.log_recovery import (
     load_producers,
     was_never_durable,
 )
-from raftwerk.log.state.checkpoints import read_topic_id, write_topic_id
+from raftwerk.log.state.checkpoints import read_topic_id, render_topic_id, write_topic_id
 from raftwerk.log.state.producer_snapshots import ProducerSnapshots
 from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.runtime.incremental_work import run_at_once
@@ -305,11 +305,12 @@ def test_a_log_whose_topic_id_was_never_written_whole_was_never_durable(
 
 @pytest.mark.parametrize("durably", [True, False])
 def test_a_topic_id_replaces_what_is_in_its_file(durably: bool) -> None:
-    """The end of a longer content would make the id unreadable, and the log one without a topic."""
+    """Apache Kafka would refuse a file with two of each line."""
     _, disk = make_runtime()
     disk.makedirs(DIRECTORY)
     disk.write_atomic(METADATA, b"version: 0\ntopic_id: " + b"?" * 40)
     write_topic_id(disk, DIRECTORY, TOPIC_ID, durably=durably)
+    assert disk.read_bytes(METADATA) == render_topic_id(TOPIC_ID)
     assert read_topic_id(disk, DIRECTORY) == TOPIC_ID
 
 
