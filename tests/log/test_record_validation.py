@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 import tracemalloc
@@ -242,6 +243,31 @@ def test_the_loop_is_not_held_by_many_records(config: LogConfig, codec: Compress
     assert time.thread_time() - began < LOOP_S_MAX * times_slower()
     validated = validate(batch, config, NOW_MS)
     assert log.append_as_leader(validated, 0, NOW_MS, is_validated=True).last_offset == 199_999
+
+
+def test_lz4_blocks_that_depend_on_each_other_are_refused() -> None:
+    """Clients in Java cannot read them."""
+    body = bytearray(compress(Compression.LZ4, PLAIN))
+    log = open_log(make_runtime()[0])
+    log.append_as_leader(raw_batch(bytes(body), 3, Compression.LZ4, 1002), 0, NOW_MS)
+    body[4] &= ~0x20
+    with pytest.raises(ProtocolError, match="depend on each other") as refused:
+        log.append_as_leader(raw_batch(bytes(body), 3, Compression.LZ4, 1002), 0, NOW_MS)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_thread_is_asked_for_by_large_batches_alone(codec: Compression) -> None:
+    """A change of the thread takes longer than a look at a few records."""
+    log = open_log(make_runtime()[0], LogConfig(segment_bytes=1 << 20))
+
+    def sent(size_bytes: int) -> memoryview:
+        value = random.Random(1).randbytes(size_bytes)  # it hardly gets smaller by compression
+        return memoryview(encode_batch([(b"k", value, (), 1000)], compression=codec))
+
+    assert log.append_as_leader(sent(1000), 0, NOW_MS, budget=LoopBudget()).first_offset == 0
+    with pytest.raises(NeedsThreadError):
+        log.append_as_leader(sent(40_000), 0, NOW_MS, budget=LoopBudget())
 
 
 MANY = many_records(200_000)

@@ -420,6 +420,27 @@ def test_a_checkpoint_under_way_does_not_undo_a_later_one() -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(main())
 
 
+@pytest.mark.parametrize("before", [{}, {A: 7}])
+def test_an_entry_that_is_just_being_written_or_dropped_is_forgotten_durably(
+    before: dict[TopicPartition, int],
+) -> None:
+    """Else a later topic of that name would find the offset of a former one after a crash."""
+
+    async def main() -> None:
+        _, disk = formatted()
+        disk.set_sync_latency(0.01, 0.02)
+        checkpoint = OffsetCheckpoint(disk, "/data/replication-offset-checkpoint")
+        checkpoint.write(before)
+        checkpoint.write_soon({} if before else {A: 7}, lambda _: None)
+        checkpoint.forget_all_but((), A)
+        disk.crash(power_loss=True)
+        assert OffsetCheckpoint(disk, "/data/replication-offset-checkpoint").offsets == {}
+        await asyncio.sleep(0.05)
+        assert checkpoint.offsets == {}
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
 def test_unreadable_offset_checkpoints_count_as_empty() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)

@@ -164,6 +164,19 @@ def test_nothing_is_appended_by_flush_messages_while_the_topic_id_has_no_space()
     assert log.recovery_point == 1
 
 
+def test_nothing_is_appended_by_flush_messages_while_a_small_file_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the client would be told that its records were refused, and they would be in the log."""
+    _, disk, manager, log = one_log(replace(SMALL, flush_messages=1))
+    with monkeypatch.context() as patched, pytest.raises(NoSpaceError):
+        patched.setattr(disk, "write_atomic", refuse_files)
+        append(log)
+    assert not manager.directories.failures and log.log_end_offset == 0
+    append(log)
+    assert log.recovery_point == 1
+
+
 def test_a_flush_that_can_open_no_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, disk, manager, log = one_log()
     append(log, 3)

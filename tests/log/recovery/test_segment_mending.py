@@ -232,3 +232,6 @@ def test_offsets_that_were_compacted_away_take_the_timestamp_of_the_batch_before
     mending.add(compacted_away(log, 3))
     run_at_once(mending.placing())
     assert [header.max_timestamp for header in headers_of(read_all(log))] == [1000, 1001, 1002, 1002, 9000]
+    replay = log.replay()
+    while not replay.is_at_end:
+        assert replay.read(), "a batch without records has a header alone, and is sound"

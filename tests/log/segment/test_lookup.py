@@ -13,6 +13,7 @@ from support.wire.all_records import iter_all_records
 from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.indexes import OffsetIndex, TimeIndex
 from raftwerk.log.segment.segment import Segment
 from raftwerk.wire.records import (
     TimestampType,
@@ -196,6 +197,14 @@ def test_segments_roll_by_size_time_index_and_offset_range() -> None:
     assert [segment.base_offset for segment in log.segments][1:] == [1]
 
 
+def test_a_segment_rolls_when_its_offset_index_is_full() -> None:
+    """An entry has eight bytes. Here no batch but the first has an entry in the time index."""
+    log = open_log(make_runtime()[0], LogConfig(segment_index_bytes=48, index_interval_bytes=0))
+    for _ in range(20):
+        append(log, timestamp=1000)
+    assert [len(segment.offset_index.positions) for segment in log.segments] == [6, 6, 5]
+
+
 def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
     """Index entries have 31 bits for an offset; compaction may have removed more offsets than that."""
     runtime, _ = make_runtime()
@@ -212,3 +221,20 @@ def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
     log = open_log(runtime, clean_shutdown=True)
     assert log.log_end_offset == 2**33 + 1
     assert [header.base_offset for header in headers_of(read_all(log))] == [0, 2 + 2**31, 3 + 2**31, 2**33]
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_zeros_at_the_end_of_an_index_are_no_entries(count: int) -> None:
+    """Apache Kafka preallocates the indexes of its active segment, and a kill leaves them so."""
+    _, disk = make_runtime()
+    time_index, offset_index = TimeIndex(disk, "/data/times", 0), OffsetIndex(disk, "/data/offsets", 0)
+    for number in range(1, count + 1):
+        time_index.add(1000 + number, number)
+        offset_index.add(number, 100 * number)
+    for index in (time_index, offset_index):
+        index.save()
+        index.file.open().append((bytes(24 * 3),))
+    times, offsets = TimeIndex(disk, "/data/times", 0), OffsetIndex(disk, "/data/offsets", 0)
+    assert times.load(1000) and offsets.load(1000)
+    assert list(zip(times.timestamps, times.offsets)) == [(1000 + number, number) for number in range(1, count + 1)]
+    assert list(zip(offsets.offsets, offsets.positions)) == [(number, 100 * number) for number in range(1, count + 1)]

@@ -222,3 +222,15 @@ def test_a_producer_of_old_records_does_not_expire() -> None:
     assert produce(log, 2).duplicate
     assert log.producers.expire(3_500, 1_500) == 1
     assert len(log.producers) == 0
+
+
+def test_a_producer_without_a_marker_has_no_coordinator_epoch() -> None:
+    """DescribeProducers says -1 then, and so do the snapshots of Apache Kafka."""
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    append(log, producer_id=0, producer_epoch=0, base_sequence=0)
+    log.close()
+    for found in (log, open_log(runtime, clean_shutdown=True)):
+        entry = found.producers.get(0)
+        assert entry is not None
+        assert (entry.coordinator_epoch, entry.transaction_first_offset) == (-1, -1)
