@@ -160,6 +160,17 @@ def test_every_records_timestamp_is_compared_with_the_limits(codec: Compression)
     assert log.append_as_leader(memoryview(encode_batch(records, compression=codec)), 0, NOW_MS).last_offset == 5
 
 
+def test_where_the_broker_sets_the_time_no_record_is_refused_for_its_own() -> None:
+    """Only the one without a key is named, whatever time the client has given to the others."""
+    config = LogConfig(cleanup_policy=("compact",), message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    log = open_log(make_runtime()[0], config)
+    records = [(b"k", b"v", (), 1000), (b"k", b"v", (), -500), (None, b"v", (), 1000), (b"k", b"v", (), 1 << 50)]
+    with pytest.raises(RefusedRecordsError) as refused:
+        log.append_as_leader(memoryview(encode_batch(records)), 0, NOW_MS)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.value.record_errors] == [2]
+
+
 def test_records_without_a_timestamp_have_no_limit() -> None:
     log = open_log(make_runtime()[0], LogConfig(message_timestamp_before_max_ms=1000))
     records = [(b"k", b"v", (), timestamp) for timestamp in (NOW_MS, -1, NOW_MS)]

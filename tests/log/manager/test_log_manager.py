@@ -591,7 +591,9 @@ def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
         True,
     )
     assert (set(second.logs), second.previous_broker_epoch) == ({A}, -1)
-    assert [view.is_failed for view in second.directories.describe()] == [False, True]
+    views = second.directories.describe()
+    assert [view.is_failed for view in views] == [False, True]
+    assert (views[1].total_bytes, views[1].usable_bytes) == (-1, -1), "as DescribeLogDirs says what is unknown"
     second.shutdown(6)
     disk.repair_dirs()
     third = loaded(runtime, "/one", "/two")

@@ -195,6 +195,24 @@ def test_a_round_begins_an_interval_after_the_beginning_of_the_last_one_however_
     assert all(later - earlier == pytest.approx(4, abs=0.01) for earlier, later in pairwise(begun))
 
 
+def test_by_default_a_log_with_little_news_is_left_alone() -> None:
+    """A node may have thousands of such logs, and fsyncs for each of them would keep its disk busy."""
+    runtime, _ = make_runtime()
+
+    async def main() -> None:
+        manager = manager_on(runtime, RecoveryPointConfig(interval_ms=1000))
+        little, much = (manager.create(TopicPartition("t", number), UUID(int=1)) for number in range(2))
+        append(little, value=bytes(100_000))
+        for _ in range(11):
+            append(much, value=bytes(100_000))
+        manager.start()
+        await asyncio.sleep(10)
+        assert (little.recovery_point, little.log_end_offset) == (0, 1)
+        assert much.recovery_point > 0
+
+    run(main())
+
+
 def test_a_failed_fsync_fails_the_log_and_moves_nothing() -> None:
     runtime, disk = make_runtime()
 
