@@ -297,3 +297,16 @@ def test_the_first_dirty_record_replaces_the_one_before_it() -> None:
     log.flush()
     drive(clean(log, disk, plan_of(log, start=1)))
     assert [record[3] for record in records_of(log)] == [b"new"]
+
+
+def test_batches_may_lie_across_the_pieces_that_are_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are larger than a piece."""
+    monkeypatch.setattr(compaction, "_READ_BYTES", 300)
+    monkeypatch.setattr(compaction, "_WRITE_BYTES", 500)
+    runtime, disk = make_runtime()
+    log = open_log(runtime, FOREVER)
+    writer = Writer(log, 3)
+    writer.fill(6)
+    end = log.segments[-1].base_offset
+    drive(clean(log, disk, plan_of(log)))
+    assert records_of(log) == writer.expected(end, tombstones=True)
