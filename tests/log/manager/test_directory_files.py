@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from uuid import UUID
 
 import pytest
 from support.log.compacted_logs import CLUSTER, COMPACT, TP, Writer, plan_of
-from support.log.logs import make_runtime, read_all
+from support.log.logs import append, make_runtime, read_all
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.config import LogConfig
+from raftwerk.log.errors import StorageError
 from raftwerk.log.manager.delayed_deletion import DelayedDeletion
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_manager import LogManager
-from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
-from raftwerk.log.state.checkpoints import CLEANER_OFFSET_FILE, remove_durably
+from raftwerk.log.state.checkpoints import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_FILE, remove_durably
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.wire.types import TopicPartition
 
@@ -126,3 +128,83 @@ def test_paths_are_due_when_their_delay_is_over_and_at_once_without_one() -> Non
         assert deletion.take_due() == []
 
     ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_disk_that_cannot_note_the_first_gap_of_a_log_refuses_it(
+    number: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery would cut the log there. A full disk is no broken one."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LogConfig()))
+    manager.load()
+    log = manager.create(TP, UUID(int=7))
+
+    def refuse(path: str, data: object) -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(disk, "write_atomic", refuse)
+    with pytest.raises(StorageError, match="cannot be written"):
+        log.note_gaps(at_once=True)
+    assert bool(manager.directories.failures) is fails
+
+
+def test_a_directory_whose_disk_refuses_at_the_start_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was left cleanly is not known, so the node does not claim the epoch of its last clean stop."""
+    runtime, disk = make_runtime()
+    dirs = ("/one", "/two")
+    format_dirs(runtime, dirs, CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(dirs, CLUSTER, 1, LogConfig()))
+    manager.load()
+    for name, path in (("a", "/one"), ("b", "/two")):
+        manager.create(TopicPartition(name, 0), UUID(int=7), directory_id=manager.directories.ids[path])
+    manager.shutdown(5)
+    remove = disk.remove
+
+    def refuse(path: str) -> None:
+        if path == f"/two/{CLEAN_SHUTDOWN_FILE}":
+            raise OSError(errno.EIO, "refused")
+        remove(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "remove", refuse)
+        again = LogManager(runtime, LogManagerConfig(dirs, CLUSTER, 1, LogConfig()))
+        again.load()
+    assert list(again.logs) == [A]
+    assert (list(again.directories.failures), again.previous_broker_epoch) == (["/two"], -1)
+
+
+def test_a_start_names_the_logs_that_were_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    """They take space until somebody removes them by hand."""
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    for number in range(11):
+        disk.makedirs(f"/data/t-{number}.{number:032x}-stray")
+    manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LogConfig()))
+    manager.load()
+    assert "/data holds 11 logs that were set aside" in caplog.text
+    assert caplog.text.count("-stray") == 10 and "..." in caplog.text
+
+
+def test_retention_goes_on_after_a_log_whose_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    config = LogConfig(retention_bytes=0, segment_bytes=300)
+    retention = RetentionConfig(interval_ms=1000)
+
+    async def main() -> None:
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, config, retention=retention))
+        manager.load()
+        log = manager.create(TP, UUID(int=7))
+        for _ in range(9):
+            append(log)
+        manager.note_high_watermarks({TP: log.log_end_offset})
+        disk.fail_dir("/data")
+        manager.start()
+        await asyncio.sleep(1.5)
+        assert len(log.segments) > 1
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+    assert "cannot start a new segment" in caplog.text
+    assert "retention of" not in caplog.text, "a refusal is expected, and no error of the program"

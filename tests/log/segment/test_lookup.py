@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.log.crashes import transactional_log
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 from support.wire.all_records import iter_all_records
 
 from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.batch_scan import ValidatingScan
 from raftwerk.log.segment.indexes import OffsetIndex, TimeIndex
+from raftwerk.log.segment.log_segments import LogSegments
 from raftwerk.log.segment.segment import Segment
+from raftwerk.log.segment.transaction_index import AbortedTransaction
 from raftwerk.wire.records import (
     TimestampType,
     encode_batch,
@@ -238,3 +243,68 @@ def test_zeros_at_the_end_of_an_index_are_no_entries(count: int) -> None:
     assert times.load(1000) and offsets.load(1000)
     assert list(zip(times.timestamps, times.offsets)) == [(1000 + number, number) for number in range(1, count + 1)]
     assert list(zip(offsets.offsets, offsets.positions)) == [(number, 100 * number) for number in range(1, count + 1)]
+
+
+def test_whether_a_transaction_with_later_records_was_aborted() -> None:
+    """A consumer of committed records has to be told of it."""
+    _, _, log = transactional_log()
+    (aborted,) = log.aborted_transactions(0, log.log_end_offset)
+    assert [log.has_aborted_transactions_after(offset) for offset in range(log.log_end_offset)] == [
+        offset <= aborted.last_offset for offset in range(log.log_end_offset)
+    ]
+    log.advance_start(log.segments[1].base_offset)
+    assert not log.has_aborted_transactions_after(0)
+
+
+def test_whether_a_later_segment_begins_below_an_offset() -> None:
+    log = open_log(make_runtime()[0])
+    for _ in range(3):
+        append(log, 2)
+        log.roll()
+    segments = LogSegments(log.segments)
+    asked = [(0, 2), (0, 3), (1, 2), (2, 4), (2, 5), (4, 6), (4, 7), (6, 99)]
+    assert [segments.has_later_one(*one) for one in asked] == [False, True, False, False, True, False, True, False]
+
+
+def test_a_recovery_reads_a_segment_in_pieces() -> None:
+    """The whole of a segment may be more than there is memory."""
+
+    class Pieces:
+        def __init__(self, content: bytes) -> None:
+            self.content = content
+            self.lengths: list[int] = []
+
+        def size(self) -> int:
+            return len(self.content)
+
+        def pread(self, offset: int, length: int) -> bytes:
+            self.lengths.append(length)
+            return self.content[offset : offset + length]
+
+    batches = [encode_batch([(b"k", bytes(300_000), (), 1000)], base_offset=offset) for offset in range(12)]
+    pieces: Any = Pieces(b"".join(batches))
+    assert [header.base_offset for _, header in ValidatingScan(pieces, 0)] == list(range(12))
+    assert max(pieces.lengths) <= 1 << 20
+
+
+def test_indexes_need_an_fsync_until_they_have_had_one() -> None:
+    _, disk = make_runtime()
+    disk.makedirs(DIRECTORY)
+    segment = Segment.create(disk, DIRECTORY, 0)
+
+    def synced() -> bool:
+        assert segment.has_unsynced_indexes
+        for file in segment.unsynced_index_files():
+            file.fsync()
+        segment.indexes_synced()
+        return not segment.has_unsynced_indexes
+
+    data = batch(3)
+    segment.append(data, headers_of(bytes(data)), 100)
+    segment.finish()
+    assert synced()
+    segment.transaction_index.add(AbortedTransaction(7, 0, 2, 3))
+    assert synced()
+    segment.offset_index.add(5, 10)
+    segment.save_indexes()
+    assert synced()
