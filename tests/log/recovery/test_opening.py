@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, make_runtime, open_log, read_all
+from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
@@ -239,6 +240,18 @@ def test_each_step_of_a_check_says_which_bytes_of_the_file_it_reads(monkeypatch:
     assert checked == sizes
 
 
+def test_a_check_gives_way_after_some_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches take more time for each byte than large ones."""
+    monkeypatch.setattr(segment_recovery, "STEP_BATCHES", 3)
+    _, disk, log = written(60)
+    size_bytes = headers_of(read_all(log))[0].size_bytes
+    log.close()
+    steps = list(load(disk, DIRECTORY, SMALL, recovery_point=0, start_offset=0, clean_shutdown=False))
+    done = [step.done_bytes // size_bytes for step in steps]
+    assert sum(done) == 60 and max(done) == 3
+    assert done.count(3) >= 60 // 3 - len(log.segments)
+
+
 # ------------------------------------------------------------------ interrupted replacements of segments
 
 
@@ -251,7 +264,17 @@ def test_an_interrupted_replacement_removes_what_the_new_segment_stands_for(seed
     log.close()
     disk.write_atomic(f"{DIRECTORY}/{0:020d}.log.swap", b"".join(content[base] for base in bases[:3]))
     disk.fsync_dir(DIRECTORY)
+    done: list[tuple[str, str]] = []
+    disk.on_blocking = lambda operation, path: done.append((operation, path))
     complete_swaps(disk, DIRECTORY)
+    assert [one for one, _ in groupby(operation for operation, _ in done)] == [
+        "remove",
+        "fsync_dir",
+        "rename",
+        "fsync_dir",
+    ], "what is left of an old segment after a crash must not be taken for a part of the new one"
+    removed = [path.endswith(".log") for operation, path in done if operation == "remove"]
+    assert removed == sorted(removed), "batches go last: while they are there, their indexes are not those of others"
     disk.crash(power_loss=True)
     assert log_files(disk) == [0, *bases[3:]]
     assert log_files(disk, ".index") == bases[3:], (
