@@ -127,9 +127,9 @@ def test_damage_before_the_offset_where_a_replay_begins_is_where_it_begins() -> 
 def test_at_the_end_there_is_nothing_to_read() -> None:
     _, log = filled()
     replay = LogReplay(lambda: log.segments, log.log_end_offset, log.log_end_offset)
-    assert replay.is_at_end and replay.read() == b"" and replay.damage is None
+    assert replay.is_at_end and bytes(replay.read()) == b"" and replay.damage is None
     without = LogReplay(list, 0, log.log_end_offset)
-    assert without.read() == b"" and without.damage is None, "a log that is closed has no segments"
+    assert bytes(without.read()) == b"" and without.damage is None, "a log that is closed has no segments"
 
 
 def test_a_segment_that_is_mended_while_a_sound_batch_is_looked_for_is_read_again() -> None:
