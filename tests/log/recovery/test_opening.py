@@ -222,6 +222,24 @@ def test_a_log_that_begins_after_the_trusted_part_of_a_segment_is_checked_after_
     assert sum(step.done_bytes for step in steps) == log.size_bytes - trusted_bytes
 
 
+def test_the_greatest_timestamp_is_known_of_what_was_not_checked_again() -> None:
+    """Retention by time would delete the segment too early, if it went by the records after that part."""
+    config = LogConfig(index_interval_bytes=100)
+    runtime, _ = make_runtime()
+    log = open_log(runtime, config)
+    for number in range(12):
+        append(log, timestamp=9000 if number == 1 else 1000)
+    log.close()
+    log = open_log(runtime, config, recovery_point=12, clean_shutdown=True)
+    for _ in range(8):
+        append(log, timestamp=2000)
+    log.close(clean=False)
+    again = open_log(runtime, config, recovery_point=12)
+    assert again.segments[0].largest_timestamp() == 9000
+    found = again.offset_for_timestamp(3000)
+    assert found is not None and (found.timestamp, found.offset) == (9000, 1)
+
+
 def test_each_step_of_a_check_says_which_bytes_of_the_file_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read ahead in a thread, so that the loop does not wait for the device."""
     _, disk, log = written(60)

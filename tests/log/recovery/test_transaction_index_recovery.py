@@ -47,8 +47,9 @@ def test_truncation_to_a_snapshot_takes_the_aborted_transactions_after_it_away()
     assert aborted(log) == [(0, 2)]
 
 
-def test_an_entry_of_zeros_is_none() -> None:
-    """A power cut may leave zeros where the last entry was to be."""
+@pytest.mark.parametrize("recovery_point", [0, 5])
+def test_an_entry_of_zeros_is_none(recovery_point: int) -> None:
+    """A power cut may leave zeros where the last entry was to be, also where the producers need not be read again."""
     runtime, disk = make_runtime()
     log = open_log(runtime)
     abort(log, 0)
@@ -59,7 +60,7 @@ def test_an_entry_of_zeros_is_none() -> None:
     index = disk.open(f"{DIRECTORY}/{3:020d}.txnindex", create=True)
     index.append((struct.pack(">hqqqq", 0, 0, 0, 0, 0),))
     index.close()
-    log = open_log(runtime)
+    log = open_log(runtime, recovery_point=recovery_point)
     assert aborted(log) == [(0, 2)]
 
 
