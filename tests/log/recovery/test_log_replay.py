@@ -124,6 +124,16 @@ def test_damage_before_the_offset_where_a_replay_begins_is_where_it_begins() -> 
     assert replayed(replay) == (headers[3:], 0)
 
 
+def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over() -> None:
+    """Apache Kafka's compaction may have removed them."""
+    _, log = filled()
+    headers = headers_of(read_all(log))
+    first = log.segments[0]
+    inside = [header for header in headers if header.base_offset < first.next_offset]
+    first.size_bytes -= inside[-1].size_bytes
+    assert replayed(log.replay()) == ([header for header in headers if header != inside[-1]], 0)
+
+
 def test_at_the_end_there_is_nothing_to_read() -> None:
     _, log = filled()
     replay = LogReplay(lambda: log.segments, log.log_end_offset, log.log_end_offset)

@@ -98,13 +98,24 @@ def test_leader_epochs_that_are_lost_are_read_from_the_batches(clean: bool) -> N
     assert [(entry.epoch, entry.start_offset) for entry in found.epochs] == [(0, 0), (1, 16), (2, 32)]
 
 
-def test_a_log_without_a_record_has_no_leader_epoch() -> None:
+@pytest.mark.parametrize("start", [0, 10])
+def test_a_log_without_a_record_has_no_leader_epoch(start: int) -> None:
     """The checkpoint is that of the log in whose place it is."""
     runtime, disk = make_runtime()
-    open_log(runtime).close()
-    disk.write_atomic(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n7 0\n")
+    open_log(runtime, log_start_offset=start).close()
+    disk.write_atomic(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n2\n6 0\n7 10\n")
     assert loaded(disk, clean_shutdown=True).epochs == []
     assert loaded(disk).epochs == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_leader_epoch_that_begins_where_the_log_ends_is_none(clean: bool) -> None:
+    """Its first batch is gone, and the next one may be of another epoch."""
+    _, disk, log = written()
+    log.close()
+    disk.write_atomic(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n4\n0 0\n1 16\n2 32\n3 48\n")
+    found = loaded(disk, clean_shutdown=clean, recovery_point=48)
+    assert [(entry.epoch, entry.start_offset) for entry in found.epochs] == [(0, 0), (1, 16), (2, 32)]
 
 
 # ------------------------------------------------------------------ what is removed
