@@ -256,6 +256,14 @@ def test_the_loop_is_not_held_by_many_records(config: LogConfig, codec: Compress
     assert log.append_as_leader(validated, 0, NOW_MS, is_validated=True).last_offset == 199_999
 
 
+def test_a_batch_that_states_more_records_than_can_be_in_it_is_not_decompressed() -> None:
+    """Nothing is done for it on the loop or in a thread."""
+    batch = raw_batch(compress(Compression.ZSTD, PLAIN), 1 << 30, Compression.ZSTD, 1002)
+    for budget in (LoopBudget(), None):
+        with pytest.raises(ProtocolError, match="more than a batch may hold"):
+            open_log(make_runtime()[0]).append_as_leader(batch, 0, NOW_MS, budget=budget)
+
+
 def test_lz4_blocks_that_depend_on_each_other_are_refused() -> None:
     """Clients in Java cannot read them."""
     body = bytearray(compress(Compression.LZ4, PLAIN))

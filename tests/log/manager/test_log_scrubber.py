@@ -84,6 +84,18 @@ def test_batches_that_are_missing_whole_are_found(lost_batches: int) -> None:
     assert run_at_once(find_damage(reopened(has_gaps=True))) is None, "they may have been compacted away"
 
 
+def test_a_batch_that_reaches_into_the_next_segment_is_damaged() -> None:
+    """No CRC covers its offset. Where offsets may be missing, only what follows shows that it is too great."""
+    disk, log = filled()
+    segment = log.segments[0]
+    last = headers_of(segment.file.pread(0, segment.size_bytes))[-1]
+    assert log.may_have_gaps and last.next_offset == log.segments[1].base_offset
+    position = segment.size_bytes - last.size_bytes
+    disk.open(segment.file.path).pwrite(position, (last.base_offset + 1).to_bytes(8, "big"))
+    found = run_at_once(find_damage(log))
+    assert found is not None and found.offset == last.base_offset
+
+
 def test_damage_below_the_start_of_the_log_does_not_count() -> None:
     disk, log = filled()
     disk.flip_bit(log.segments[0].file.path, 70, 1)
