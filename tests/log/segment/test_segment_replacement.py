@@ -114,6 +114,7 @@ def test_a_pinned_segment_is_read_without_its_name_until_it_has_a_new_one() -> N
     segment = Segment.create(disk, DIRECTORY, 0)
     data = batch(3)
     segment.append(data, [header for _, header in iter_headers(data)], 100)
+    segment.close_idle_files()
     segment.pin()
     disk.rename(segment.file.path, f"{DIRECTORY}/elsewhere")
     segment.close_idle_files()
