@@ -32,5 +32,11 @@ def test_the_records_that_stay_are_the_same_whatever_the_delete_horizon_is(
     assert read_valid_header(memoryview(data), 0) == rebuilt
     expected = [record for record, (_, stays) in zip(iter_records(batch), records, strict=True) if stays]
     assert list(iter_records(memoryview(data))) == expected
+    rebuilt_body = batch_body(memoryview(data), rebuilt)
+    for raw in raw_records(rebuilt_body, rebuilt.record_count):
+        attributes_at = raw.start + 1
+        while rebuilt_body[attributes_at - 1] & 0x80:  # the length of the record goes on
+            attributes_at += 1
+        assert rebuilt_body[attributes_at] == 0
     assert delete_horizon_ms(rebuilt) == horizon_ms
     assert rebuilt.max_timestamp == max(record.timestamp for record in expected)

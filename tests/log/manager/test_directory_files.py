@@ -200,11 +200,15 @@ def test_retention_goes_on_after_a_log_whose_disk_refuses(caplog: pytest.LogCapt
         for _ in range(9):
             append(log)
         manager.note_high_watermarks({TP: log.log_end_offset})
+        closed = manager.create(A, UUID(int=7))
+        append(closed)
+        closed.close(clean=False)
         disk.fail_dir("/data")
         manager.start()
         await asyncio.sleep(1.5)
         assert len(log.segments) > 1
 
     ProcessLoop(Scheduler(), "test").run_until_complete(main())
-    assert "cannot start a new segment" in caplog.text
+    assert "/data/t-0 cannot start a new segment" in caplog.text
+    assert "/data/a-0" not in caplog.text, "nothing is due for a log that is closed"
     assert "retention of" not in caplog.text, "a refusal is expected, and no error of the program"
