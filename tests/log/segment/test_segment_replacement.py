@@ -123,3 +123,14 @@ def test_a_pinned_segment_is_read_without_its_name_until_it_has_a_new_one() -> N
     segment.close_idle_files()
     with pytest.raises(FileNotFoundError):
         segment.read(0, 3, 1 << 20, True)
+
+
+def test_a_segment_that_is_made_has_nothing_of_an_older_file_of_its_name() -> None:
+    """An unfinished compaction may have left it."""
+    _, disk = make_runtime()
+    disk.makedirs(DIRECTORY)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        disk.write_atomic(f"{DIRECTORY}/{0:020d}{suffix}.cleaned", bytes(34))
+    segment = Segment.create(disk, DIRECTORY, 0, ".cleaned")
+    assert (segment.size_bytes, segment.file.size()) == (0, 0)
+    assert not segment.offset_index.positions and not segment.transaction_index.entries
