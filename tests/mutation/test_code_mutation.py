@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.mutation.__main__ import common_folder, in_order, modules_of
+from support.mutation.__main__ import common_folder, in_order, modules_of, quickest
 from support.mutation.ledger import Ledger, equivalent_mutants
-from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
+from support.mutation.mutant_runs import MutantResult, TestCoverage, covering, measured_coverage, run_mutants
 from support.mutation.mutants import CodeMutant, functions_by_place, mutants_of
 from support.mutation.source_edits import edits_of, mutated_tree, names_of
 
@@ -207,6 +207,14 @@ def test_the_tests_of_folders_are_measured_in_the_package_that_they_share() -> N
         common_folder(["log", "isr"])
 
 
+def test_a_mutant_may_be_tried_by_the_quickest_tests_alone() -> None:
+    tests = [TestCoverage(name, True, duration_s, {}) for name, duration_s in (("a", 1.0), ("b", 2.0), ("c", 4.0))]
+    assert quickest(tests, None) == tests
+    assert [test.node_id for test in quickest(tests, 3.0)] == ["a", "b"]
+    assert [test.node_id for test in quickest(tests, 0.5)] == ["a"], "else it would count as run by no test"
+    assert quickest([], 0.5) == []
+
+
 def test_what_runs_is_the_clone_of_the_root_and_not_the_one_that_is_installed(tmp_path: Path) -> None:
     """Whoever works in a second clone would else measure the code of the first one."""
     (tmp_path / "raftwerk").mkdir()
@@ -219,6 +227,21 @@ def test_what_runs_is_the_clone_of_the_root_and_not_the_one_that_is_installed(tm
     tests = Path(__file__).resolve().parents[1]
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tests)
     assert run.stdout.splitlines()[-1] == "[['raftwerk/__init__.py']]"
+
+
+def test_thousands_of_tests_may_run_a_mutant(tmp_path: Path) -> None:
+    """A child that reported them into a pipe that nobody reads until it ends would wait for ever."""
+    (tmp_path / "module.py").write_text("def f(a):\n  return not a\n")
+    (tmp_path / "test_module.py").write_text(
+        "import pytest, sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent))\n"
+        "import module\n\n@pytest.mark.parametrize('a', range(1000))\ndef test_f" + "_" * 50 + "(a):\n  module.f(a)\n"
+    )
+    (mutant,) = [mutant for mutant in mutants_of(tmp_path, "module.py") if mutant.kind == "dropped not"]
+    tests = covering(mutant, measured_coverage(tmp_path, "", ["test_module.py"]))
+    assert len(tests) == 1000
+    results: list[MutantResult] = []
+    run_mutants(tmp_path, "", ["test_module.py"], [(mutant, tests)], results.append)
+    assert [result.status for result in results] == ["survived"]
 
 
 def test_a_result_counts_until_the_function_changes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from support.mutation.ledger import Ledger, coverage_of, equivalent_mutants
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retry:
         to_try += [mutant for mutant in ordered if mutant.key not in equivalent and _survived(ledger.result_of(mutant))]
     if to_try:
-        _try(to_try, tests, folder, directory, ledger)
+        _try(to_try, tests, folder, directory, ledger, options.seconds)
     if options.seeds:
         left = [mutant for mutant in ordered if mutant.key not in equivalent and _needs_seeds(ledger.result_of(mutant))]
         _try(left, [SEEDS], folder, directory, ledger)
@@ -66,6 +67,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="how many mutants to try; else all")
     parser.add_argument("--seed", type=int, default=1, help="what the order of the mutants follows from")
     parser.add_argument("--seeds", action="store_true", help="run seeds of the simulator for what the tests let live")
+    parser.add_argument(
+        "--seconds", type=float, help="try only the quickest tests of a mutant, which took so long; else all"
+    )
     parser.add_argument("--retry", action="store_true", help="try survivors of earlier runs again")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--directory", default=".mutation", help="where results and coverage are kept")
@@ -103,7 +107,14 @@ def _needs_seeds(result: MutantResult | None) -> bool:
     return result is not None and result.status not in KILLED and not result.by
 
 
-def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, directory: Path, ledger: Ledger) -> None:
+def _try(
+    mutants: Sequence[CodeMutant],
+    tests: Sequence[str],
+    package: str,
+    directory: Path,
+    ledger: Ledger,
+    seconds: float | None = None,
+) -> None:
     coverage = coverage_of(ROOT, package, tests, directory)
     for test in coverage:
         if not test.passed:
@@ -111,7 +122,7 @@ def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, dire
     by_seeds = list(tests) == [SEEDS]
     work: list[tuple[CodeMutant, Sequence[TestCoverage]]] = []
     for mutant in mutants:
-        found = covering(mutant, coverage)
+        found = quickest(covering(mutant, coverage), seconds)
         if found:
             work.append((mutant, found))
         elif not by_seeds:
@@ -129,6 +140,16 @@ def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, dire
     files = list(dict.fromkeys(test.node_id.split("::")[0] for test in coverage))
     if work:
         run_mutants(ROOT, package, files, work, on_result)
+
+
+def quickest(tests: Sequence[TestCoverage], seconds: float | None) -> Sequence[TestCoverage]:
+    """Those at the front, at least one, that took at most so long in all. What they let live another test may kill."""
+    ends = accumulate(test.duration_s for test in tests)
+    return (
+        tests
+        if seconds is None
+        else [test for at, (test, end) in enumerate(zip(tests, ends)) if not at or end <= seconds]
+    )
 
 
 def summary_of(
