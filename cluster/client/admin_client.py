@@ -159,9 +159,8 @@ class AdminClient:
         answer = await known.final_row(self._client, ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
         exists = ErrorCode.TOPIC_ALREADY_EXISTS
         code = answer.error_code if validate_only else known.error_of(answer.error_code, exists)
-        raise_if_refused(
-            code, f"topic {topic.name}", answer.error_message, Asked(ApiKey.CREATE_TOPICS, topic=topic.name)
-        )
+        asked = Asked(ApiKey.CREATE_TOPICS, topic=topic.name)
+        raise_if_refused(code, f"topic {topic.name}", answer.error_message, asked)
         if wait and not validate_only:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
@@ -253,11 +252,8 @@ class AdminClient:
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        _check(
-            answer.results[0],
-            resource_name(resource_type, name),
-            Asked(ApiKey.DESCRIBE_CONFIGS, topic=name, group=name),
-        )
+        asked = Asked(ApiKey.DESCRIBE_CONFIGS, topic=name, group=name)
+        _check(answer.results[0], resource_name(resource_type, name), asked)
         rows = [
             ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.documentation)
             for c in answer.results[0].configs
@@ -282,11 +278,8 @@ class AdminClient:
         is_of_listener = any(key.startswith(_OF_LISTENERS) for key in (*values, *deleted))
         node = name if resource_type == BROKER_LOGGER or is_of_listener else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-        _check(
-            answer.responses[0],
-            resource_name(resource_type, name),
-            Asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, topic=name, group=name),
-        )
+        asked = Asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, topic=name, group=name)
+        _check(answer.responses[0], resource_name(resource_type, name), asked)
 
     async def _check_settings(self, resource_type: int, name: str, keys: Sequence[str]) -> None:
         known = {row.name for row in await self._all_settings(resource_type, name)}
@@ -369,15 +362,7 @@ class AdminClient:
                 if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
                     done.append(f"{name} has its leader already")
                 elif row.error_code:
-                    failed.append(
-                        RefusedError(
-                            row.error_code,
-                            f"{name} not elected",
-                            row.error_message,
-                            way_out,
-                            asked=Asked(ApiKey.ELECT_LEADERS),
-                        )
-                    )
+                    failed.append(RefusedError(row.error_code, f"{name} not elected", row.error_message, way_out))
                 else:
                     done.append(f"{name} elected")
         return Elections(done, failed)
