@@ -16,7 +16,7 @@ from ..wire.client import Connection, ConnectionLostError
 from ..wire.errors import ErrorCode, WireFormatError, error_name
 from .kerberos.exchange import GSSAPI
 from .oauthbearer.exchange import OAUTHBEARER
-from .sasl.mechanism import ClientMechanism, SaslAuthenticationError
+from .sasl.mechanism import ClientMechanism, ImpossibleCredentialsError, SaslAuthenticationError
 
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
@@ -53,7 +53,7 @@ class AuthenticationFailedError(ConnectionError):
 
 
 class CredentialsRefusedError(AuthenticationFailedError):
-    """The peer looked at the credentials and does not take them: another attempt with them is no use."""
+    """The peer looked at the credentials and does not take them, or nobody can have such: they are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,8 @@ async def _next_token(
         return await run(step)
     except SaslAuthenticationError as error:
         reason = f"fails in the login by {exchange.name}: {error}"
-        raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from None
+        kind = CredentialsRefusedError if isinstance(error, ImpossibleCredentialsError) else AuthenticationFailedError
+        raise kind(connection, reason, _own_correction(exchange.name)) from None
     except RuntimeError as error:  # the system can start no thread for it
         raise AuthenticationFailedError(connection, f"cannot be logged in at: {error}", "try again later") from error
 

@@ -20,12 +20,16 @@ class SaslAuthenticationError(Exception):
         self.reason = reason or text
 
 
+class ImpossibleCredentialsError(SaslAuthenticationError):
+    """No user can have this name and this password."""
+
+
 def utf8_of(text: str) -> bytes:
-    """A user or a password as clients send it. Raises `SaslAuthenticationError` for half of a surrogate pair."""
+    """A user or a password as clients send it. Raises `ImpossibleCredentialsError` for half of a surrogate pair."""
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise SaslAuthenticationError("the user or the password has a character that is none") from None
+        raise ImpossibleCredentialsError("the user or the password has a character that is none") from None
 
 
 @dataclass(frozen=True, slots=True)
