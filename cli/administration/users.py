@@ -201,9 +201,10 @@ def remove(name: str, mechanisms: tuple[str, ...], force: bool, bootstrap: str) 
 def _check_not_oneself(name: str, mechanisms: Collection[str]) -> None:
     """Raises `ClientError` for the user and a mechanism by which this command logs in."""
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.client.cluster_client import own_scram_user
+    from ...cluster.client.cluster_client import CURRENT_LOGIN
 
-    mechanism, user = own_scram_user() or ("", "")
+    login = CURRENT_LOGIN.get()
+    mechanism, user = (None if login is None else login.scram_user) or ("", "")
     if user == name and mechanism in mechanisms:
         raise ClientError(
             f"this command logs in as {name} by {mechanism}, and could not log in again: log in as another user "
