@@ -232,7 +232,13 @@ async def _why_no_controller(error: NoControllerError) -> str:
 
 def _where_asked(error: Exception) -> str:
     """Where the address or the login came from, if that may be why; empty otherwise."""
-    from ..cluster.client.client_errors import DamagedBatchError, NotLoggedInError, RefusedError, UnreachableError
+    from ..cluster.client.client_errors import (
+        DamagedBatchError,
+        NotLoggedInError,
+        OtherClusterError,
+        RefusedError,
+        UnreachableError,
+    )
     from ..wire.errors import ErrorCode
 
     address = chosen_address()
@@ -247,7 +253,7 @@ def _where_asked(error: Exception) -> str:
             return f"; {origin}: unset that if it belongs to another cluster, else {error.way_out} there"
         where = "in a file of client properties, and name it with --command-config" if file is None else f"in {file}"
         return f"; {error.way_out} {where}"
-    if address is None:
+    if address is None or isinstance(error, OtherClusterError):
         return ""
     if isinstance(error, UnreachableError):
         advice = f"the address is from {address.origin}" if error.is_explained else address.advice

@@ -16,6 +16,7 @@ from .nodes import find_plan, missing_majority
 
 if TYPE_CHECKING:
     from ...cluster.client.admin_client import BrokerState
+    from ...cluster.client.client_errors import OtherClusterError
     from ...cluster.client.cluster_client import ClusterClient, ClusterView
     from ...cluster.client.quorum_client import DownVoter, SilentVoter
     from ...cluster.local.layout import ClusterPlan, NodePlan
@@ -55,8 +56,6 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
-    from ...cluster.local.running_up import running_up
-
     view, leader, fenced, why = _ask(plan)
     if view is None:
         leader = _leader_among_controllers(plan)
@@ -73,9 +72,7 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
             click.echo(folded(sentence))
         click.echo(cluster_line(plan.bootstrap, plan.cluster_id))
         if view is None:
-            is_up = running_up(plan.directory) is not None
-            click.echo(folded(_no_broker_answers(rows, why, options_of(plan.directory), is_up=is_up)))
-            _tell_lost_majority(plan)
+            _tell_silence(plan, rows, why)
         elif controller is None:
             click.echo(folded(f"{_no_controller(leader)}{missing_majority(plan)}."))
             if not isinstance(leader, _Unseen):
@@ -106,6 +103,19 @@ def _hindered(plan: ClusterPlan, rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def _fenced(who: str) -> str:
     return f"{who} is fenced, so that it leads nothing and is in no ISR"
+
+
+def _tell_silence(plan: ClusterPlan, rows: list[dict[str, Any]], why: str | OtherClusterError) -> None:
+    """Say what to do where no broker of a local cluster answers."""
+    from ...cluster.local.running_up import running_up
+
+    if isinstance(why, str):
+        is_up = running_up(plan.directory) is not None
+        told = _no_broker_answers(rows, why, options_of(plan.directory), is_up=is_up)
+    else:
+        told = f"{str(why)[0].upper()}{str(why)[1:]}."
+    click.echo(folded(told))
+    _tell_lost_majority(plan)
 
 
 def _tell_lost_majority(plan: ClusterPlan) -> None:
@@ -232,12 +242,14 @@ def _show_partitions(view: ClusterView, as_json: bool) -> bool:
     return not behind and not leaderless
 
 
-def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | None, set[int], str]:
+def _ask(
+    plan: ClusterPlan,
+) -> tuple[ClusterView | None, _Leader | _Unseen | None, set[int], str | OtherClusterError]:
     """The cluster as clients see it, the leader of its quorum, the fenced brokers, and why there is no answer."""
     import asyncio
 
     from ...cluster.client.admin_client import AdminClient
-    from ...cluster.client.client_errors import ClientError, NotLoggedInError, UnreachableError
+    from ...cluster.client.client_errors import ClientError, NotLoggedInError, OtherClusterError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.local.secured import lost_files
 
@@ -249,6 +261,8 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, _Leader | _Unseen | Non
 
     try:
         return (*asyncio.run(ask()), "")
+    except OtherClusterError as error:
+        return None, None, set(), error
     except (ClientError, OSError) as error:
         lost = lost_files(plan)
         if lost is not None:

@@ -146,6 +146,22 @@ class NotLoggedInError(UnreachableError):
         self.way_out = way_out
 
 
+class OtherClusterError(UnreachableError):
+    """Another cluster has the addresses of the one that was meant, of which no broker answers.
+
+    Nothing was asked of it but its cluster id. `way_out` says what to do.
+    """
+
+    summary = "no broker of the cluster answers"
+
+    def __init__(self, reasons: Mapping[Address, str], way_out: str) -> None:
+        super().__init__(reasons, is_explained=True)
+        self.way_out = way_out
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.way_out}"
+
+
 class WrongCredentialsError(NotLoggedInError):
     """A broker looked at the credentials and does not take them, and no other broker takes them either.
 

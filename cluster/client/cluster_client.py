@@ -21,6 +21,7 @@ from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, 
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import is_under_replicated
+from ..command_line.expected_cluster import WrongClusterError, check_cluster, is_broker_checked
 from .access.current_login import CURRENT_LOGIN
 from .access.needed_rights import Asked
 from .client_errors import (
@@ -30,6 +31,7 @@ from .client_errors import (
     ClientError,
     NoControllerError,
     NotLoggedInError,
+    OtherClusterError,
     RefusedError,
     UnreachableError,
     WrongArgumentError,
@@ -306,6 +308,7 @@ class ClusterClient:
         closing: list[Address] = []
         ways_out: list[str] = []
         are_wrong = False
+        of_other_cluster: WrongClusterError | None = None
         left = self._in_order(asks_another=asks_another)
         was_slow: set[tuple[str, int]] = set()
         is_waiting = False
@@ -335,7 +338,9 @@ class ClusterClient:
                     continue
                 reasons[host, port] = no_answer_reason(error)
                 way_out = login_way_out(error)
-                if way_out is not None:
+                if isinstance(error, WrongClusterError):
+                    of_other_cluster = error
+                elif way_out is not None:
                     ways_out.append(way_out)
                     are_wrong = are_wrong or isinstance(error, CredentialsRefusedError)
                 elif isinstance(error, RequestTimedOutError):
@@ -345,6 +350,8 @@ class ClusterClient:
                         is_waiting = True
                 elif isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
                     closing.append((host, port))
+        if of_other_cluster is not None:
+            raise OtherClusterError(reasons, of_other_cluster.way_out)
         if ways_out:
             raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, ways_out[0])
         raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
@@ -397,6 +404,8 @@ class ClusterClient:
             return
         timeout_s = self.timeout_s if may_wait else min(self._probe_timeout_s, self.timeout_s)
         connection = await self._connect(host, port, timeout_s)
+        if not is_open and is_broker_checked((host, port)):
+            return  # it has just answered
         if connection.in_flight:  # requests that wait there are not lost by a time-out of this one
             async with asyncio.timeout(timeout_s):
                 served = await connection.api_versions()
@@ -500,6 +509,7 @@ class ClusterClient:
             limit_s = self.timeout_s if timeout_s is None else timeout_s
             login = self._login or CURRENT_LOGIN.get()
             connection = await connect(host, port, client_id=self.client_id, timeout_s=limit_s, login=login)
+            await check_cluster(connection, (host, port), limit_s)
             if self._is_closed:
                 connection.close()
                 self._check_open()
@@ -534,6 +544,7 @@ async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) 
     except OSError as error:
         return no_answer_reason(error)
     try:
+        await check_cluster(connection, (host, port), timeout_s)
         await connection.api_versions(timeout_s=timeout_s)
     except NO_ANSWER as error:
         return no_answer_reason(error)

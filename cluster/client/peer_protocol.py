@@ -18,7 +18,8 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
-from .client_errors import Address, NotLoggedInError, NotServedError, UnreachableError
+from ..command_line.expected_cluster import WrongClusterError
+from .client_errors import Address, NotLoggedInError, NotServedError, OtherClusterError, UnreachableError
 
 _START_BYTES = 4
 _CORRELATION_ID = 0x01010101
@@ -72,7 +73,7 @@ async def explained(
 
     `login` is how it was tried. Where `is_paused_likely`, those that were silent are not asked again, which takes time.
     """
-    if isinstance(error, NotLoggedInError):
+    if isinstance(error, NotLoggedInError | OtherClusterError):
         return error
     reasons, way_out = dict(error.reasons), None
     for address in (*error.closing, *(() if is_paused_likely else error.silent)):
@@ -194,6 +195,8 @@ def no_answer_reason(error: Exception) -> str:
         return speaks(other.protocol)
     if isinstance(error, ControllerListenerError):
         return "is the listener of a controller: name that of a broker"
+    if isinstance(error, WrongClusterError):
+        return error.reason
     if isinstance(error, gaierror):
         return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):

@@ -181,6 +181,30 @@ def start_advice(directory: str) -> str:
     return f"raftwerk up{options} or raftwerk start{options} starts it"
 
 
+def name_of(directory: str) -> str:
+    """A local cluster in words that fit into a sentence: `the one in ./raftwerk-data`."""
+    path = os.path.abspath(directory)
+    if os.path.dirname(path) == os.path.abspath(state_dir()):
+        return f"the local cluster {os.path.basename(path)}"
+    return f"the one in {f'./{DEFAULT_DIR}' if path == os.path.abspath(DEFAULT_DIR) else path}"
+
+
+def way_out_of_other_cluster(directory: str) -> str:
+    """What to do where another cluster has addresses of the local cluster in `directory`."""
+    from ..local.free_ports import taken_controller_ports
+    from ..local.layout import load_plan
+    from ..local.supervisor import has_running_nodes
+
+    options, by_address = options_of(directory), "-b names the other cluster by its address"
+    if has_running_nodes(directory):
+        return f"raftwerk status{options} shows which of its nodes run; {by_address}"
+    if taken_controller_ports(load_plan(directory)):
+        start = f"stop the other cluster, which has its controllers' ports, too, then raftwerk up{options} starts it"
+    else:
+        start = f"raftwerk up{options} --port 0 starts it on free ports"
+    return f"it is down: {start}; {by_address}"
+
+
 def named_directory(name: str) -> str:
     """The directory of the local cluster of this name, be it there or not. Raises `AddressError` for a profile."""
     directory = os.path.join(state_dir(), name)
@@ -260,11 +284,14 @@ def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterA
 def _directory_of(bootstrap: str) -> str | None:
     """The directory of the local cluster that has all these brokers, if it is the one that would be used otherwise."""
     from ..local.layout import load_plan
+    from ..local.supervisor import has_running_nodes
 
     try:
         plan = load_plan(default_directory())
     except (OSError, ValueError):
         return None
+    if not os.environ.get(DIR_VARIABLE) and not has_running_nodes(plan.directory):
+        return None  # the address is all that was named, and another cluster may have it while this one is down
     asked, there = (
         {re.sub(r"^(localhost|\[::1\]):", "127.0.0.1:", at) for at in text.split(",")}
         for text in (bootstrap, plan.bootstrap)

@@ -19,7 +19,9 @@ from .cluster_address import (
     ClusterAddress,
     default_directory,
     find_address,
+    name_of,
     named_directory,
+    way_out_of_other_cluster,
 )
 from .commands import WHICH_CLUSTER, Option, WrongConfiguration
 
@@ -83,6 +85,7 @@ def choose_address(
     except AddressError as error:
         raise WrongConfiguration(str(error)) from None
     keep_address(address)
+    expect_cluster(address.directory)
     if address.directory is not None:
         use_own_login(address.directory, is_named=name is not None or directory is not None)
     elif address.login_file is not None:
@@ -93,6 +96,25 @@ def choose_address(
 def keep_address(address: ClusterAddress) -> None:
     """Let this be the cluster of the command that is running."""
     click.get_current_context().meta[_ADDRESS] = address
+
+
+def expect_cluster(directory: str | None) -> None:
+    """Let all connections of this command to a local cluster notice when another cluster has its addresses.
+
+    None: the cluster is named by addresses, where any cluster may be.
+    """
+    from ..local.layout import broker_endpoints, controller_endpoints, load_plan
+    from .expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
+
+    if directory is None:
+        EXPECTED_CLUSTER.set(None)
+        return
+    plan = load_plan(directory)
+    brokers, controllers = tuple(broker_endpoints(plan).values()), tuple(controller_endpoints(plan).values())
+    name = name_of(plan.directory)
+    EXPECTED_CLUSTER.set(
+        ExpectedCluster(plan.cluster_id, name, brokers, controllers, lambda: way_out_of_other_cluster(plan.directory))
+    )
 
 
 def use_own_login(directory: str, *, is_named: bool = False) -> None:

@@ -16,7 +16,14 @@ from ...wire.errors import ErrorCode
 from ..client.access.current_login import CURRENT_LOGIN
 from ..client.access.needed_rights import Asked
 from ..client.admin_client import AdminClient
-from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
+from ..client.client_errors import (
+    Address,
+    ClientError,
+    NotLoggedInError,
+    OtherClusterError,
+    RefusedError,
+    UnreachableError,
+)
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
 from ..client.peer_protocol import (
     REFUSES,
@@ -37,6 +44,7 @@ from ..client.quorum_client import (
     SilentVoter,
 )
 from ..client.reassignment import with_reassignments
+from ..command_line.expected_cluster import WrongClusterError, check_cluster
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks
@@ -167,7 +175,7 @@ async def _unreachable(
     """What is told where no broker answers."""
     if isinstance(error, UnreachableError):
         error = await explained(error, CURRENT_LOGIN.get())
-    if isinstance(error, NotLoggedInError):
+    if isinstance(error, NotLoggedInError | OtherClusterError):
         told = {finding.way_out for finding in found}
         return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
     # No broker is there at all, or what is there has been told.
@@ -225,7 +233,10 @@ async def _reach(host: str, port: int) -> Reached:
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
         return Reached(f"cannot be reached from here ({no_answer_reason(error)})", way_out=way_out)
     try:
+        await check_cluster(connection, (host, port), _TIMEOUT_S)
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
+    except WrongClusterError as error:
+        return Reached(error.reason, way_out=error.way_out)
     except NO_ANSWER as error:
         return await _no_answer(host, port, error)
     finally:

@@ -21,6 +21,7 @@ _OPTIONS = {
     _CONSOLE: "--console-port chooses another port for the console (0: a free one)",
 }
 _NO_ADDRESS, _NO_NAME = "no such address here", "no host has this name"
+_KEPT = "the controllers of a cluster that is there keep their ports, which no option changes"
 WRONG_HOST = (_NO_ADDRESS, _NO_NAME)
 """Why no port of a host is free."""
 
@@ -45,6 +46,12 @@ def why_not_free(host: str, port: int) -> str | None:
     return None
 
 
+def taken_controller_ports(plan: ClusterPlan) -> list[int]:
+    """The ports of controllers of a cluster that is down which others have."""
+    ports = [(host, port) for node in plan.nodes for use, host, port in _ports(node) if use == _CONTROLLER]
+    return [port for host, port in ports if why_not_free(host, port) is not None]
+
+
 def check_ports(plan: ClusterPlan, *, is_new: bool, console: tuple[str, int] | None = None) -> None:
     """Raise `PortTakenError` when a port of the plan is not free, and ValueError when one is planned twice.
 
@@ -55,7 +62,9 @@ def check_ports(plan: ClusterPlan, *, is_new: bool, console: tuple[str, int] | N
     twice: list[str] = []
     refused: dict[str, list[str]] = {}
     ways_out: dict[str, None] = {}
-    fixed: list[int] = []
+    other_ports: dict[str, None] = {}
+    taken: list[int] = []
+    has_fixed = False
     for user, use, host, port in _users(plan, console):
         other = planned.setdefault((host, port), user)
         reason = why_not_free(host, port) if other == user else None
@@ -67,12 +76,16 @@ def check_ports(plan: ClusterPlan, *, is_new: bool, console: tuple[str, int] | N
             continue
         if reason in WRONG_HOST:
             ways_out[f"{host} is not of this machine: --host chooses another"] = None
-        elif use == _CONTROLLER and not is_new:
-            fixed.append(port)
-        else:
-            ways_out[_OPTIONS[use]] = None
-    if fixed:
-        ways_out[_end_users_of(fixed)] = None
+            continue
+        is_fixed = use == _CONTROLLER and not is_new
+        if reason is None:
+            ways_out[_OPTIONS["broker" if is_fixed else use]] = None
+            continue
+        other_ports[_OPTIONS[use]] = None
+        taken.append(port)
+        has_fixed = has_fixed or is_fixed
+    # Other ports for the rest do not help where a controller's port is taken.
+    ways_out |= {f"{_KEPT}: {_end_users_of(taken)}": None} if has_fixed else other_ports
     wrong = twice + [f"cannot listen on {', '.join(ports)}: {reason}" for reason, ports in refused.items()]
     if wrong:
         error = ValueError if twice else PortTakenError

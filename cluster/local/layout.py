@@ -311,6 +311,11 @@ def controllers_of(plan: ClusterPlan) -> dict[int, str]:
     return {node.node_id: node.controller_address for node in plan.nodes if node.controller_address is not None}
 
 
+def broker_endpoints(plan: ClusterPlan) -> dict[int, tuple[str, int]]:
+    """The host and port of each broker, for connections."""
+    return {node.node_id: (_host(node).strip("[]"), node.port or 0) for node in plan.brokers}
+
+
 def controller_endpoints(plan: ClusterPlan) -> dict[int, tuple[str, int]]:
     """The host and port of each controller, for connections."""
     pairs = {node_id: at.rpartition(":") for node_id, at in controllers_of(plan).items()}

@@ -125,6 +125,16 @@ def test_exports_of_a_local_cluster_name_its_directory_too(home: Path, monkeypat
     assert find_address().directory is None
 
 
+def test_an_address_in_the_environment_is_the_local_cluster_s_only_while_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it is down another cluster may have the address, and the address is all that was named."""
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", lay_out(Path("raftwerk-data"), 22000, 1))
+    assert find_address().directory is None
+    monkeypatch.setattr("raftwerk.cluster.local.supervisor.has_running_nodes", lambda _: True)
+    assert find_address().directory == os.path.abspath("raftwerk-data")
+
+
 @pytest.mark.parametrize(
     ("words", "advice"),
     [

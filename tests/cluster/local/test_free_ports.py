@@ -90,6 +90,26 @@ def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path,
     assert told.count("ss -ltnp") == 1
 
 
+def test_no_option_is_advised_where_an_existing_cluster_s_controller_has_no_port(
+    tmp_path: Path, taken: int, base: int
+) -> None:
+    """Two clusters that were made with the same --port: only the end of the other one helps."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", base))
+        other.listen()
+        told = refusal(tmp_path, ClusterShape(1, port=base, controller_port=taken), is_new=False)
+    ports = f"(ss -ltnp 'sport = :{base} or sport = :{taken}')"
+    assert told.endswith(f"keep their ports, which no option changes: end the processes that have them {ports}")
+    assert "--port" not in told and "--controller-port" not in told
+
+
+def test_other_ports_for_brokers_are_advised_where_they_meet_those_that_controllers_keep(
+    tmp_path: Path, base: int
+) -> None:
+    told = refusal(tmp_path, ClusterShape(2, port=base, controller_port=base + 1), is_new=False)
+    assert told.endswith("; --port chooses other ports (0: free ones)")
+
+
 def test_a_port_that_is_planned_twice(tmp_path: Path, base: int) -> None:
     told = refusal(tmp_path, ClusterShape(3, port=base, controller_port=base + 2))
     assert told == (

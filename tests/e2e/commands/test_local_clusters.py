@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.local.layout import load_plan
+from raftwerk.cluster.local.layout import META_FILE, load_plan, new_cluster_id
 
 RAFTWERK = [sys.executable, "-m", "raftwerk"]
 
@@ -88,3 +90,50 @@ def test_a_name_is_no_path(tmp_path: Path) -> None:
     assert "a name has letters" in fails("status", "--name", "../x")
     assert "give one" in fails("status", "--name", "x", "--dir", str(tmp_path))
     assert "raftwerk up" in fails("status", "--dir", os.path.join(tmp_path, "none"))
+
+
+STOPPED_ASKS = {
+    "topics list": True,
+    "topics delete orders": True,
+    "consume orders": True,
+    "produce orders -m x": True,
+    "quorum": True,
+    "status": False,
+    "doctor": False,
+}
+"""Commands on a cluster that is down, and whether they say what they found in an error."""
+
+
+def test_commands_on_a_stopped_cluster_leave_another_one_with_its_ports_alone(name: str, tmp_path: Path) -> None:
+    """Two projects with the same ports, one of them stopped: its commands must not delete what the other one has."""
+    ok("up", "-n", "1", "--port", "0", "--name", name, "--detach")
+    other = load_plan(str(tmp_path / "raftwerk" / name))
+    ok("topics", "create", "orders", "--name", name)
+    stopped = tmp_path / "stopped"
+    shutil.copytree(other.directory, stopped, ignore=shutil.ignore_patterns("*.pid"))
+    meta = f"version=1\ncluster.id={new_cluster_id()}\nnode.id=1\n"
+    (stopped / "node-1" / META_FILE).write_text(meta, encoding="utf-8")
+
+    for line, is_error in STOPPED_ASKS.items():
+        done = subprocess.run(
+            [*RAFTWERK, *line.split(), "-d", str(stopped)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "COLUMNS": "1000"},
+        )
+        assert (line, done.returncode) == (line, 1)
+        said = done.stderr if is_error else done.stdout
+        belongs = f"{other.bootstrap} belongs to another cluster ({other.cluster_id}), not to the one in {stopped}"
+        assert belongs in said.replace(f"{other.bootstrap}:", other.bootstrap), (line, said)
+        assert "stop the other cluster, which has its controllers' ports, too, then raftwerk up -d" in said
+    status = [*RAFTWERK, "status", "--json", "-d", str(stopped)]
+    told = subprocess.run(status, capture_output=True, text=True, timeout=60, check=False).stdout
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert [(row["state"], row["leads"], row["controller"]) for row in rows] == [("down", 0, False)]
+
+    assert ok("topics", "list", "--name", name) == "orders\n"
+    assert ok("topics", "list", "-b", other.bootstrap) == "orders\n"
+    told = fails("up", "--detach", "--port", "0", "-d", str(stopped))
+    assert "no option changes: end the process" in told and "--port" not in told
