@@ -71,6 +71,8 @@ def test_whoever_reads_only_the_first_line_is_served(name: str) -> None:
 def test_following_logs_ends_with_the_reader_though_nothing_is_logged(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
     write_properties(plan)
+    os.makedirs(plan.nodes[0].data_dir)
+    (Path(plan.nodes[0].data_dir) / "meta.properties").write_text(f"cluster.id={plan.cluster_id}\n")
     Path(plan.nodes[0].log_file).write_text("one\ntwo\nthree\n")
     command = [*RAFTWERK, "logs", "-f", "-d", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
