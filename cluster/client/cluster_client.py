@@ -218,8 +218,6 @@ class ClusterClient:
         """Who answered to `request`; last the one that did so last."""
         self._is_silent = is_silent
         self._is_interactive = is_interactive
-        self.leader_wait_s = min(timeout_s, PROBE_TIMEOUT_S) if is_interactive else timeout_s
-        """For so long the leader of a partition is asked that does not answer, and that may be another one soon."""
         self._has_told = is_silent
         self._is_closed = False
 
@@ -237,6 +235,11 @@ class ClusterClient:
         """The mechanism and the name as which connections log in by a password that the cluster keeps; None if not."""
         login = self._login or CURRENT_LOGIN.get()
         return None if login is None else login.scram_user
+
+    @property
+    def leader_wait_s(self) -> float:
+        """For so long the leader of a partition is asked that does not answer, and that may be another one soon."""
+        return min(self.timeout_s, PROBE_TIMEOUT_S) if self._is_interactive else self.timeout_s
 
     def apart(self, timeout_s: float | None = None) -> ClusterClient:
         """A client with connections of its own, where nothing waits for earlier answers. Both ask silent ones last."""
