@@ -98,7 +98,7 @@ fuzz: $(STAMP)   ## attacks on three nodes beside a working client: make fuzz MI
 	$(BIN)/python -m raftwerk.chaos.fuzz run --minutes $(MINUTES) --seed $(SEED)
 
 mutation: $(STAMP) ## which changes of the code do the tests not notice: make mutation PACKAGE=raft MODULE=leader.py SAMPLE=50
-	PYTHONPATH=tests $(BIN)/python -m support.mutation --package $(PACKAGE) $(if $(MODULE),--module $(MODULE)) --sample $(SAMPLE) --seed $(SEED) $(RETRY)
+	PYTHONPATH=tests $(BIN)/python -m support.mutation --package $(PACKAGE) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(MODULE),--module $(MODULE)) $(if $(TESTS),--tests $(TESTS)) --sample $(SAMPLE) --seed $(SEED) $(RETRY)
 
 bench: $(STAMP)  ## throughput, processor time and latency beside Apache Kafka in one run: half an hour; the figures go to bench/results
 	$(BIN)/python -m raftwerk.bench --results bench/results

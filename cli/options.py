@@ -185,8 +185,8 @@ def is_reader_gone() -> bool:
 
 def sentence_of(error: ClientError | OSError) -> tuple[str, Exception]:
     """The error as a sentence, and what it was found to be: silent peers that take connections are asked."""
+    from ..cluster.client.access.current_login import CURRENT_LOGIN
     from ..cluster.client.client_errors import NoControllerError, RefusedError, UnreachableError
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
     from ..cluster.client.peer_protocol import explained
     from ..wire.errors import ErrorCode
 

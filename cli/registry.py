@@ -65,7 +65,7 @@ def registry(
       raftwerk registry --authentication basic --command-config client.properties --certificate registry.pem
       curl -s localhost:8081/subjects
     """
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..cluster.client.access.current_login import CURRENT_LOGIN
     from ..cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, read_properties
     from ..registry.server import RegistrySettings, missing_libraries, serve
 

@@ -104,7 +104,7 @@ def rest(
       curl -s localhost:8082/topics/orders -H 'Content-Type: application/vnd.kafka.json.v2+json' \\
            -d '{"records": [{"value": {"amount": 5}}]}'
     """
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..cluster.client.access.current_login import CURRENT_LOGIN
     from ..cluster.settings.client_properties import ClientPropertiesError, librdkafka_login, read_properties
     from ..rest.http_app import Limits
     from ..rest.logins.users import UserLimits

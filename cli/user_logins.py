@@ -20,7 +20,7 @@ PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 def user_logins(mechanism: str, librdkafka: Mapping[str, str], runtime: Runtime) -> UserLogins:
     """Logins by this mechanism, with the TLS of the running command's own login."""
-    from ..cluster.client.cluster_client import CURRENT_LOGIN
+    from ..cluster.client.access.current_login import CURRENT_LOGIN
     from ..cluster.http_logins.user_login import UserLogins
 
     own = CURRENT_LOGIN.get()

@@ -185,8 +185,8 @@ class ClusterWatch:
             async with asyncio.timeout(TIMEOUT_S):
                 found = await QuorumClient(self._client).describe()
         except (ClientError, OSError, TimeoutError) as error:
-            if isinstance(error, RefusedError) and error.is_of_rights:
-                self._why_no_quorum = needs_right("Describe on the cluster")
+            if isinstance(error, RefusedError) and error.missing_right is not None:
+                self._why_no_quorum = needs_right(error.missing_right)
                 return None
             self._unled += 1
             return self.picture.quorum if self._unled < _ANSWERS_WITHOUT_LEADER else None

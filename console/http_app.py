@@ -24,7 +24,7 @@ from ..wire.errors import error_name
 from .errors import RequestRefusedError
 from .events_stream import EventsStream
 from .logins.access import OpenAccess, UserAccess
-from .logins.rights import needed_right, needs_right
+from .logins.rights import needs_right
 from .routes import Query, answer, change
 from .service import ConsoleService
 
@@ -91,7 +91,7 @@ class ConsoleApp:
         except RequestRefusedError as error:
             status, told = error.status, str(error)
         except ClientError as error:
-            status, told = _refusal(error, scope["method"], path)
+            status, told = _refusal(error)
         except (OSError, TimeoutError) as error:
             status, told = 503, str(error) or "the cluster does not answer in time"
         except Exception:
@@ -141,11 +141,11 @@ class ConsoleApp:
         return await change(service, path, _fields(await read_body(receive, _BODY_MAX)))
 
 
-def _refusal(error: ClientError, method: str, path: list[str]) -> tuple[int, str]:
+def _refusal(error: ClientError) -> tuple[int, str]:
     """The status and the sentence; where a right is missing, its name is told."""
     if not isinstance(error, RefusedError):
         return 503, str(error)
-    right = needed_right(method, path) if error.is_of_rights else None
+    right = error.missing_right
     status = 403 if error.is_of_rights else 400
     return status, str(error) if right is None else f"{needs_right(right)} ({error_name(error.code)})"
 

@@ -529,7 +529,6 @@ class PartitionLog:
             self.epoch_cache.clear()
             self._log_start_offset = offset
             self.producers.clear()
-            self.epoch_cache.truncate_from_end(offset)
             self.durability.truncated(offset)
             self._disk.fsync_dir(self.directory)
             self.durability.started_over(offset)

@@ -15,13 +15,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.command_line.extras import how_to_install, not_installed
 from .errors import PipelineError, WrongOptionError
+from .jvm_messages import JvmMessages
 from .spark_jars import JarPackage, kafka_connector, may_hold_python, settings_of, table_format_jars
 
 if TYPE_CHECKING:
@@ -243,14 +243,23 @@ def _launch_settings(master: str, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def _jvm_in_a_session_of_its_own() -> Iterator[None]:
+def _jvm_in_a_session_of_its_own(messages: JvmMessages | None) -> Iterator[None]:
     """Start the JVM where no signal to the process group of the job reaches it, such as the SIGTERM of systemd.
 
-    It would end before the job that is to stop it. It still ends with the job, by the end of its standard input.
+    It would end before the job that is to stop it. It still ends with the job, by the end of its standard input. What
+    it writes passes through the `messages`, if there are any.
     """
     gateway: Any = import_module("pyspark.java_gateway")
     popen = gateway.Popen
-    gateway.Popen = partial(popen, start_new_session=True)
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        piped = {} if messages is None else {"stderr": subprocess.PIPE}
+        process: subprocess.Popen[bytes] = popen(*arguments, start_new_session=True, **piped, **options)
+        if messages is not None:
+            messages.follow(process)
+        return process
+
+    gateway.Popen = start
     try:
         yield
     finally:
@@ -317,17 +326,24 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     _quiet_end()
+    packages = settings.get("spark.jars.packages")
+    notice = f"fetching {packages} and what they need; Ivy's cache keeps the jars"
+    messages = None if packages is None else JvmMessages(notice)
     try:
-        with _jvm_in_a_session_of_its_own():
-            return builder.getOrCreate()
+        with _jvm_in_a_session_of_its_own(messages):
+            session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        if "spark.jars.packages" in settings:
+        if messages is not None:
+            messages.tell_problems()
             raise PipelineError(
-                f"Spark's JVM ended as it started, most likely because {settings['spark.jars.packages']} could not be "
+                f"Spark's JVM ended as it started, most likely because {packages} could not be "
                 "fetched (its lines above say why): let it reach Maven Central once, name a mirror in "
                 "spark.jars.repositories, or give a job the jar files with --jars; the data source `raftwerk` and "
                 "--format parquet need no jars."
             ) from None
         raise PipelineError("Spark's JVM ended as it started: its lines above say why.") from None
+    if messages is not None:
+        messages.started()
+    return session

@@ -33,6 +33,10 @@ _TICKET = (
     "get a ticket by kinit, or correct keyTab and principal in sasl.jaas.config; the service must have a principal "
     "sasl.kerberos.service.name/host, of the host by which it is reached"
 )
+_DELEGATION_TOKEN = (
+    "the delegation token may have expired, or was ended: raftwerk tokens list shows its owner those that there are, "
+    "and raftwerk tokens create makes another; its id is the user name in sasl.jaas.config, its HMAC the password"
+)
 _CREDENTIALS = "correct the user name or the password in sasl.jaas.config"
 
 
@@ -67,6 +71,8 @@ class ClientLogin:
 
     scram_user: tuple[str, str] | None = None
     """The mechanism and the name of the user, where the login is by a password that the cluster keeps."""
+    is_by_token: bool = False
+    """Whether the credentials are those of a delegation token."""
 
     def connection_options(self, host: str) -> dict[str, Any]:
         """The options for `loop.create_connection`."""
@@ -117,7 +123,8 @@ class ClientLogin:
                     reason = f"wants a login, for which there is no token: {error}"
                     raise AuthenticationFailedError(connection, reason, _TOKEN) from error
             await asyncio.sleep(pause_s)
-        return await _exchange(connection, new_exchange(), in_daemon_thread if self.does_block else _at_once)
+        run = in_daemon_thread if self.does_block else _at_once
+        return await _exchange(connection, new_exchange(), run, is_by_token=self.is_by_token)
 
 
 _Run = Callable[[Callable[[], "bytes | None"]], Awaitable["bytes | None"]]
@@ -128,7 +135,7 @@ async def _at_once(step: Callable[[], bytes | None]) -> bytes | None:
     return step()
 
 
-async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run) -> int:
+async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run, *, is_by_token: bool) -> int:
     """Returns how long the session holds in milliseconds, 0 for ever."""
     chosen = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
     if chosen.error_code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -149,7 +156,7 @@ async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run
             reason = f"refuses the login by {exchange.name}: {answer.error_message or error_name(answer.error_code)}"
             refused = answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             kind = CredentialsRefusedError if refused else AuthenticationFailedError
-            raise kind(connection, reason, _correction(exchange.name))
+            raise kind(connection, reason, _DELEGATION_TOKEN if is_by_token else _correction(exchange.name))
         lifetime_ms = answer.session_lifetime
         token = await _next_token(connection, exchange, run, partial(exchange.evaluate, bytes(answer.auth_bytes)))
     return lifetime_ms

@@ -15,9 +15,10 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Any, TypeVar
 
+from ..cluster.client.access.current_login import CURRENT_LOGIN
 from ..cluster.client.admin_client import TOPIC, AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError, no_such_partition
-from ..cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient, ClusterView
+from ..cluster.client.cluster_client import ClusterClient, ClusterView
 from ..cluster.client.quorum_client import followed_leader
 from ..cluster.command_line.cluster_address import options_of
 from ..cluster.local.client_files import ADMIN, ADMIN_PROPERTIES, APP, JAVA_FILE, SECURITY_DIR, librdkafka_settings

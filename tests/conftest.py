@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from support import transcripts
 
-from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN
+from raftwerk.cluster.client.access.current_login import CURRENT_LOGIN
 
 # The same examples in each run, so that a red run is red because of a change; `make properties` looks for new ones.
 settings.register_profile("raftwerk", deadline=None, derandomize=True)

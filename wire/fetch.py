@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice, Sendable, in_memory
-from ..runtime.incremental_work import PLAIN_STEP, Work, run_at_once
+from ..runtime.incremental_work import PLAIN_STEP, Pace, Work, run_at_once
 from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
@@ -430,19 +430,19 @@ def encode_topics_in_steps(version: int, topics: Sequence[FetchTopicResponse]) -
     flexible = version >= _FIRST_FLEXIBLE
     write_partitions = _write_results_v12 if flexible else _write_results_legacy
     buffers: list[Sendable] = []
-    out, in_step = bytearray(), 0
+    out, pace = bytearray(), Pace()
     for topic in topics:
         write_topic_key(out, topic.name, topic.topic_id, flexible, version >= _FIRST_TOPIC_ID)
         write_count(out, len(topic.partitions), flexible)
         for start in range(0, len(topic.partitions), ROWS_PER_STEP):
             rows = topic.partitions[start : start + ROWS_PER_STEP]
             out = write_partitions(buffers, out, version, rows)
-            in_step += len(rows)
-            if in_step >= ROWS_PER_STEP:
-                in_step = 0
+            if pace.ends_step(len(rows)):
                 yield PLAIN_STEP
         if flexible:
             out.append(0)
+        if not topic.partitions and pace.ends_step():
+            yield PLAIN_STEP
     return EncodedTopics(len(topics), [*buffers, out])
 
 

@@ -24,7 +24,7 @@ from ...security.principals import ANONYMOUS
 from .decoded_memory import Releasable
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
-from .request import Request
+from .request import NO_BODY, Request
 from .response_queue import WRITE_BUFFER_BYTES, ResponseQueue, memory_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ LOGIN_TIMEOUT_S = 30.0
 
 Apache Kafka waits for `connections.max.idle.ms`.
 """
-_NO_BODY = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
                 return None
         else:  # the copy takes the place of the frame, and outlives the connection
             request.memory = None
-            request.body = _NO_BODY
+            request.body = NO_BODY
         self._deferred_bytes += size_bytes
         return partial(self._end_deferral, memory, size_bytes)
 

@@ -3,7 +3,8 @@
 A decoded item takes ten to fifty times the memory of its bytes on the wire. A large request begins to be decoded when
 there is memory for what it may become; when it is decoded, it counts with the items that it has, until it is answered.
 The others wait in the order in which they came. Small requests do not wait behind large ones: an eighth of the bound is
-set aside for them. A request that alone has more items than the bound allows is malformed.
+set aside for them. A request that alone has more items than the bound allows is malformed, and so is one that has more
+than were expected of it when twice the bound is used up.
 
 A request may be held for minutes, such as a JoinGroup that waits for other members, and a very large one may want all
 of the memory. So the first one that waits is let in beside the others after a second. There is one such request at a
@@ -20,8 +21,10 @@ from typing import Protocol
 from ...wire.errors import WireFormatError
 
 RESERVED_PER_BYTE = 32
-"""What a byte of a request may become, as long as it is not known better."""
+"""What a byte of a request may become, as long as it is not known better, and where its API does not say less."""
 SMALL_REQUEST_BYTES = 64 * 1024
+_BESIDE_MAX = 2
+"""So many times the bound is used at most, by a request that was let in beside the others, or that grows."""
 WAIT_MAX_S = 1.0
 """How long the first request that waits does so, if there is no other one beside the bound."""
 
@@ -50,13 +53,18 @@ class DecodedItems:
     )
 
     def __init__(
-        self, memory: DecodedMemory, frame: Releasable | None, size_bytes: int, begin: Callable[[DecodedItems], None]
+        self,
+        memory: DecodedMemory,
+        frame: Releasable | None,
+        size_bytes: int,
+        begin: Callable[[DecodedItems], None],
+        reserved_per_byte: int = RESERVED_PER_BYTE,
     ) -> None:
         self._memory = memory
         self._frame = frame
         self._begin: Callable[[DecodedItems], None] | None = begin
         self.is_small = size_bytes <= SMALL_REQUEST_BYTES
-        self.wanted_bytes = min(size_bytes * RESERVED_PER_BYTE, memory.limit_bytes)
+        self.wanted_bytes = min(size_bytes * reserved_per_byte, memory.limit_bytes)
         """What has to be free before it is decoded."""
         self.held_bytes = 0
         self.counted_bytes = 0
@@ -76,7 +84,10 @@ class DecodedItems:
         """More items are known. Raises `WireFormatError` where they are too many."""
         self.check()
         self.counted_bytes += size_bytes
-        if self.counted_bytes > self._memory.limit_bytes:
+        memory = self._memory
+        growth_bytes = max(0, self.counted_bytes - self.held_bytes)
+        is_too_much = growth_bytes and memory.used_bytes + growth_bytes > _BESIDE_MAX * memory.limit_bytes
+        if is_too_much or self.counted_bytes > memory.limit_bytes:
             raise WireFormatError("more items than the memory for requests may hold (queued.max.request.bytes)")
         self._hold(max(self.held_bytes, self.counted_bytes))
 

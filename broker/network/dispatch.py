@@ -22,7 +22,7 @@ from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry, Result
 from ..quotas.request_quota import RequestQuota
-from .decoded_memory import DecodedItems
+from .decoded_memory import RESERVED_PER_BYTE, DecodedItems
 from .incremental_codec import ResponseTooLargeError, decode_request_in_steps, encode_response_in_steps, free_in_steps
 from .loop_budget import ITEMS_PER_UNIT, Finished, LoopBudget
 from .request import Request, RequestSink
@@ -136,9 +136,15 @@ class Dispatcher(Generic[C]):
         """See `WorkRunner`."""
         self._watch(self._apis[request.api_key], request, self.budget.run(self._measured(request, work)))
 
-    def decode_in_steps(self, request: Request, work: Callable[[DecodedItems], Work[None]]) -> None:
+    def decode_in_steps(
+        self, request: Request, work: Callable[[DecodedItems], Work[None]], reserved_per_byte: int
+    ) -> None:
         """See `WorkRunner`."""
-        self._decode(request, lambda items: self._begin_work(self._apis[request.api_key], request, work(items)))
+
+        def begin(items: DecodedItems) -> None:
+            self._begin_work(self._apis[request.api_key], request, work(items))
+
+        self._decode(request, begin, reserved_per_byte)
 
     def charge(self, items: int) -> None:
         """See `WorkRunner`."""
@@ -200,13 +206,16 @@ class Dispatcher(Generic[C]):
 
         self._decode(request, lambda items: self._finish(request, answer(items), fail, decoded=decoded))
 
-    def _decode(self, request: Request, begin: Callable[[DecodedItems], None]) -> None:
+    def _decode(
+        self, request: Request, begin: Callable[[DecodedItems], None], reserved_per_byte: int = RESERVED_PER_BYTE
+    ) -> None:
         """Call `begin` when there is memory for the items of a large request."""
         if request.memory is None:
             # The memory of small frames is used again. Offsets are written into produced batches, in place.
             request.body = memoryview(bytearray(request.body))
         memory = request.sink.memory.decoded
-        request.memory = items = DecodedItems(memory, request.memory, request.frame_bytes, begin)
+        items = DecodedItems(memory, request.memory, request.frame_bytes, begin, reserved_per_byte)
+        request.memory = items
         memory.decode(items)
 
     def _finish(

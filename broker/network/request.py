@@ -13,11 +13,12 @@ from ...security.principals import KafkaPrincipal
 from ...security.sasl.session import SaslSession
 from ...wire.codec import begins_with_throttle_time
 from ...wire.frames import RequestHeader, response_header_version
-from .decoded_memory import DecodedItems, Releasable
+from .decoded_memory import RESERVED_PER_BYTE, DecodedItems, Releasable
 from .request_memory import RequestMemory
 
 _PLAIN = struct.Struct(">ii")
 _FLEXIBLE = struct.Struct(">iiB")
+NO_BODY = memoryview(b"")
 JOIN_BYTES = 16 * 1024
 
 
@@ -81,7 +82,9 @@ class WorkRunner(Protocol):
         """Do the work in later iterations; an error is answered as one of the request's handler."""
         ...
 
-    def decode_in_steps(self, request: Request, work: Callable[[DecodedItems], Work[None]]) -> None:
+    def decode_in_steps(
+        self, request: Request, work: Callable[[DecodedItems], Work[None]], reserved_per_byte: int
+    ) -> None:
         """Begin the work when there is memory for the items of a large request. Its body stays valid."""
         ...
 
@@ -155,6 +158,13 @@ class Request:
             self.memory.release()
         self.sink.reject(reason)
 
+    def free_body(self) -> None:
+        """Give back the memory of the body and of its items, which the answer does not need."""
+        self.body = NO_BODY
+        memory, self.memory = self.memory, None
+        if memory is not None:
+            memory.release()
+
     @property
     def is_gone(self) -> bool:
         """Whether nobody waits for the answer, since the connection has ended."""
@@ -176,9 +186,14 @@ class Request:
         """Do more of this request's work in later iterations of the loop, within the budget of clients."""
         self.sink.runner.run_in_steps(self, work)
 
-    def decode_in_steps(self, work: Callable[[DecodedItems], Work[None]]) -> None:
-        """Do work that decodes this request into many items, when there is memory for them, and answers it."""
-        self.sink.runner.decode_in_steps(self, work)
+    def decode_in_steps(
+        self, work: Callable[[DecodedItems], Work[None]], reserved_per_byte: int = RESERVED_PER_BYTE
+    ) -> None:
+        """Do work that decodes this request into many items, when there is memory for them, and answers it.
+
+        `reserved_per_byte` is what a byte of it may become.
+        """
+        self.sink.runner.decode_in_steps(self, work, reserved_per_byte)
 
     def charge(self, items: int) -> None:
         """Count so many cheap items, such as partitions, that this request handles in this iteration of the loop."""

@@ -277,8 +277,6 @@ class TransactionCoordinator:
 
     def _watch(self) -> None:
         """Look for transactions that have timed out and for expired ids, as long as there are ids."""
-        if self._abort_timer is not None and self._expiry_timer is not None:
-            return
         if not any(shard.entries for shard in self.partitions.shards.values()):
             return
         if self._abort_timer is None:

@@ -43,9 +43,12 @@ FAULTS = [
         FaultKind.FSYNC_FAILS,
         FaultKind.DISK_FULL,
         FaultKind.BIT_ROT,
+        FaultKind.STATE_ROT,
+        FaultKind.SHORT_FILES,
         FaultKind.LYING_DISK,
         FaultKind.CLIENTS_CUT,
         FaultKind.DIR_FAILS,
+        FaultKind.REPLICA_FAILS,
         FaultKind.WIPED_DIR,
         FaultKind.EXCHANGED_DIR,
     )

@@ -29,7 +29,9 @@ from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
+from .workloads.offset_lookups import OffsetLookups
 from .workloads.partition_changes import (
+    CancelledReassignments,
     LogDirMoves,
     MinIsrChanges,
     PreferredLeaderChanges,
@@ -38,13 +40,16 @@ from .workloads.partition_changes import (
 )
 from .workloads.pipelined_producers import PipelinedProducersLoad
 from .workloads.quota_changes import QuotaChanges
+from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
+from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
 from .workloads.transactions.transaction_version_changes import TransactionVersionChanges
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
+from .workloads.transactions.transactions_of_passing_topics import TransactionsOfPassingTopics
 from .workloads.transactions.two_phase_writers import TwoPhaseWriters
 from .workloads.unclean_topic import UncleanTopicLoad
 from .workloads.voter_changes import VoterChanges
@@ -265,6 +270,10 @@ class Run:
         return {
             "transactions": lambda: TransactionalWriters(transactions, any_style),
             "late transactions": lambda: TransactionalWriters(transactions, lambda: ClientStyle(2, is_impatient=True)),
+            "careless transactions": lambda: TransactionalWriters(
+                transactions, lambda: ClientStyle(versions.choice((1, 2)), is_careless=True)
+            ),
+            "mixed commits": lambda: MixedCommits(context("mixed commits")),
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)
             ),
@@ -280,6 +289,9 @@ class Run:
             "two-phase commits": lambda: TwoPhaseWriters(context("two-phase commits", "prepared", History())),
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
+            "transactions of passing topics": lambda: TransactionsOfPassingTopics(
+                context("passing topics", "lasting", History()), any_style
+            ),
         }
 
     def _other_workloads(self) -> dict[str, Callable[[], Workload]]:
@@ -288,6 +300,9 @@ class Run:
         return {
             "min isr": lambda: MinIsrChanges(context("min isr")),
             "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
+            "trims of many keys": lambda: DeletedRecordsLoad(
+                context("trims of many keys", "trimmed", History()), is_compacted=True
+            ),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
             "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
             "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
@@ -307,6 +322,9 @@ class Run:
             "elections for pipelined producers": lambda: PreferredLeaderChanges(
                 context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
+            "elections for keys": lambda: PreferredLeaderChanges(
+                context("elections for keys", "keys"), cluster.brokers
+            ),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
             ),
@@ -315,9 +333,15 @@ class Run:
             ),
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
+            "offset lookups": lambda: OffsetLookups(context("offset lookups")),
+            "unregistrations": lambda: RegistrationChanges(context("unregistrations"), cluster.brokers),
             "voters": lambda: VoterChanges(context("voters"), cluster),
+            "hasty voters": lambda: VoterChanges(context("voters"), cluster, is_hasty=True),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),
             "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_reassigning),
+            "cancelled moves": lambda: CancelledReassignments(
+                context("moves"), cluster.brokers, cluster.why_reassigning
+            ),
             "throttled moves": lambda: ThrottledReassignments(
                 context("throttled moves"), cluster.brokers, cluster.why_reassigning
             ),

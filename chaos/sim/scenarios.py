@@ -10,6 +10,7 @@ Kafka.
 
 from __future__ import annotations
 
+from .combined_scenarios import COMBINED_SCENARIOS
 from .faults.fault import FaultKind
 from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
@@ -566,5 +567,6 @@ SCENARIOS = {
             drawn_properties={**METADATA_SNAPSHOTS, "max.incremental.fetch.session.cache.slots": ("1", "1000")},
         ),
         *RARE_SCENARIOS,
+        *COMBINED_SCENARIOS,
     )
 }

@@ -219,6 +219,8 @@ class SimulatedCluster:
 
     def restart(self, name: str) -> None:
         """See `TargetCluster`."""
+        if self.world.hosts[name].disk.failed_dirs:  # perhaps since the process ended
+            self.replica_steps.on_disk_replaced(self._node_of[name])
         self.world.hosts[name].start(self._program(self._node_of[name]))
 
     def stop(self, name: str) -> None:

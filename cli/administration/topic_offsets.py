@@ -42,9 +42,10 @@ def offsets(topic: str, partitions: tuple[int, ...], at_time: str | None, bootst
     async def run() -> list[dict[str, int | str | None]]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
+        from ...wire.api_keys import ApiKey
 
         async with ClusterClient(bootstrap) as client:
-            consumer = Consumer(client, topic)
+            consumer = Consumer(client, topic, purpose=ApiKey.LIST_OFFSETS)
             await consumer.start(partitions, at=0)
             if time_ms is not None:
                 found = await consumer.offsets(time_ms, consumer.positions)
@@ -105,9 +106,10 @@ def delete_records(
         from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
+        from ...wire.api_keys import ApiKey
 
         async with ClusterClient(bootstrap) as client:
-            consumer = Consumer(client, topic)
+            consumer = Consumer(client, topic, purpose=ApiKey.DELETE_RECORDS)
             await consumer.start(partitions, at=-1 if offset is None else offset)
             if time_ms is not None:
                 await consumer.start_at_time(time_ms, partitions)

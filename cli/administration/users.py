@@ -200,8 +200,8 @@ def remove(name: str, mechanisms: tuple[str, ...], force: bool, bootstrap: str) 
 
 def _check_not_oneself(name: str, mechanisms: Collection[str]) -> None:
     """Raises `ClientError` for the user and a mechanism by which this command logs in."""
+    from ...cluster.client.access.current_login import own_scram_user
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.client.cluster_client import own_scram_user
 
     mechanism, user = own_scram_user() or ("", "")
     if user == name and mechanism in mechanisms:

@@ -14,6 +14,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
+from .access.needed_rights import Asked
 from .attempts import Attempts
 from .client_errors import ClientError, RefusedError, is_retriable, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
@@ -158,7 +159,8 @@ class AdminClient:
         answer = await known.final_row(self._client, ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
         exists = ErrorCode.TOPIC_ALREADY_EXISTS
         code = answer.error_code if validate_only else known.error_of(answer.error_code, exists)
-        raise_if_refused(code, f"topic {topic.name}", answer.error_message)
+        asked = Asked(ApiKey.CREATE_TOPICS, topic=topic.name)
+        raise_if_refused(code, f"topic {topic.name}", answer.error_message, asked)
         if wait and not validate_only:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
@@ -172,7 +174,7 @@ class AdminClient:
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self._client.timeout_s * 1000)}
         answer = await known.final_row(self._client, ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
         code = known.error_of(answer.error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        raise_if_refused(code, f"topic {name}", answer.error_message)
+        raise_if_refused(code, f"topic {name}", answer.error_message, Asked(ApiKey.DELETE_TOPICS, topic=name))
         if wait:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
@@ -191,7 +193,7 @@ class AdminClient:
             self._client, ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
         )
         code = known.error_of(answer.error_code, ErrorCode.INVALID_PARTITIONS)
-        raise_if_refused(code, f"topic {name}", answer.error_message)
+        raise_if_refused(code, f"topic {name}", answer.error_message, Asked(ApiKey.CREATE_PARTITIONS, topic=name))
         view = await self._until(
             lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name
         )
@@ -220,7 +222,9 @@ class AdminClient:
                 elif not is_retriable(code) or loop.time() > deadline:
                     beyond = f"offset {before[partition]} is beyond the end of the log"
                     out = code == ErrorCode.OFFSET_OUT_OF_RANGE
-                    refusals.append(RefusedError(code, f"{topic}-{partition}", beyond if out else silence))
+                    asked = Asked(ApiKey.DELETE_RECORDS, topic=topic)
+                    message = beyond if out else silence
+                    refusals.append(RefusedError(code, f"{topic}-{partition}", message, asked=asked))
             if refusals:
                 deleted = [f"{topic}-{partition}" for partition in sorted(begins)]
                 raise refused_in_part(refusals, {"deleted the records of": deleted})
@@ -248,7 +252,8 @@ class AdminClient:
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        _check(answer.results[0], resource_name(resource_type, name))
+        asked = Asked(ApiKey.DESCRIBE_CONFIGS, topic=name, group=name)
+        _check(answer.results[0], resource_name(resource_type, name), asked)
         rows = [
             ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.documentation)
             for c in answer.results[0].configs
@@ -273,7 +278,8 @@ class AdminClient:
         is_of_listener = any(key.startswith(_OF_LISTENERS) for key in (*values, *deleted))
         node = name if resource_type == BROKER_LOGGER or is_of_listener else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-        _check(answer.responses[0], resource_name(resource_type, name))
+        asked = Asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, topic=name, group=name)
+        _check(answer.responses[0], resource_name(resource_type, name), asked)
 
     async def _check_settings(self, resource_type: int, name: str, keys: Sequence[str]) -> None:
         known = {row.name for row in await self._all_settings(resource_type, name)}
@@ -318,7 +324,7 @@ class AdminClient:
 
     async def _log_dirs_of(self, broker: int) -> list[LogDir]:
         answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
-        _check(answer, f"the log directories of broker {broker}")
+        _check(answer, f"the log directories of broker {broker}", Asked(ApiKey.DESCRIBE_LOG_DIRS))
         found = []
         for row in answer.results:
             replicas = tuple(
@@ -345,7 +351,7 @@ class AdminClient:
             topics = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
         fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
         answer = await self._client.request(ApiKey.ELECT_LEADERS, 2, fields)
-        _check(answer, "the election")
+        _check(answer, "the election", Asked(ApiKey.ELECT_LEADERS))
         done, failed = [], []
         for topic in answer.replica_election_results:
             for row in topic.partition_result:
@@ -402,7 +408,7 @@ class AdminClient:
         attempts = Attempts()
         answer = await attempts.request(self._client, ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id})
         code = attempts.error_of(answer.error_code, ErrorCode.BROKER_ID_NOT_REGISTERED)
-        raise_if_refused(code, f"broker {broker_id}", answer.error_message)
+        raise_if_refused(code, f"broker {broker_id}", answer.error_message, Asked(ApiKey.UNREGISTER_BROKER))
 
     async def _request_of(
         self, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
@@ -420,7 +426,7 @@ class AdminClient:
         """The entries that the filter matches, sorted. Raises `RefusedError`."""
         answer = await self._client.request(ApiKey.DESCRIBE_ACLS, _ACLS_VERSION, _filter_fields(wanted))
         if answer.error_code:
-            raise RefusedError(answer.error_code, "ACLs", answer.error_message)
+            raise RefusedError(answer.error_code, "ACLs", answer.error_message, asked=Asked(ApiKey.DESCRIBE_ACLS))
         found = [
             AclBinding(
                 resource.resource_type,
@@ -445,7 +451,8 @@ class AdminClient:
         answer = await self._client.request(ApiKey.CREATE_ACLS, _ACLS_VERSION, {"creations": creations})
         for binding, result in zip(bindings, answer.results, strict=True):
             if result.error_code:
-                raise RefusedError(result.error_code, f"ACL of {binding.principal}", result.error_message)
+                what, asked = f"ACL of {binding.principal}", Asked(ApiKey.CREATE_ACLS)
+                raise RefusedError(result.error_code, what, result.error_message, asked=asked)
 
     async def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[AclBinding]:
         """Remove the entries that any of the filters matches, and return them, sorted. Raises `RefusedError`.
@@ -458,7 +465,7 @@ class AdminClient:
         removed: dict[AclBinding, None] = {}
         for result in answer.filter_results:
             if result.error_code:
-                raise RefusedError(result.error_code, "ACLs", result.error_message)
+                raise RefusedError(result.error_code, "ACLs", result.error_message, asked=Asked(ApiKey.DELETE_ACLS))
             for row in result.matching_acls:
                 removed[AclBinding(*(getattr(row, name) for name in AclBinding._fields))] = None
         if attempts.may_have_succeeded and not removed:
@@ -473,7 +480,8 @@ class AdminClient:
         fields = {"components": components, "strict": False}
         answer = await self._client.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, _CLIENT_QUOTAS_VERSION, fields)
         if answer.error_code:
-            raise RefusedError(answer.error_code, "quotas", answer.error_message)
+            asked = Asked(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+            raise RefusedError(answer.error_code, "quotas", answer.error_message, asked=asked)
         return [
             EntityQuotas(
                 {one.entity_type: one.entity_name for one in row.entity}, {one.key: one.value for one in row.values}
@@ -489,7 +497,8 @@ class AdminClient:
         answer = await self._client.request(ApiKey.ALTER_CLIENT_QUOTAS, _CLIENT_QUOTAS_VERSION, fields)
         for entry in answer.entries:
             if entry.error_code:
-                raise RefusedError(entry.error_code, "quotas", entry.error_message)
+                asked = Asked(ApiKey.ALTER_CLIENT_QUOTAS)
+                raise RefusedError(entry.error_code, "quotas", entry.error_message, asked=asked)
 
     async def list_scram_users(self, names: Sequence[str] = ()) -> dict[str, dict[str, int]]:
         """The iterations by mechanism of each user that has a SCRAM password (KIP-554); of all, if none is named.
@@ -499,9 +508,9 @@ class AdminClient:
         fields = {"users": [{"name": name} for name in names] or None}
         api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
         answer = await self._client.request(api, _SCRAM_CREDENTIALS_VERSION, fields)
-        raise_if_refused(answer.error_code, "users", answer.error_message)
+        raise_if_refused(answer.error_code, "users", answer.error_message, Asked(api))
         for row in answer.results:
-            raise_if_refused(row.error_code, f"user {row.user}", row.error_message)
+            raise_if_refused(row.error_code, f"user {row.user}", row.error_message, Asked(api))
         return {
             row.user: {SCRAM_MECHANISMS[one.mechanism]: one.iterations for one in row.credential_infos}
             for row in answer.results
@@ -522,7 +531,7 @@ class AdminClient:
             row = {"name": user, "mechanism": number, "iterations": count, "salt": salt, "salted_password": key}
             upsertions.append(row)
         answer = await self._alter_scram_credentials(Attempts(), {"deletions": [], "upsertions": upsertions})
-        _check(answer, f"user {user}")
+        _check(answer, f"user {user}", Asked(ApiKey.ALTER_USER_SCRAM_CREDENTIALS))
 
     async def remove_scram_password(self, user: str, mechanisms: Sequence[str]) -> None:
         """Remove a user's password for these mechanisms: all of them, or none. Raises `RefusedError`."""
@@ -530,7 +539,7 @@ class AdminClient:
         deletions = [{"name": user, "mechanism": MECHANISM_NUMBERS[one]} for one in mechanisms]
         row = await self._alter_scram_credentials(attempts, {"deletions": deletions, "upsertions": []})
         code = attempts.error_of(row.error_code, ErrorCode.RESOURCE_NOT_FOUND)
-        raise_if_refused(code, f"user {user}", row.error_message)
+        raise_if_refused(code, f"user {user}", row.error_message, Asked(ApiKey.ALTER_USER_SCRAM_CREDENTIALS))
 
     async def _alter_scram_credentials(self, attempts: Attempts, fields: Mapping[str, Any]) -> Struct:
         """The row of the one user whose credentials are changed."""
@@ -569,8 +578,8 @@ def _has_leaders(view: ClusterView, name: str) -> bool:
     return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
 
 
-def _check(row: Struct, what: str) -> None:
-    raise_if_refused(row.error_code, what, row.get("error_message"))  # not every answer has a message
+def _check(row: Struct, what: str, asked: Asked) -> None:
+    raise_if_refused(row.error_code, what, row.get("error_message"), asked)  # not every answer has a message
 
 
 def _filter_fields(wanted: AclBindingFilter) -> dict[str, object]:

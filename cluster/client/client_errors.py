@@ -8,6 +8,7 @@ from typing import TypeAlias
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, some_of
+from .access.needed_rights import Asked, NeededRight, missing_right
 from .error_sentences import error_sentence, meaning_of
 
 _RETRIABLE = frozenset(
@@ -156,18 +157,33 @@ class WrongCredentialsError(NotLoggedInError):
 class RefusedError(ClientError):
     """The cluster answered with an error code. The text says what it means and what to do.
 
-    A `way_out` is told instead of that of the code. A `note` says what else became of the request.
+    A `way_out` is told instead of that of the code. A `note` says what else became of the request. What was `asked`
+    tells which right is missing, if it is a matter of rights.
     """
 
     def __init__(
-        self, code: int, what: str, message: str | None = None, way_out: str | None = None, note: str = ""
+        self,
+        code: int,
+        what: str,
+        message: str | None = None,
+        way_out: str | None = None,
+        note: str = "",
+        asked: Asked | None = None,
     ) -> None:
         self.code = code
+        self._asked = asked
         self._what = what
         self._message = message
         self._way_out = way_out
         self._note = note
-        super().__init__(f"{what}: {error_sentence(code, message, way_out)}{note and f'; {note}'}")
+        right = self.missing_right
+        told = way_out or (right.way_out if right else None)
+        super().__init__(f"{what}: {error_sentence(code, message, told)}{note and f'; {note}'}")
+
+    @property
+    def missing_right(self) -> NeededRight | None:
+        """The right that the user lacks; None where it is no matter of rights, or not known which one."""
+        return missing_right(self.code, self._asked)
 
     @property
     def reason(self) -> str:
@@ -181,17 +197,17 @@ class RefusedError(ClientError):
 
     def with_way_out(self, way_out: str) -> RefusedError:
         """The same refusal with another way out."""
-        return RefusedError(self.code, self._what, self._message, way_out, self._note)
+        return RefusedError(self.code, self._what, self._message, way_out, self._note, self._asked)
 
     def with_note(self, note: str) -> RefusedError:
         """The same refusal with a note on what else became of the request."""
-        return RefusedError(self.code, self._what, self._message, self._way_out, note)
+        return RefusedError(self.code, self._what, self._message, self._way_out, note, self._asked)
 
 
-def raise_if_refused(code: int, what: str, message: str | None = None) -> None:
+def raise_if_refused(code: int, what: str, message: str | None = None, asked: Asked | None = None) -> None:
     """Raise `RefusedError` unless the code is NONE."""
     if code:
-        raise RefusedError(code, what, message)
+        raise RefusedError(code, what, message, asked=asked)
 
 
 def refused_in_part(refusals: Sequence[RefusedError], done: Mapping[str, Sequence[str]]) -> RefusedError:

@@ -12,7 +12,6 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -22,6 +21,8 @@ from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, 
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import is_under_replicated
+from .access.current_login import CURRENT_LOGIN
+from .access.needed_rights import Asked
 from .client_errors import (
     CONTROLLER_APIS,
     NO_LEADER,
@@ -54,8 +55,6 @@ OnSilence: TypeAlias = Callable[[], None] | None
 """What is called for a broker that got a request and gave no answer."""
 
 CLIENT_ID = "raftwerk-cli"
-CURRENT_LOGIN: ContextVar[ClientLogin | None] = ContextVar("login", default=None)
-"""How the connections of the running command log in (`--command-config`)."""
 DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
@@ -255,15 +254,17 @@ class ClusterClient:
         other._unanswering = self._unanswering
         return other
 
-    async def metadata(self, topics: Iterable[str] | None = None, *, asks_another: bool = False) -> ClusterView:
+    async def metadata(
+        self, topics: Iterable[str] | None = None, *, asks_another: bool = False, purpose: ApiKey = ApiKey.METADATA
+    ) -> ClusterView:
         """The brokers and these topics, or all topics for None. An unknown topic is left out.
 
-        With `asks_another` see `request`.
+        With `asks_another` see `request`. A refusal names the right that the `purpose` needs, the API to be called.
         """
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         answer = await self.request(ApiKey.METADATA, _METADATA_VERSION, fields, asks_another=asks_another)
-        view = _cluster_view(answer)
+        view = _cluster_view(answer, purpose)
         self._brokers = self._added | {broker.node_id: broker for broker in view.brokers}
         return view
 
@@ -540,12 +541,6 @@ class ClusterClient:
             raise
 
 
-def own_scram_user() -> tuple[str, str] | None:
-    """The mechanism and the user by whom the running command logs in with a SCRAM password; None otherwise."""
-    login = CURRENT_LOGIN.get()
-    return None if login is None else login.scram_user
-
-
 async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) -> str | None:
     """Why a node gives no answer, in words that follow its address; None if it answers."""
     try:
@@ -581,12 +576,12 @@ def _parse_address(entry: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3] or DEFAULT_PORT)
 
 
-def _cluster_view(answer: Struct) -> ClusterView:
+def _cluster_view(answer: Struct, purpose: ApiKey) -> ClusterView:
     brokers = tuple(BrokerView(one.node_id, one.host, one.port, one.rack) for one in answer.brokers)
     topics = []
     for topic in answer.topics:
         if topic.error_code and not is_retriable(topic.error_code):
-            raise RefusedError(topic.error_code, f"topic {topic.name}")
+            raise RefusedError(topic.error_code, f"topic {topic.name}", asked=Asked(purpose, topic=topic.name))
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             continue
         partitions = [

@@ -22,6 +22,7 @@ from ...wire.records import (
     iter_records,
     verify_crc,
 )
+from .access.needed_rights import Asked
 from .client_errors import (
     NO_LEADER,
     ClientError,
@@ -67,7 +68,7 @@ async def topic_offsets(
     client: ClusterClient, topic: str, timestamp: int, partitions: Iterable[int] = ()
 ) -> dict[int, int]:
     """The offset in partitions of a topic (default: all) at this time in ms, or at `EARLIEST` or `LATEST`."""
-    consumer = Consumer(client, topic)
+    consumer = Consumer(client, topic, purpose=ApiKey.LIST_OFFSETS)
     await consumer.start(partitions, at=0)
     return await consumer.offsets(timestamp, consumer.positions)
 
@@ -76,16 +77,24 @@ class Consumer:
     """Reads partitions of one topic, each in order.
 
     With an `isolation_level` of `READ_COMMITTED` it leaves out records of aborted transactions, and a partition ends
-    for it at the first record of an open one (KIP-98).
+    for it at the first record of an open one (KIP-98). A refusal names the right that the `purpose` needs: to read, or
+    with `LIST_OFFSETS` only to ask for offsets.
     """
 
     def __init__(
-        self, client: ClusterClient, topic: str, *, max_wait_ms: int = 500, isolation_level: int = READ_UNCOMMITTED
+        self,
+        client: ClusterClient,
+        topic: str,
+        *,
+        max_wait_ms: int = 500,
+        isolation_level: int = READ_UNCOMMITTED,
+        purpose: ApiKey = ApiKey.FETCH,
     ) -> None:
         self.client = client
         self.topic = topic
         self.max_wait_ms = max_wait_ms
         self.isolation_level = isolation_level
+        self._asked = Asked(purpose, topic=topic)
         self.positions: dict[int, int] = {}
         self._view: TopicView | None = None
         self._error: ClientError | None = None
@@ -97,7 +106,7 @@ class Consumer:
 
     async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
         """Assign partitions (default: all) and begin at `EARLIEST`, `LATEST` or an offset."""
-        self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        self._view = (await self.client.metadata([self.topic], purpose=self._asked.api)).topic(self.topic)
         known = [one.partition for one in self._view.partitions]
         wanted = list(partitions) or known
         for partition in wanted:
@@ -326,7 +335,7 @@ class Consumer:
         found, why = {}, {}
         for row in answer.topics[0].partitions:
             if row.error_code and not is_retriable(row.error_code):
-                raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}")
+                raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}", asked=self._asked)
             if row.error_code:
                 why[row.partition_index] = f"{self.client.broker_text(leader)} says: {meaning_of(row.error_code)}"
             else:
@@ -391,7 +400,7 @@ class Consumer:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRangeError(self.topic, partition, self.positions[partition])
         if row.error_code and not is_retriable(row.error_code):
-            raise RefusedError(row.error_code, f"{self.topic}-{partition}")
+            raise RefusedError(row.error_code, f"{self.topic}-{partition}", asked=self._asked)
         if not row.records:
             return
         wanted = self.positions[partition]

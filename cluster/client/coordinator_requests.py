@@ -11,6 +11,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import ConnectionLostError, RequestTimedOutError
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from .access.needed_rights import Asked
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient
 from .peer_protocol import no_answer_reason
@@ -69,7 +70,7 @@ class CoordinatorRequests:
         while True:
             coordinator = "its coordinator"
             try:
-                node_id = await self._find(key, asks_another=is_again)
+                node_id = await self._find(key, api, asks_another=is_again)
                 coordinator = f"its coordinator, {self._client.broker_text(node_id)},"
                 answer = await self._client.request_node(node_id, api, version, fields)
             except NO_ANSWER as error:
@@ -91,7 +92,7 @@ class CoordinatorRequests:
             is_again = True
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    async def _find(self, key: str, *, asks_another: bool) -> int:
+    async def _find(self, key: str, purpose: ApiKey, *, asks_another: bool) -> int:
         if key in self._coordinators:
             return self._coordinators[key]
         deadline = self._deadline()
@@ -106,7 +107,8 @@ class CoordinatorRequests:
                 self._coordinators[key] = row.node_id
                 return int(row.node_id)
             if not is_retriable(row.error_code) or asyncio.get_running_loop().time() > deadline:
-                raise RefusedError(row.error_code, f"{self._type.noun} {key}", row.error_message)
+                asked = Asked(purpose, group=key, transactional_id=key)
+                raise RefusedError(row.error_code, f"{self._type.noun} {key}", row.error_message, asked=asked)
             asks_another = True
             await asyncio.sleep(_RETRY_PAUSE_S)
 

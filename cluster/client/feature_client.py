@@ -9,6 +9,7 @@ from ...controller.metadata.metadata_image import METADATA_VERSION_FEATURE
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
+from .access.needed_rights import Asked
 from .client_errors import RefusedError
 from .cluster_client import ClusterClient
 
@@ -90,4 +91,5 @@ async def set_features(
     fields = {"timeout": _TIMEOUT_MS, "feature_updates": updates, "validate_only": dry_run}
     answer = await client.request(ApiKey.UPDATE_FEATURES, 2, fields)
     if answer.error_code:
-        raise RefusedError(answer.error_code, "the features", answer.error_message)
+        asked = Asked(ApiKey.UPDATE_FEATURES)
+        raise RefusedError(answer.error_code, "the features", answer.error_message, asked=asked)

@@ -13,6 +13,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
+from .access.needed_rights import Asked
 from .attempts import Attempts
 from .client_errors import RefusedError, partitions_text, refused_in_part
 from .cluster_client import ClusterClient, Gathered
@@ -186,7 +187,7 @@ class GroupClient:
 
     async def _known_ends(self, topic: str) -> tuple[dict[int, int | None], list[str]]:
         """The end of each partition, None where no leader tells it, and why; no ends of a topic that is gone."""
-        consumer = Consumer(self._client, topic)
+        consumer = Consumer(self._client, topic, purpose=ApiKey.LIST_OFFSETS)
         try:
             await consumer.start(at=0)
             found, why = await consumer.known_offsets(LATEST, consumer.positions)
@@ -252,7 +253,8 @@ class GroupClient:
                 if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID and member is None:
                     raise _not_empty(group_id, "it has members")
                 if row.error_code:
-                    refusals.append(RefusedError(row.error_code, f"group {group_id}, {name}"))
+                    asked = Asked(ApiKey.OFFSET_COMMIT, topic=topic.name, group=group_id)
+                    refusals.append(RefusedError(row.error_code, f"group {group_id}, {name}", asked=asked))
                 else:
                     done.append(name)
         if refusals:
@@ -292,7 +294,8 @@ class GroupClient:
             ErrorCode.GROUP_ID_NOT_FOUND: _NO_SUCH_GROUP,
         }
         if code:
-            raise RefusedError(code, f"group {group_id}", reasons.get(code))
+            asked = Asked(ApiKey.DELETE_GROUPS, group=group_id)
+            raise RefusedError(code, f"group {group_id}", reasons.get(code), asked=asked)
 
     # ---------------------------------------------------------------- asking
 
@@ -325,7 +328,7 @@ class GroupClient:
             if not answer.error_code:
                 return answer
             if answer.error_code not in MOVED or asyncio.get_running_loop().time() > deadline:
-                raise RefusedError(answer.error_code, f"the groups of broker {node_id}")
+                raise RefusedError(answer.error_code, f"the groups of broker {node_id}", asked=Asked(api))
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
+from .access.needed_rights import Asked
 from .client_errors import ClientError, OffsetOutOfRangeError, RefusedError
 from .cluster_client import ClusterClient
 from .consumer import EARLIEST, LATEST, READ_UNCOMMITTED, Consumed, Consumer
@@ -156,7 +157,8 @@ class GroupMember:
                 await self._take(())
                 continue
             if answer.error_code:
-                raise RefusedError(answer.error_code, f"group {self._group_id}", answer.error_message)
+                asked = Asked(ApiKey.CONSUMER_GROUP_HEARTBEAT, topic=self._topic, group=self._group_id)
+                raise RefusedError(answer.error_code, f"group {self._group_id}", answer.error_message, asked=asked)
             self._epoch = answer.member_epoch
             self._next_heartbeat = asyncio.get_running_loop().time() + answer.heartbeat_interval / 1000
             if answer.assignment is None:
@@ -208,7 +210,7 @@ class GroupMember:
 
     async def _topic_id_now(self) -> UUID | None:
         """The id of the topic that has the name. Raises `RefusedError` when there is none."""
-        return (await self._client.metadata([self._topic])).topic(self._topic).topic_id
+        return (await self._client.metadata([self._topic], purpose=ApiKey.FETCH)).topic(self._topic).topic_id
 
     # ---------------------------------------------------------------- positions
 

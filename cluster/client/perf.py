@@ -19,6 +19,7 @@ from ...wire.errors import ErrorCode
 from ...wire.records import AbortedTransactions, BatchHeader, NewRecord, encode_batch
 from ..command_line.plural import counted
 from ..metrics.latency import Latency
+from .access.needed_rights import Asked
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, TopicView, bootstrap_text
@@ -212,7 +213,7 @@ class ProducePerf:
         without acks for longer than the load allows.
         """
         load, loop = self._load, asyncio.get_running_loop()
-        self._view = (await self._client.metadata([load.topic])).topic(load.topic)
+        self._view = (await self._client.metadata([load.topic], purpose=ApiKey.PRODUCE)).topic(load.topic)
         batch = _Batch(load)
         self._begun = self._last_ack = loop.time()
         self._reported = (self._begun, 0)
@@ -311,7 +312,8 @@ class ProducePerf:
             if code == ErrorCode.NONE:
                 return
             if not is_retriable(code):
-                raise RefusedError(code, f"{load.topic}-{partition}", message)
+                asked = Asked(ApiKey.PRODUCE, topic=load.topic)
+                raise RefusedError(code, f"{load.topic}-{partition}", message, asked=asked)
             self.result.retries += 1
             waiting.reason = f"{load.topic}-{partition}: {message or SENTENCES[code][0]}"
             await asyncio.sleep(_RETRY_PAUSE_S)

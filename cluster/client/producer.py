@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...runtime.clock import SystemClock
+from ...security.authorizer.acl_binding import AclOperation, ResourceType
 from ...wire.api_keys import ApiKey
 from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
+from .access.needed_rights import Asked, NeededRight
 from .admin_client import TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError, is_retriable, no_such_partition
 from .cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, TopicView
@@ -88,7 +90,7 @@ class Producer:
 
     async def start(self) -> None:
         """Read the topic's partitions and get a producer id. Raises `RefusedError` when there is no such topic."""
-        self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        self._view = (await self.client.metadata([self.topic], purpose=ApiKey.PRODUCE)).topic(self.topic)
         if self.acks == -1:
             self._producer = await self._init_producer_id()
         # Producers that send one batch each begin at different partitions.
@@ -147,9 +149,8 @@ class Producer:
                 return answer.producer_id, answer.producer_epoch
             if not is_retriable(answer.error_code) or loop.time() > deadline:
                 no_right = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # KIP-679
-                way_out = (
-                    f"an idempotent producer needs the right Write on a topic ({self.topic})" if no_right else None
-                )
+                right = NeededRight(AclOperation.WRITE, ResourceType.TOPIC, self.topic)
+                way_out = right.way_out if no_right else None
                 raise RefusedError(answer.error_code, "a producer id", way_out=way_out)
             await asyncio.sleep(_RETRY_PAUSE_S)
 
@@ -197,7 +198,9 @@ class Producer:
                     if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                         return Acked(batch.partition, offset, len(batch.records))
                     if not is_retriable(code):
-                        raise RefusedError(code, _described(self.topic, batch.partition, batch.records), message)
+                        what = _described(self.topic, batch.partition, batch.records)
+                        asked = Asked(ApiKey.PRODUCE, topic=self.topic)
+                        raise RefusedError(code, what, message, asked=asked)
                     if loop.time() - began_at > NOTICE_AFTER_S and not self._has_told:
                         self._has_told = True
                         reason, place = message or meaning_of(code), f"{self.topic}-{batch.partition}"

@@ -14,6 +14,7 @@ from ...raft.voters.voter_set import Voter
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from .access.needed_rights import Asked
 from .admin_client import BROKER, AdminClient
 from .attempts import Attempts
 from .client_errors import (
@@ -166,14 +167,14 @@ class QuorumClient:
                 answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
         except TimeoutError:  # several brokers were asked, one after the other
             raise await self.no_leader() from None
-        raise_if_refused(answer.error_code, "the quorum", answer.get("error_message"))
+        raise_if_refused(answer.error_code, "the quorum", answer.get("error_message"), Asked(ApiKey.DESCRIBE_QUORUM))
         return _view(answer)
 
     async def leader_id(self) -> int | None:
         """The node id of the active controller; None while there is none. It asks once, without retries."""
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _LEADER_VERSION, {"topics": _TOPICS})
         if answer.error_code:
-            raise RefusedError(answer.error_code, "the quorum")
+            raise RefusedError(answer.error_code, "the quorum", asked=Asked(ApiKey.DESCRIBE_QUORUM))
         row = answer.topics[0].partitions[0]
         return row.leader_id if not row.error_code and row.leader_id >= 0 else None
 
@@ -263,7 +264,7 @@ class QuorumClient:
         code = attempts.error_of(answer.error_code, ErrorCode.DUPLICATE_VOTER)
         if code != answer.error_code and not await self._votes(voter.key):
             code = answer.error_code
-        _raise_if_change_refused(code, answer.error_message, voter.key.id)
+        _raise_if_change_refused(ApiKey.ADD_RAFT_VOTER, code, answer.error_message, voter.key.id)
 
     async def _votes(self, key: ReplicaKey) -> bool:
         """Whether the voter of this node id has this directory, too."""
@@ -277,7 +278,7 @@ class QuorumClient:
         attempts = Attempts()
         answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields, attempts.on_no_answer)
         code = attempts.error_of(answer.error_code, ErrorCode.VOTER_NOT_FOUND)
-        _raise_if_change_refused(code, answer.error_message, node_id)
+        _raise_if_change_refused(ApiKey.REMOVE_RAFT_VOTER, code, answer.error_message, node_id)
 
     async def joins_by_itself(self, node_id: int) -> bool:
         """Whether a controller would join again at once if it were removed: it runs with `auto.join.enable`.
@@ -519,7 +520,7 @@ def _code_of(answer: Struct) -> int:
     return code
 
 
-def _raise_if_change_refused(code: int, message: str | None, node_id: int) -> None:
+def _raise_if_change_refused(api: ApiKey, code: int, message: str | None, node_id: int) -> None:
     if code:
         way_out = MAKE_DYNAMIC if code == ErrorCode.UNSUPPORTED_VERSION else None
-        raise RefusedError(code, f"controller {node_id}", message, way_out)
+        raise RefusedError(code, f"controller {node_id}", message, way_out, asked=Asked(api))

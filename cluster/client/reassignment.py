@@ -16,9 +16,10 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
+from .access.needed_rights import Asked
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .attempts import Attempts
-from .client_errors import ClientError, RefusedError, refused_in_part
+from .client_errors import ClientError, RefusedError, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered
 from .peer_protocol import no_answer_reason
 
@@ -97,7 +98,8 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
         for topic in answer.results:
             for row in topic.partitions:
                 if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # the broker will create it there
-                    _check_code(row.error_code, f"{topic.topic_name}-{row.partition_index} on broker {broker}")
+                    what = f"{topic.topic_name}-{row.partition_index} on broker {broker}"
+                    raise_if_refused(row.error_code, what, asked=Asked(ApiKey.ALTER_REPLICA_LOG_DIRS))
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
@@ -112,12 +114,16 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
         topics.setdefault(move.topic, []).append({"partition_index": move.partition, "replicas": replicas})
     fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
     answer = await attempts.request(client, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
-    _check(answer, "the reassignment")
+    _check(answer, "the reassignment", Asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS))
     rows = {(topic.name, row.partition_index): row for topic in answer.responses for row in topic.partitions}
     not_moving = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     refused = [key for key, row in rows.items() if attempts.error_of(row.error_code, not_moving)]
     if refused:
-        errors = [RefusedError(rows[key].error_code, f"{key[0]}-{key[1]}", rows[key].error_message) for key in refused]
+        asked = Asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+        errors = [
+            RefusedError(rows[key].error_code, f"{key[0]}-{key[1]}", rows[key].error_message, asked=asked)
+            for key in refused
+        ]
         done: dict[str, list[str]] = {"cancelled": [], "started": []}
         for move in moves:
             if (move.topic, move.partition) not in refused:
@@ -128,7 +134,7 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
 async def reassignments(client: ClusterClient) -> list[OngoingMove]:
     """The moves that are under way."""
     answer = await client.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": _TIMEOUT_MS, "topics": None})
-    _check(answer, "the reassignments")
+    _check(answer, "the reassignments", Asked(ApiKey.LIST_PARTITION_REASSIGNMENTS))
     return [
         OngoingMove(
             topic.name,
@@ -269,14 +275,9 @@ def _elsewhere(places: Mapping[_Replica, _Place], chosen: Mapping[_Replica, str]
     return [key for key, path in chosen.items() if key not in places or places[key].path != path]
 
 
-def _check_code(code: int, what: str) -> None:
-    if code:
-        raise RefusedError(code, what)
-
-
-def _check(row: Struct, what: str) -> None:
+def _check(row: Struct, what: str, asked: Asked) -> None:
     if row.error_code:
-        raise RefusedError(row.error_code, what, row.error_message)
+        raise RefusedError(row.error_code, what, row.error_message, asked=asked)
 
 
 # ---- throttles and progress
@@ -520,7 +521,10 @@ async def _altered(client: ClusterClient, changes: _Changes) -> dict[tuple[int, 
     answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
     return {
         (row.resource_type, row.resource_name): RefusedError(
-            row.error_code, _resource_text(row.resource_type, row.resource_name), row.error_message
+            row.error_code,
+            _resource_text(row.resource_type, row.resource_name),
+            row.error_message,
+            asked=Asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, topic=row.resource_name),
         )
         for row in answer.responses
         if row.error_code

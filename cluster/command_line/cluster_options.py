@@ -215,7 +215,7 @@ def _on_command_config(context: click.Context, parameter: click.Parameter, value
 
 def _use_login(path: str) -> None:
     """Let all connections of this command log in as the file says."""
-    from ..client.cluster_client import CURRENT_LOGIN
+    from ..client.access.current_login import CURRENT_LOGIN
 
     CURRENT_LOGIN.set(_loaded(path).login)
     click.get_current_context().meta[_LOGIN_FILE] = path
@@ -240,7 +240,7 @@ def _loaded(path: str) -> ClientProperties:
 
 
 def _use_no_login() -> None:
-    from ..client.cluster_client import CURRENT_LOGIN
+    from ..client.access.current_login import CURRENT_LOGIN
 
     CURRENT_LOGIN.set(None)
     click.get_current_context().meta.pop(_LOGIN_FILE, None)

@@ -13,9 +13,11 @@ from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
+from ..client.access.current_login import CURRENT_LOGIN
+from ..client.access.needed_rights import Asked
 from ..client.admin_client import AdminClient
 from ..client.client_errors import Address, ClientError, NotLoggedInError, RefusedError, UnreachableError
-from ..client.cluster_client import CURRENT_LOGIN, NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
 from ..client.peer_protocol import (
     REFUSES,
     TIMES_OUT,
@@ -285,7 +287,8 @@ async def _controller_by(
         answer = None
     answered_ms = clock.wall_ms()
     if answer is not None and answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return True, [_unseen(RefusedError(answer.error_code, "the quorum cannot be seen"))]
+        asked = Asked(ApiKey.DESCRIBE_QUORUM)
+        return True, [_unseen(RefusedError(answer.error_code, "the quorum cannot be seen", asked=asked))]
     row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
     if row is None or row.error_code or row.leader_id < 0:
         return False, [_no_controller((await quorum.no_leader()).silent, local_options)]

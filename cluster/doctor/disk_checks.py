@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...wire.api_keys import ApiKey
-from ..client.client_errors import Address, ClientError, RefusedError
+from ..client.access.needed_rights import Asked
+from ..client.client_errors import Address, ClientError, RefusedError, raise_if_refused
 from ..client.cluster_client import NO_ANSWER, ClusterClient
 from ..client.peer_protocol import no_answer_reason
 from ..command_line.plural import size_text
@@ -103,12 +104,8 @@ async def _look_at(client: ClusterClient, broker: int, at: Address) -> _Seen:
     fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     configs = (await client.request_at(at, ApiKey.DESCRIBE_CONFIGS, 4, fields)).results[0]
     answer = await client.request_at(at, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": []})
-    for code, what, message in (
-        (configs.error_code, "its configuration", configs.error_message),
-        (answer.error_code, "its log directories", None),
-    ):
-        if code:
-            raise RefusedError(code, what, message)
+    raise_if_refused(configs.error_code, "its configuration", configs.error_message, Asked(ApiKey.DESCRIBE_CONFIGS))
+    raise_if_refused(answer.error_code, "its log directories", asked=Asked(ApiKey.DESCRIBE_LOG_DIRS))
     reserve_bytes = next((int(one.value) for one in configs.configs if str(one.value).isdigit()), 0)
     problems, is_full = [], False
     for row in answer.results:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
-from ..client.client_errors import ClientError, RefusedError
+from ..client.access.needed_rights import Asked
+from ..client.client_errors import ClientError, raise_if_refused
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from ..client.peer_protocol import no_answer_reason
 from ..client.transactions.transaction_client import OpenTransaction, TransactionClient, TransactionView
@@ -91,7 +92,7 @@ async def _transaction_max_timeout_ms(client: ClusterClient, view: ClusterView) 
         except NO_ANSWER as error:
             raise ClientError(f"broker {broker.node_id} {no_answer_reason(error)}") from None
         for row in answer.results:
-            if row.error_code:
-                raise RefusedError(row.error_code, f"the configuration of broker {broker.node_id}", row.error_message)
+            what = f"the configuration of broker {broker.node_id}"
+            raise_if_refused(row.error_code, what, row.error_message, Asked(ApiKey.DESCRIBE_CONFIGS))
             longest_ms = max([longest_ms, *(int(one.value) for one in row.configs)])
     return longest_ms

@@ -204,8 +204,9 @@ def password_in(properties_file: str) -> str:
 async def _make_users(plan: ClusterPlan, admin: str, app: str) -> None:
     from ...security.client_login import ClientLogin
     from ...security.sasl.plain import PlainClient
+    from ..client.access.current_login import CURRENT_LOGIN
     from ..client.admin_client import AdminClient
-    from ..client.cluster_client import CURRENT_LOGIN, ClusterClient, parse_bootstrap
+    from ..client.cluster_client import ClusterClient, parse_bootstrap
 
     nodes = password_of_nodes(plan.nodes[0])
     CURRENT_LOGIN.set(ClientLogin(_trusting(plan), lambda _: PlainClient(_NODE, nodes)))

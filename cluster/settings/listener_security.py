@@ -305,7 +305,7 @@ def sasl_login(
     def new_exchange(_: str) -> ClientMechanism:
         return ScramClientExchange(mechanism, user, password, new_nonce(runtime.secret_bytes), is_token=is_token)
 
-    return ClientLogin(tls, new_exchange, scram_user=None if is_token else (mechanism, user))
+    return ClientLogin(tls, new_exchange, scram_user=None if is_token else (mechanism, user), is_by_token=is_token)
 
 
 def check_mechanism(key: str, mechanism: str) -> None:

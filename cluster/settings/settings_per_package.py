@@ -172,6 +172,8 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> Raft
         can_vote=config.is_controller,
         auto_join=config["controller.quorum.auto.join.enable"],
         timing=timing,
+        fetch_max_bytes=config["controller.quorum.fetch.max.bytes"],
+        snapshot_fetch_max_bytes=config["controller.quorum.fetch.snapshot.max.bytes"],
         listener_name=config.controller_listener_names[0],
         snapshot_retention=SnapshotRetention(
             config["metadata.max.retention.bytes"], config["metadata.max.retention.ms"]

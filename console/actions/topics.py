@@ -61,9 +61,9 @@ class TopicActions:
             found = await self._admin.describe_configs(_TOPIC_RESOURCE, name, everything=True)
             own = {one.name for one in await self._admin.describe_configs(_TOPIC_RESOURCE, name)}
         except RefusedError as error:
-            if not error.is_of_rights:
+            if error.missing_right is None:
                 raise
-            return [], needs_right(f"DescribeConfigs on topic {name}")
+            return [], needs_right(error.missing_right)
         return [
             {"name": one.name, "value": one.value, "is_own": one.name in own, "help": one.documentation}
             for one in found

@@ -139,6 +139,20 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey(
         "controller.quorum.election.backoff.max.ms", INT, "1000", "Longest wait before a new election.", NOT_NEGATIVE
     ),
+    ConfigKey(
+        "controller.quorum.fetch.max.bytes",
+        INT,
+        "8388608",
+        "The largest answer to a fetch of metadata, but for one batch that is larger (KIP-1219).",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        INT,
+        "8388608",
+        "The largest part of a metadata snapshot that is fetched at a time (KIP-1219).",
+        POSITIVE,
+    ),
     ConfigKey("controller.quorum.request.timeout.ms", INT, "2000", "How long a quorum request may take.", POSITIVE),
     ConfigKey(
         "controller.quorum.retry.backoff.ms", INT, "20", "Wait before a quorum request is sent again.", NOT_NEGATIVE

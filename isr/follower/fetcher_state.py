@@ -114,8 +114,8 @@ class FetcherState:
         session = self.session
         for key in self._dirty:
             fetched = self.partitions.get(key)
-            if fetched is None or key in self._delayed or key in self._throttled:
-                session.forget(key)
+            if fetched is None or key in self._delayed or key in self._throttled or fetched.replica.log.is_failed:
+                session.forget(key)  # of a log that has failed, the leader must not count what it had
             else:
                 max_bytes = self._throttled.max_bytes(key, fetched, self._config.replica_fetch_max_bytes, now_ms)
                 session.want(key, self._parameters(fetched, key[1], max_bytes))

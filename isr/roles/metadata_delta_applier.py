@@ -13,7 +13,7 @@ not applied that metadata (`applied_offset`), whatever its image contains.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
@@ -277,16 +277,20 @@ class MetadataDeltaApplier:
             names = [name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE]
             by_topic = {name: self._replicas_of(name) for name in names}
         for topic, its_replicas in by_topic.items():
-            log_config, leader_config = self._replicas.log_config(topic), self._replicas.leader_config(topic)
-            for replica in its_replicas:
-                replica.log.config = log_config
-                leader = replica.partition.leader
-                if leader is not None and leader_config.min_isr < leader.config.min_isr and self._awaits_role(replica):
-                    sometimes(True, "a leader took a lower min.insync.replicas only with its next role")
-                    continue
-                replica.partition.update_config(leader_config)
-                if leader is not None:
-                    leader.maybe_advance_high_watermark(replica.log_end_offset, self._operations.now_ms())
+            with _errors_reported(topic, "settings"):
+                self._apply_configs_of(topic, its_replicas)
+
+    def _apply_configs_of(self, topic: str, replicas: Sequence[Replica]) -> None:
+        log_config, leader_config = self._replicas.log_config(topic), self._replicas.leader_config(topic)
+        for replica in replicas:
+            replica.log.config = log_config
+            leader = replica.partition.leader
+            if leader is not None and leader_config.min_isr < leader.config.min_isr and self._awaits_role(replica):
+                sometimes(True, "a leader took a lower min.insync.replicas only with its next role")
+                continue
+            replica.partition.update_config(leader_config)
+            if leader is not None:
+                leader.maybe_advance_high_watermark(replica.log_end_offset, self._operations.now_ms())
 
     def _take_minimum(self, replica: Replica) -> None:
         replica.partition.update_config(self._replicas.leader_config(replica.topic_partition.topic))
@@ -303,9 +307,9 @@ class MetadataDeltaApplier:
 
 
 @contextmanager
-def _errors_reported(topic_partition: TopicPartition) -> Iterator[None]:
-    """Report an unexpected error about one partition: it keeps no other from its role, and no start from its end."""
+def _errors_reported(name: TopicPartition | str, what: str = "role") -> Iterator[None]:
+    """Report an unexpected error about one partition or topic: others take up theirs all the same."""
     try:
         yield
     except Exception as error:
-        report_error(f"{topic_partition} could not take up its role", error)
+        report_error(f"{name} could not take up its {what}", error)

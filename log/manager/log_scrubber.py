@@ -107,7 +107,7 @@ class _SegmentCheck:
                     return
                 continue
             header = read_header(window, at)
-            what = complaint_about(window, at, size - position)
+            what = complaint_about(window, at)
             begins_at_most = self._offset_max(header.last_offset) if has_gaps else next_offset
             if what is None and not next_offset <= header.base_offset <= begins_at_most:
                 what = f"offset {header.base_offset} where {next_offset} was to come"

@@ -28,13 +28,12 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
     """
     if not segment.base_offset < offset <= segment.base_offset + MAX_INT32 or not segment.keep_indexes_below(offset):
         return False
-    segment.forget_recent()
     segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last()
     last_indexed, base_max = segment.offset_index.last_entry()
     end, next_offset, last_epoch = last_indexed, segment.base_offset, -1
     batches = scan_headers(segment.file, last_indexed, segment.size_bytes)
     for position, header in islice(batches, STEP_BATCHES):
-        if not (next_offset <= header.base_offset <= base_max and header.last_offset < offset):
+        if not next_offset <= header.base_offset <= base_max:
             return False
         end, next_offset, base_max = position + header.size_bytes, header.next_offset, offset
         last_epoch = header.partition_leader_epoch
@@ -44,7 +43,6 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
             break
     if next_offset != offset or -1 != epoch != last_epoch:
         return False
-    segment.first_timestamp = NO_TIMESTAMP
     segment.earliest_timestamp()
     segment.size_bytes, segment.next_offset = end, next_offset
     segment.uncounted_bytes = end - last_indexed
@@ -52,13 +50,11 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
 
 
 def start_over(segment: Segment) -> None:
-    """Forget all batches and index entries of the segment, so that all of it is checked. `OSError`."""
+    """Forget the batches and index entries of a segment that was just opened, to check all of it. `OSError`."""
     segment.reset_indexes()
-    segment.forget_recent()
     segment.next_offset = segment.base_offset
     segment.size_bytes = segment.uncounted_bytes = 0
     segment.max_timestamp, segment.max_timestamp_offset = NO_TIMESTAMP, segment.base_offset
-    segment.first_timestamp = NO_TIMESTAMP
 
 
 def check(
@@ -77,8 +73,6 @@ def check(
     offset_index, time_index = segment.offset_index, segment.time_index
     last_offset_max = segment.base_offset + MAX_INT32
     yield Step(reads=FileRange(file, counted, min(STEP_BYTES, size - counted)))
-    if segment.size_bytes == 0:
-        segment.first_timestamp = NO_TIMESTAMP
     uncounted, greatest = segment.uncounted_bytes, segment.max_timestamp
     for position, header in scan:
         last_offset = header[0] + header[6]

@@ -56,17 +56,14 @@ def scan_headers(
         position += size
 
 
-def complaint_about(window: memoryview, at: int, left_bytes: int | None = None) -> str | None:
-    """What is wrong with the batch at `at`, by its header and its CRC; None if nothing is.
-
-    `left_bytes` is how much of the file is left from there, if that is more than the window has.
-    """
+def complaint_about(window: memoryview, at: int) -> str | None:
+    """What is wrong with the batch at `at`, by its header and its CRC; None if nothing is."""
     left = len(window) - at
     if left < BATCH_HEADER_SIZE:
         return "no whole batch"
     header = read_header(window, at)
     try:
-        check_header(header, left if left_bytes is None else left_bytes)
+        check_header(header, left)
     except CorruptBatchError as error:
         return error.message
     return None if verify_crc(window, at, header) else "CRC does not match"

@@ -12,6 +12,7 @@ Columns = Sequence[tuple[str, str]]
 """Names and types, in Spark's words, such as `("n", "bigint")`."""
 _WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TAKES_WIDER_TYPES = "a table takes new columns and wider types (int to bigint, float to double)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,12 @@ class ColumnChanges:
         return ", ".join([*said, *(f"{name} becomes {kind}" for name, kind in self.widened)])
 
 
-def column_changes(there: Columns, wanted: Columns) -> ColumnChanges:
+def column_changes(there: Columns, wanted: Columns, takes: str = _TAKES_WIDER_TYPES) -> ColumnChanges:
     """The changes after which rows with the columns `wanted` fit into a table with the columns `there`.
 
     A column that is not wanted any more stays, and is null in new rows. A type may become a wider one; rows of a
-    narrower type than the table's fit as they are. `PipelineError` for a type that became another.
+    narrower type than the table's fit as they are. `PipelineError` for a type that became another: it says what such a
+    table `takes`.
     """
     known = {name.lower(): kind for name, kind in there}
     added, widened = [], []
@@ -42,8 +44,8 @@ def column_changes(there: Columns, wanted: Columns) -> ColumnChanges:
             widened.append((name, kind))
         elif kind != before and not is_wider(before, kind):
             raise PipelineError(
-                f"column {name} of the table is {before}, and is {kind} now: a table takes new columns and wider "
-                "types (int to bigint, float to double); name the old type, another column, or another output."
+                f"column {name} of the table is {before}, and is {kind} now: {takes}; name the old type, another "
+                "column, or another output."
             )
     return ColumnChanges(tuple(added), tuple(widened))
 

@@ -64,7 +64,9 @@ class DeltaTable:
                 f"{self.files.root} is partitioned by {', '.join(before) or 'nothing'}, which Delta cannot change: go "
                 "on with the same --partition-by, or name another output; Iceberg can."
             )
-        changes = column_changes(self.columns(), columns_of(schema))
+        changes = column_changes(
+            self.columns(), columns_of(schema), "a Delta table takes new columns and no other types"
+        )
         if changes.widened:
             raise PipelineError(
                 f"a column of {self.files.root} would have a wider type ({changes}), which readers of Delta do not all "

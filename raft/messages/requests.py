@@ -68,5 +68,5 @@ def fetch_snapshot(config: RaftConfig, epoch: int, snapshot_id: SnapshotId, posi
         epoch=epoch,
         snapshot_id=snapshot_id,
         position=position,
-        max_bytes=config.fetch_max_bytes,
+        max_bytes=config.snapshot_fetch_max_bytes,
     )

@@ -51,6 +51,9 @@ class RaftConfig:
     """`controller.quorum.auto.join.enable`: whether a controller that is no voter asks to become one."""
     timing: RaftTiming = field(default_factory=RaftTiming)
     fetch_max_bytes: int = 8 * 1024 * 1024
+    """`controller.quorum.fetch.max.bytes`: the largest answer to a fetch, but for a larger batch."""
+    snapshot_fetch_max_bytes: int = 8 * 1024 * 1024
+    """`controller.quorum.fetch.snapshot.max.bytes`: the largest part of a snapshot."""
     listener_name: str = "CONTROLLER"
     snapshot_retention: SnapshotRetention = field(default_factory=SnapshotRetention)
     """How long older snapshots, and the log after them, are kept."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ...cluster.client.access.needed_rights import Asked
 from ...cluster.client.client_errors import RefusedError, is_retriable
 from ...cluster.client.group_client import assigned_partitions, partitions_of
 from ...wire.api_keys import ApiKey
@@ -62,7 +63,7 @@ async def describe_group(cluster: RestCluster, group_id: str) -> Description:
     answer = await cluster.groups.ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
     row = answer.groups[0]
     if row.error_code:
-        raise RefusedError(row.error_code, f"group {group_id}")
+        raise RefusedError(row.error_code, f"group {group_id}", asked=Asked(ApiKey.DESCRIBE_GROUPS, group=group_id))
     if row.group_state == "Dead":
         raise _no_such_group(group_id)
     members = tuple(
@@ -77,7 +78,8 @@ async def _coordinator(cluster: RestCluster, group_id: str) -> int:
     fields = {"key_type": 0, "coordinator_keys": [group_id]}
     row = (await cluster.client.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, fields)).coordinators[0]
     if row.error_code and not is_retriable(row.error_code):
-        raise RefusedError(row.error_code, f"group {group_id}", row.error_message)
+        asked = Asked(ApiKey.FIND_COORDINATOR, group=group_id)
+        raise RefusedError(row.error_code, f"group {group_id}", row.error_message, asked=asked)
     return int(row.node_id)
 
 

@@ -81,6 +81,8 @@ def test_it_does_not_hold_the_loop() -> None:
         await Attack(harness, ApiKey.PRODUCE, 9, fields(topics, 9)).run()
         many = [(f"unknown-{number}", [0]) for number in range(30_000)]
         await Attack(harness, ApiKey.PRODUCE, 9, fields(many, 9, records=None)).run()
+        empty: list[tuple[Any, list[int]]] = [("", [])] * 300_000
+        await Attack(harness, ApiKey.PRODUCE, 9, fields(empty, 9)).run()
 
     run(main(), 120)
 
@@ -140,6 +142,21 @@ def test_without_acks_the_client_may_end_the_connection_once_it_is_sent() -> Non
             client.close()
         await until(lambda: client.closing)
         assert [key.partition for key, _ in harness.replicas.appended] == list(range(MANY))
+
+    run(main())
+
+
+def test_large_batches_take_no_memory_for_items_and_do_not_wait_for_that() -> None:
+    """A second passes before a request that wants all of the memory is let in beside others, such as parked fetches."""
+
+    async def main() -> None:
+        harness = Harness(image=make_image(partitions=MANY))
+        client = harness.connect()
+        connection_of(client).memory.decoded.change(100_000)
+        records = bytes(encode_batch([(None, bytes(30_000), [], 1)]))
+        client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields([(TOPIC, list(range(300)))], 9, records=records)))
+        await settle(200)
+        assert client.frames()
 
     run(main())
 

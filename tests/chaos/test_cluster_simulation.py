@@ -93,6 +93,17 @@ SEEDS = {
     "lying-disk": 3,
     "dirs-power": 5,
     "interrupted": 5,
+    "full-disks": 5,
+    "votes": 5,
+    "hasty-voters": 5,
+    "failing-moves": 5,
+    "rotting-state": 3,
+    "slow-compaction": 5,
+    "passing-topics": 3,
+    "short-files": 3,
+    "small-isrs": 5,
+    "cancelled-moves": 5,
+    "unregistered": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -340,6 +340,19 @@ def test_fsync_soon_fails_with_the_disk() -> None:
     asyncio.run(main())
 
 
+def test_a_file_that_was_cut_ends_early_even_after_a_loss_of_power() -> None:
+    disk = make()
+    file = disk.open("/d/t-0/a", create=True)
+    file.append([b"0123456789"])
+    free = disk.free_space
+    disk.crash(power_loss=False)
+    disk.cut("/d/t-0/a", 4)
+    assert (disk.read_bytes("/d/t-0/a"), disk.free_space - free) == (b"0123", 6)
+    disk.fsync_dir("/d/t-0")
+    disk.crash(power_loss=True)
+    assert disk.read_bytes("/d/t-0/a") == b"0123"
+
+
 def test_paths_are_the_same_with_and_without_dots(tmp_path: Path) -> None:
     disk = make()
     disk.write_atomic("d/./x", b"1")

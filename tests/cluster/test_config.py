@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from uuid import UUID
 
 import pytest
 
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
 from raftwerk.cluster.settings.setting_names import misspelt_names
-from raftwerk.cluster.settings.settings_per_package import broker_config, controller_settings, log_manager_config
+from raftwerk.cluster.settings.settings_per_package import (
+    broker_config,
+    controller_settings,
+    log_manager_config,
+    raft_config,
+)
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
+from raftwerk.raft.messages import requests
+from raftwerk.wire.types import SnapshotId
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -321,6 +329,16 @@ def test_a_follower_takes_the_largest_response_that_its_settings_allow(key: str,
     """It would connect again and again, and never get past a larger one."""
     config = NodeConfig.from_properties(COMBINED | {key: str(value)})
     assert broker_config(config, "c", ()).fetched_frame_bytes_max == expected
+
+
+def test_how_much_of_the_metadata_is_fetched_at_a_time() -> None:
+    config = NodeConfig.from_properties(COMBINED)
+    raft = raft_config(config, "c", UUID(int=1))
+    assert (raft.fetch_max_bytes, raft.snapshot_fetch_max_bytes) == (8_388_608, 8_388_608)
+    keys = {"controller.quorum.fetch.max.bytes": "1000", "controller.quorum.fetch.snapshot.max.bytes": "200"}
+    raft = raft_config(NodeConfig.from_properties(COMBINED | keys), "c", UUID(int=1))
+    assert (raft.fetch_max_bytes, raft.snapshot_fetch_max_bytes) == (1_000, 200)
+    assert requests.fetch_snapshot(raft, 1, SnapshotId(5, 1), 0).max_bytes == 200
 
 
 def test_the_delay_of_preferred_leaders_is_served() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 import tracemalloc
@@ -159,6 +160,17 @@ def test_every_records_timestamp_is_compared_with_the_limits(codec: Compression)
     assert log.append_as_leader(memoryview(encode_batch(records, compression=codec)), 0, NOW_MS).last_offset == 5
 
 
+def test_where_the_broker_sets_the_time_no_record_is_refused_for_its_own() -> None:
+    """Only the one without a key is named, whatever time the client has given to the others."""
+    config = LogConfig(cleanup_policy=("compact",), message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    log = open_log(make_runtime()[0], config)
+    records = [(b"k", b"v", (), 1000), (b"k", b"v", (), -500), (None, b"v", (), 1000), (b"k", b"v", (), 1 << 50)]
+    with pytest.raises(RefusedRecordsError) as refused:
+        log.append_as_leader(memoryview(encode_batch(records)), 0, NOW_MS)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.value.record_errors] == [2]
+
+
 def test_records_without_a_timestamp_have_no_limit() -> None:
     log = open_log(make_runtime()[0], LogConfig(message_timestamp_before_max_ms=1000))
     records = [(b"k", b"v", (), timestamp) for timestamp in (NOW_MS, -1, NOW_MS)]
@@ -242,6 +254,39 @@ def test_the_loop_is_not_held_by_many_records(config: LogConfig, codec: Compress
     assert time.thread_time() - began < LOOP_S_MAX * times_slower()
     validated = validate(batch, config, NOW_MS)
     assert log.append_as_leader(validated, 0, NOW_MS, is_validated=True).last_offset == 199_999
+
+
+def test_a_batch_that_states_more_records_than_can_be_in_it_is_not_decompressed() -> None:
+    """Nothing is done for it on the loop or in a thread."""
+    batch = raw_batch(compress(Compression.ZSTD, PLAIN), 1 << 30, Compression.ZSTD, 1002)
+    for budget in (LoopBudget(), None):
+        with pytest.raises(ProtocolError, match="more than a batch may hold"):
+            open_log(make_runtime()[0]).append_as_leader(batch, 0, NOW_MS, budget=budget)
+
+
+def test_lz4_blocks_that_depend_on_each_other_are_refused() -> None:
+    """Clients in Java cannot read them."""
+    body = bytearray(compress(Compression.LZ4, PLAIN))
+    log = open_log(make_runtime()[0])
+    log.append_as_leader(raw_batch(bytes(body), 3, Compression.LZ4, 1002), 0, NOW_MS)
+    body[4] &= ~0x20
+    with pytest.raises(ProtocolError, match="depend on each other") as refused:
+        log.append_as_leader(raw_batch(bytes(body), 3, Compression.LZ4, 1002), 0, NOW_MS)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_thread_is_asked_for_by_large_batches_alone(codec: Compression) -> None:
+    """A change of the thread takes longer than a look at a few records."""
+    log = open_log(make_runtime()[0], LogConfig(segment_bytes=1 << 20))
+
+    def sent(size_bytes: int) -> memoryview:
+        value = random.Random(1).randbytes(size_bytes)  # it hardly gets smaller by compression
+        return memoryview(encode_batch([(b"k", value, (), 1000)], compression=codec))
+
+    assert log.append_as_leader(sent(1000), 0, NOW_MS, budget=LoopBudget()).first_offset == 0
+    with pytest.raises(NeedsThreadError):
+        log.append_as_leader(sent(40_000), 0, NOW_MS, budget=LoopBudget())
 
 
 MANY = many_records(200_000)

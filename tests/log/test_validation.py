@@ -50,6 +50,7 @@ REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode]] = [
     ("codec 7", lambda: patched(21, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("a control batch", lambda: batch(is_control=True), ErrorCode.INVALID_RECORD),
     ("a producer id without sequence", lambda: batch(producer_id=4, producer_epoch=0), ErrorCode.INVALID_RECORD),
+    ("a producer id alone", lambda: batch(producer_id=4), ErrorCode.INVALID_RECORD),
     ("over max.message.bytes", lambda: batch(value=bytes(3000)), ErrorCode.MESSAGE_TOO_LARGE),
     ("a time far ahead", lambda: batch(timestamp=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     ("the broker's timestamp type", lambda: patched(21, ">h", 8), ErrorCode.INVALID_TIMESTAMP),
@@ -73,6 +74,20 @@ def test_a_log_that_begins_within_the_first_batch_ends_where_it_did_when_nothing
     disk.fill(1_000_000)
     log.append_as_follower(batch(3), may_skip=True)
     assert (log.log_start_offset, log.log_end_offset) == (2, 3)
+
+
+def test_only_an_empty_log_that_may_skip_offsets_begins_anew_within_a_batch() -> None:
+    """Any other one would lose its records, or give offsets that its leader does not have."""
+    log = open_log(make_runtime()[0])
+    log.truncate_fully_and_start_at(2)
+    with pytest.raises(ProtocolError):
+        log.append_as_follower(batch(3))
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    log.append_as_follower(batch(3), may_skip=True)
+    content = read_all(log)
+    with pytest.raises(ProtocolError):
+        log.append_as_follower(batch(4), may_skip=True)
+    assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (2, 3, content)
 
 
 @pytest.mark.parametrize(("make", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])

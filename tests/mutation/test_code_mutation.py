@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from support.mutation.__main__ import in_order
+from support.mutation.__main__ import common_folder, in_order, modules_of, quickest
 from support.mutation.ledger import Ledger, equivalent_mutants
-from support.mutation.mutant_runs import MutantResult, covering, measured_coverage, run_mutants
+from support.mutation.mutant_runs import MutantResult, TestCoverage, covering, measured_coverage, run_mutants
 from support.mutation.mutants import CodeMutant, functions_by_place, mutants_of
 from support.mutation.source_edits import edits_of, mutated_tree, names_of
 
@@ -108,6 +110,7 @@ def test_one_edit_is_applied() -> None:
 MODULE = """
 LIMIT = 3
 DEFAULT = 7
+NAMES = frozenset("ab") - {"b"}
 
 class Counter:
     def __init__(self):
@@ -171,6 +174,7 @@ def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
     expected = {
         "on import: LIMIT = 3 => LIMIT = 4": "killed",
         "on import: DEFAULT = 7 => DEFAULT = 8": "killed",
+        "on import: frozenset('ab') - {'b'} => frozenset('ab') + {'b'}": "killed",  # it cannot be imported
         "Counter.is_full: self.value >= LIMIT => self.value > LIMIT": "killed",
         "Counter.add: self.value += 1 => nothing": "killed",
         "Counter.add: return True => nothing": None,
@@ -183,6 +187,61 @@ def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
     assert tried == {name: status for name, status in expected.items() if status is not None}
     never = mutants["Counter.never_called: return self.value => return None"]
     assert covering(never, coverage) == []
+
+
+def test_a_sample_may_be_of_some_folders_of_a_package(tmp_path: Path) -> None:
+    for name in ("log/recovery/replay.py", "log/state/cache.py", "log/log.py", "logging/log.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert modules_of(tmp_path, ["log/recovery"], None) == ["log/recovery/replay.py"]
+    assert modules_of(tmp_path, ["log"], None, without=["log/recovery"]) == ["log/log.py", "log/state/cache.py"]
+    assert modules_of(tmp_path, ["log/state", "log", "log/recovery"], "e.py") == ["log/state/cache.py"]
+    with pytest.raises(ValueError, match="no module in log/recover"):
+        modules_of(tmp_path, ["log/recover"], None)
+
+
+def test_the_tests_of_folders_are_measured_in_the_package_that_they_share() -> None:
+    assert common_folder(["log/recovery"]) == "log/recovery"
+    assert common_folder(["broker/groups", "broker/transactions"]) == "broker"
+    with pytest.raises(ValueError, match="one after the other"):
+        common_folder(["log", "isr"])
+
+
+def test_a_mutant_may_be_tried_by_the_quickest_tests_alone() -> None:
+    tests = [TestCoverage(name, True, duration_s, {}) for name, duration_s in (("a", 1.0), ("b", 2.0), ("c", 4.0))]
+    assert quickest(tests, None) == tests
+    assert [test.node_id for test in quickest(tests, 3.0)] == ["a", "b"]
+    assert [test.node_id for test in quickest(tests, 0.5)] == ["a"], "else it would count as run by no test"
+    assert quickest([], 0.5) == []
+
+
+def test_what_runs_is_the_clone_of_the_root_and_not_the_one_that_is_installed(tmp_path: Path) -> None:
+    """Whoever works in a second clone would else measure the code of the first one."""
+    (tmp_path / "raftwerk").mkdir()
+    (tmp_path / "raftwerk" / "__init__.py").write_text("def where():\n    return __file__\n")
+    (tmp_path / "test_where.py").write_text("import raftwerk\n\ndef test_where():\n    assert raftwerk.where()\n")
+    program = (
+        "from pathlib import Path; from support.mutation.mutant_runs import measured_coverage;"
+        f"print([list(t.lines) for t in measured_coverage(Path({str(tmp_path)!r}), 'raftwerk', ['test_where.py'])])"
+    )
+    tests = Path(__file__).resolve().parents[1]
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tests)
+    assert run.stdout.splitlines()[-1] == "[['raftwerk/__init__.py']]"
+
+
+def test_thousands_of_tests_may_run_a_mutant(tmp_path: Path) -> None:
+    """A child that reported them into a pipe that nobody reads until it ends would wait for ever."""
+    (tmp_path / "module.py").write_text("def f(a):\n  return not a\n")
+    (tmp_path / "test_module.py").write_text(
+        "import pytest, sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent))\n"
+        "import module\n\n@pytest.mark.parametrize('a', range(1000))\ndef test_f" + "_" * 50 + "(a):\n  module.f(a)\n"
+    )
+    (mutant,) = [mutant for mutant in mutants_of(tmp_path, "module.py") if mutant.kind == "dropped not"]
+    tests = covering(mutant, measured_coverage(tmp_path, "", ["test_module.py"]))
+    assert len(tests) == 1000
+    results: list[MutantResult] = []
+    run_mutants(tmp_path, "", ["test_module.py"], [(mutant, tests)], results.append)
+    assert [result.status for result in results] == ["survived"]
 
 
 def test_a_result_counts_until_the_function_changes(tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
 
 
 def test_begin_and_end_of_an_epoch_refused() -> None:
+    """No simulated run is told of two leaders of an epoch: it takes a lost vote, or a bug, to elect them."""
     quorum = make()
     begin = BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6)
     assert quorum.on_begin_quorum_epoch(begin, 10).error is ErrorCode.NONE

@@ -12,12 +12,11 @@ from uuid import UUID
 from ....controller.metadata.metadata_image import MetadataImage
 from ....isr.fetching.partition_reader import failed_row
 from ....isr.results import FetchParams
-from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....runtime.incremental_work import PLAIN_STEP, Pace, Work
 from ....security.authorizer.acl_binding import AclOperation, ResourceType
 from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
 from ....wire.fetch import (
-    ROWS_PER_STEP,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -118,6 +117,7 @@ def _handle_in_steps(services: BrokerServices, request: Request, items: DecodedI
     yield from services.replicas.fetch_in_steps(
         params, message, _answering(services, request, params, unknown), request
     )
+    request.free_body()  # it may wait for records now, for as long as the client says
 
 
 def _is_no_node(services: BrokerServices, request: Request) -> bool:
@@ -128,16 +128,17 @@ def _is_no_node(services: BrokerServices, request: Request) -> bool:
 
 def _refuse_in_steps(request: Request, message: FetchRequest) -> Work[None]:
     """Answer who is no node of the cluster and fetches as one: no partition, known or not, and no session."""
-    code, visited = int(DENIED[ResourceType.TOPIC]), 0
+    code, pace = int(DENIED[ResourceType.TOPIC]), Pace()
     response = FetchResponse()
     for topic in message.topics:
         rows: list[FetchPartitionResponse] = []
         for partition in topic.partitions:
             rows.append(failed_row(partition.partition, code))
-            visited += 1
-            if visited % ROWS_PER_STEP == 0:
+            if pace.ends_step():
                 yield PLAIN_STEP
         response.topics.append(FetchTopicResponse(topic.name, topic.topic_id, rows))
+        if not rows and pace.ends_step():
+            yield PLAIN_STEP
     yield from _respond_in_steps(request, response)
 
 
@@ -146,13 +147,16 @@ def _separate(
 ) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
     """The partitions that exist, each once as in Apache Kafka, and the rows of those that do not or may not be read."""
     wanted: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
-    visited = 0
+    pace = Pace()
     for topic in message.topics:
+        if not topic.partitions:
+            if pace.ends_step():
+                yield PLAIN_STEP
+            continue
         partitions = wanted.setdefault((topic.name, topic.topic_id), {})
         for partition in topic.partitions:
             partitions[partition.partition] = partition
-            visited += 1
-            if visited % ROWS_PER_STEP == 0:
+            if pace.ends_step():
                 yield PLAIN_STEP
     known: list[FetchTopic] = []
     unknown: list[FetchTopicResponse] = []
@@ -170,8 +174,7 @@ def _separate(
                 existing.append(partition)
             else:
                 missing.append(failed_row(index, int(code)))
-            visited += 1
-            if visited % ROWS_PER_STEP == 0:
+            if pace.ends_step():
                 yield PLAIN_STEP
         if existing:
             known.append(FetchTopic(name, topic_id, existing))

@@ -11,6 +11,7 @@ from ....security.authorizer.acl_binding import ResourceType
 from ....security.authorizer.authorizer import DENIED
 from ....wire.errors import ErrorCode
 from ....wire.produce import (
+    PARTITION_BYTES,
     PARTITIONS_PER_STEP,
     ProducePartitionResponse,
     ProduceRequest,
@@ -19,6 +20,7 @@ from ....wire.produce import (
     decode_produce_request_in_steps,
     encode_produce_response_in_steps,
 )
+from ....wire.records import BATCH_HEADER_SIZE
 from ...network.decoded_memory import DecodedItems
 from ...network.request import Request
 from ...quotas.throttling import throttle
@@ -36,6 +38,9 @@ from .produce_rows import (
     may_use,
 )
 from .storage_errors import replace_storage_errors
+
+_RESERVED_PER_BYTE = PARTITION_BYTES // BATCH_HEADER_SIZE
+"""Batches are not decoded, and partitions without one are refused: only requests that are malformed take more."""
 
 
 class _LargeResponse:
@@ -69,6 +74,8 @@ class _LargeResponse:
                 failed = failed or next((row for row in rows if row.error_code), None)
                 if pace.ends_step(len(rows)):
                     yield PLAIN_STEP
+            if not topic.partitions and pace.ends_step():
+                yield PLAIN_STEP
         if self.message.acks == 0:
             answer_without_acks(request, failed)
             return
@@ -99,7 +106,7 @@ class _Part(PendingResponse):
 def begin_in_steps(services: BrokerServices, request: Request) -> None:
     """Decode and carry out the request when there is memory for its items, and answer it."""
     request.is_waited_for = True
-    request.decode_in_steps(lambda items: _handle(services, request, items))
+    request.decode_in_steps(lambda items: _handle(services, request, items), _RESERVED_PER_BYTE)
 
 
 def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> Work[None]:
@@ -123,6 +130,8 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
                 _carry_out(_Part(whole), message, topic, rows)
             if pace.ends_step(len(topic.partitions)):
                 yield PLAIN_STEP
+        if not partitions and pace.ends_step():
+            yield PLAIN_STEP
     whole.end_part()
 
 
@@ -135,6 +144,8 @@ def _lacks_transactional_id(services: BrokerServices, request: Request, message:
             has_transactional = has_transactional or any(is_transactional(records) for _, records in partitions)
             if pace.ends_step(len(partitions)):
                 yield PLAIN_STEP
+        if not topic.partitions and pace.ends_step():
+            yield PLAIN_STEP
     if not has_transactional or message.transactional_id is None:
         return has_transactional
     return services.authorization.is_on and not may_use(services, request, message.transactional_id)

@@ -453,7 +453,8 @@ class ClassicGroup:
         if not member_id and instance_id is not None:
             member_id = self.members.static_ids.get(instance_id, "")
         elif instance_id is None and member_id in self.members.pending:
-            self._forget(member_id)
+            del self.members.pending[member_id]
+            self._cancel_timer(TimerName("pending", member_id))
             return ErrorCode.NONE
         error = self.members.check(member_id, instance_id)
         if not error:
@@ -507,8 +508,6 @@ class ClassicGroup:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is ClassicGroupState.EMPTY:
             return ErrorCode.NONE
-        if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
         if error := self._check_member(member_id, instance_id, generation):
             sometimes(error == ErrorCode.ILLEGAL_GENERATION, "a commit arrived in a former generation of its group")
             return error
@@ -556,13 +555,7 @@ class ClassicGroup:
         self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._end_session(member)
-        self.members.remove(member.member_id)
-
-    def _forget(self, member_id: str) -> None:
-        """Forget an id that was given to a new member."""
-        if member_id in self.members.pending:
-            del self.members.pending[member_id]
-            self._cancel_timer(TimerName("pending", member_id))
+        self.members.remove(member)
 
     # ---------------------------------------------------------------- effects
 

@@ -104,18 +104,15 @@ class ClassicGroupMembers:
         if self.leader is None:
             self.leader = member.member_id
 
-    def remove(self, member_id: str) -> ClassicGroupMember | None:
+    def remove(self, member: ClassicGroupMember) -> None:
         """Remove the member. If it was the leader, the next member becomes the leader."""
-        member = self.members.pop(member_id, None)
-        self.unsynced.pop(member_id, None)
-        self.pending.pop(member_id, None)
-        if member is not None:
-            self._count(member, -1)
-            if member.instance_id is not None:
-                self.static_ids.pop(member.instance_id, None)
-        if self.leader == member_id:
+        del self.members[member.member_id]
+        self.unsynced.pop(member.member_id, None)
+        self._count(member, -1)
+        if member.instance_id is not None:
+            self.static_ids.pop(member.instance_id, None)
+        if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
-        return member
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """Give a static member that came back its new id; it keeps its position."""

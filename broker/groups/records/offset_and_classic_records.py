@@ -126,10 +126,8 @@ def decode_classic_group(data: bytes) -> GroupMetadataValue:
         member_id = reader.string()
         instance_id = reader.nullable_string() if version >= 3 else None
         client_id, client_host = reader.string(), reader.string()
-        rebalance_timeout_ms = reader.int32() if version >= 1 else -1
-        session_timeout_ms = reader.int32()
-        if version == 0:
-            rebalance_timeout_ms = session_timeout_ms
+        rebalance_timeout_ms = reader.int32()
+        session_timeout_ms = reader.int32() if version >= 1 else rebalance_timeout_ms
         times = rebalance_timeout_ms, session_timeout_ms
         value = MemberValue(member_id, instance_id, client_id, client_host, *times, reader.blob(), reader.blob())
         reader.tags()

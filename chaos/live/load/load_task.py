@@ -9,7 +9,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ....cluster.client.cluster_client import CURRENT_LOGIN
+from ....cluster.client.access.current_login import CURRENT_LOGIN
 from ....cluster.settings.client_properties import librdkafka_login, load_properties, read_properties
 from ....runtime.loop import real_runtime
 from ..history import ReadRecord

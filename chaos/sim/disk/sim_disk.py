@@ -158,12 +158,17 @@ class SimDisk:
 
     def flip_bit(self, path: str, offset: int, bit: int) -> None:
         """Flip one bit of a file, on the device and in the page cache."""
-        node = self._find(path)
-        if not isinstance(node, Inode):
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        node = self._file(path)
         for data in (node.data, node.durable):
             if offset < len(data):
                 data[offset] ^= 1 << bit
+
+    def cut(self, path: str, size_bytes: int) -> None:
+        """Let a file end early, on the device and in the page cache. Call `crash` before."""
+        node = self._file(path)
+        self._used_bytes -= len(node.data[size_bytes:])
+        node.unsynced.clear()
+        node.data, node.durable = node.data[:size_bytes], node.data[:size_bytes]
 
     def set_sync_latency(self, low_s: float, high_s: float) -> None:
         """Set the bounds of an fsync's duration."""
@@ -295,9 +300,7 @@ class SimDisk:
     def read_bytes(self, path: str, *, size_bytes_max: int | None = None) -> bytes:
         """The contents of a file, which may be required to have at most `size_bytes_max` bytes."""
         self.check_dir(path)
-        node = self._find(path)
-        if not isinstance(node, Inode):
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        node = self._file(path)
         if size_bytes_max is not None and len(node.data) > size_bytes_max:
             raise OSError(errno.EFBIG, f"it has more than {size_bytes_max} bytes", path)
         return bytes(node.data)
@@ -561,6 +564,12 @@ class SimDisk:
             if not isinstance(node, Directory):
                 return None
             node = node.entries.get(name)
+        return node
+
+    def _file(self, path: str) -> Inode:
+        node = self._find(path)
+        if not isinstance(node, Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         return node
 
     def _directory(self, path: str) -> Directory:

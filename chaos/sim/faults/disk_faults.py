@@ -15,6 +15,7 @@
 - Bits rot in old data of one replica: brokers do not check the data that they send, as Kafka's do not. But a follower
   refuses a batch that does not match its checksum, so the damage does not spread, and consumers detect it. The
   scrubber finds it, and the replica is mended from the others: every record can be read undamaged then.
+- Small files beside a log end early when the node starts: they are made again from the batches.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from .target_cluster import TargetCluster
 USUAL_SYNC_S = (0.0002, 0.002)
 _SLOW_SYNC_S = (0.05, 0.5)
 _LEFT_BYTES_MAX = 4096
+_METADATA_DIR = "__cluster_metadata-0"
+_DERIVED = (".snapshot", ".txnindex", ".index", ".timeindex", "leader-epoch-checkpoint")
+_SHORT_FILES_MAX = 6
 
 Undo = Callable[[], None]
 
@@ -93,6 +97,13 @@ def repair_dirs(cluster: TargetCluster, host: Host) -> None:
         _bring_up(cluster, host)
 
 
+def fail_replica(host: Host, path: str, rng: Random) -> None:
+    """Let every operation on the files of one replica fail with EIO, as when its sectors have failed."""
+    folders = [name for name in host.disk.listdir(path) if "-" in name] if path not in host.disk.failed_dirs else []
+    if folders:
+        host.disk.fail_dir(f"{path}/{rng.choice(folders)}")
+
+
 def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
     """Kill the node; it starts again with an empty disk in place of one log directory."""
     _take_down(cluster, host)
@@ -101,10 +112,14 @@ def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
     return lambda: _bring_up(cluster, host)
 
 
-def rot(host: Host, rng: Random) -> bool:
-    """Flip a bit in the records of a batch; False if there is no batch yet."""
+def rot(host: Host, rng: Random, *, of_coordinators: bool) -> bool:
+    """Flip a bit in the records of a batch, of clients or of coordinators; False if there is no batch yet."""
     disk = host.disk
-    found = [path for path in _log_files(disk) if len(disk.read_bytes(path)) > BATCH_HEADER_SIZE]
+    found = [
+        path
+        for path in _files(disk, is_internal=of_coordinators)
+        if path.endswith(".log") and len(disk.read_bytes(path)) > BATCH_HEADER_SIZE
+    ]
     if not found:
         return False
     path = rng.choice(found)
@@ -114,10 +129,22 @@ def rot(host: Host, rng: Random) -> bool:
     return True
 
 
-def _log_files(disk: SimDisk) -> list[str]:
-    partitions = [name for name in disk.listdir("/data") if "-" in name and not name.startswith("__")]
-    folders = [f"/data/{name}" for name in partitions if disk.is_dir(f"/data/{name}")]
-    return [f"{folder}/{name}" for folder in folders for name in disk.listdir(folder) if name.endswith(".log")]
+def cut_short(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
+    """End the node if it runs, and let small files of its logs end early: what they say follows from the batches."""
+    _take_down(cluster, host)
+    disk = host.disk
+    files = [path for internal in (False, True) for path in _files(disk, is_internal=internal)]
+    found = [path for path in files if path.endswith(_DERIVED) and disk.read_bytes(path)]
+    for path in rng.sample(found, min(len(found), _SHORT_FILES_MAX)):
+        disk.cut(path, rng.randrange(len(disk.read_bytes(path))))
+    return lambda: _bring_up(cluster, host)
+
+
+def _files(disk: SimDisk, *, is_internal: bool) -> list[str]:
+    """The files of all replicas of the topics of clients, or of those of coordinators."""
+    partitions = [name for name in disk.listdir("/data") if "-" in name and name != _METADATA_DIR]
+    folders = [f"/data/{name}" for name in partitions if name.startswith("__") is is_internal]
+    return [f"{folder}/{name}" for folder in folders if disk.is_dir(folder) for name in disk.listdir(folder)]
 
 
 def _take_down(cluster: TargetCluster, host: Host) -> None:

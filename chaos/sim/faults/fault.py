@@ -44,7 +44,10 @@ class FaultKind(Enum):
     WIPED_DISK = "wiped disk"
     OLD_DISK = "an old copy of the disk"
     BIT_ROT = "bit rot"
+    STATE_ROT = "bit rot in the topics of coordinators"
+    SHORT_FILES = "stopped or killed, and small files of its logs end early"
     DIR_FAILS = "a log directory fails"
+    REPLICA_FAILS = "the files of one replica cannot be read or written"
     WIPED_DIR = "wiped log directory"
     EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
     LYING_DISK = "fsyncs are not done, and then the power is lost"
@@ -61,7 +64,7 @@ _BETWEEN_TWO = (
     FaultKind.LATE_LINK,
 )
 _EVERYWHERE = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL, FaultKind.BRIDGE, FaultKind.RING, FaultKind.SPLIT)
-_MOMENTARY = (FaultKind.RESET, FaultKind.LOSE_ENDS, FaultKind.CLOCK_JUMP, FaultKind.BIT_ROT)
+_MOMENTARY = (FaultKind.RESET, FaultKind.LOSE_ENDS, FaultKind.CLOCK_JUMP, FaultKind.BIT_ROT, FaultKind.STATE_ROT)
 
 
 def hosts_of(kind: FaultKind, target: str, other: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _NEEDS_ALL_IN_SYNC = (
     FaultKind.WIPED_DISK,
     FaultKind.OLD_DISK,
     FaultKind.BIT_ROT,
+    FaultKind.STATE_ROT,
     FaultKind.WIPED_DIR,
     FaultKind.LYING_DISK,
 )
@@ -32,6 +33,7 @@ _MENDING_POLL_S = 0.1
 _IN_SYNC_LIMIT_S = 3.0
 _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
+_KILLED_PROBABILITY = 0.5
 _METADATA_LEADER = "controller"
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
@@ -170,11 +172,8 @@ class Nemesis:
                 self._stopping.append((host, host.process))
                 self._cluster.stop(target)
                 return lambda: self._restart_when_ended(target)
-            case FaultKind.EXCHANGED_DIR:
-                if host.running:
-                    self._stopping.append((host, host.process))
-                    self._cluster.stop(target)
-                return lambda: self._exchange_when_ended(target, self._dir_of(fault))
+            case FaultKind.EXCHANGED_DIR | FaultKind.SHORT_FILES:
+                return self._harm_stopped(fault, host)
             case FaultKind.PAUSE:
                 host.pause()
                 return host.resume
@@ -270,6 +269,8 @@ class Nemesis:
                 return disk_faults.wipe(self._cluster, host)
             case FaultKind.DIR_FAILS:
                 host.disk.fail_dir(self._dir_of(fault))  # it stays failed until `repair_dirs`
+            case FaultKind.REPLICA_FAILS:
+                disk_faults.fail_replica(host, self._dir_of(fault), self._rng)
             case FaultKind.WIPED_DIR:
                 return disk_faults.wipe_dir(self._cluster, host, self._dir_of(fault))
             case FaultKind.OLD_DISK:
@@ -277,8 +278,8 @@ class Nemesis:
             case FaultKind.LYING_DISK:
                 host.disk.lies = True
                 return partial(self._lose_what_was_synced, host)
-            case FaultKind.BIT_ROT:
-                if disk_faults.rot(host, self._rng):
+            case FaultKind.BIT_ROT | FaultKind.STATE_ROT:
+                if disk_faults.rot(host, self._rng, of_coordinators=fault.kind is FaultKind.STATE_ROT):
                     self._cluster.on_bit_rot(host.name)
                     self._with_bit_rot.append(host)
         return None
@@ -338,12 +339,27 @@ class Nemesis:
 
         return undo
 
-    def _exchange_when_ended(self, name: str, path: str) -> None:
+    def _harm_stopped(self, fault: Fault, host: Host) -> Callable[[], None]:
+        """Stop the node, harm its disk, and start it. Before its files end early it is as often killed."""
+        harm: Callable[[TargetCluster, Host], Callable[[], None]]
+        if fault.kind is FaultKind.EXCHANGED_DIR:
+            harm = partial(disk_faults.wipe_dir, path=self._dir_of(fault))
+        else:
+            harm = partial(disk_faults.cut_short, rng=self._rng)
+            if not host.running or self._rng.random() < _KILLED_PROBABILITY:
+                return harm(self._cluster, host)
+        if host.running:
+            self._stopping.append((host, host.process))
+            self._cluster.stop(host.name)
+        return lambda: self._when_ended(host.name, harm)
+
+    def _when_ended(self, name: str, harm: Callable[[TargetCluster, Host], Callable[[], None]]) -> None:
+        """Once a node that was asked to stop has ended, harm its disk, and start it."""
         host = self._world.hosts[name]
         if host.running:
-            self._at(self._world.now_s + 0.1, lambda: self._exchange_when_ended(name, path))
+            self._at(self._world.now_s + 0.1, lambda: self._when_ended(name, harm))
         else:
-            disk_faults.wipe_dir(self._cluster, host, path)()
+            harm(self._cluster, host)()
 
     def _restart_when_ended(self, name: str) -> None:
         if self._world.hosts[name].running:

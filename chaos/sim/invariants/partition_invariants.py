@@ -368,38 +368,38 @@ class PartitionChecker:
         return is_outdated and registration is not None and member not in registration.isr
 
     def _compare(self, node_id: int, replica: Replica, start: int, end: int, name: str) -> None:
-        committed = self._committed(replica)
+        committed, has_rot = self._committed(replica), node_id in self._with_bit_rot
+        where = f"{_name(replica)} on {node_id}"
         offset = max(start, replica.log.log_start_offset)
         while offset < end:
             try:
                 data = replica.log.read(offset, _READ_BYTES, end_offset=end)
                 batches = list(iter_headers(data))
-            except StorageError:  # its disk has failed
-                return
-            except CorruptBatchError as error:
-                if node_id in self._with_bit_rot:
+            except (StorageError, CorruptBatchError) as error:
+                if has_rot or isinstance(error, StorageError):  # its disk has failed
                     return
-                raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {error.message}") from error
+                raise InvariantBroken(name, f"{where}: {error.message}") from error
             if not data:
                 return
             for position, header in batches:
                 batch = bytes(data[position : position + header.size_bytes])
                 if replica.log.config.is_compacted:
+                    offset = header.next_offset
+                    if has_rot and _is_harmed(batch):
+                        continue
                     is_new = header.base_offset >= committed.end_offset
                     if is_new and replica.topic_partition.topic == TRANSACTION_TOPIC:
                         self.decisions.on_committed(batch)
-                    _compare_records(committed, batch, f"{_name(replica)} on {node_id}", name)
-                    offset = header.next_offset
+                    _compare_records(committed, batch, where, name)
                     continue
-                if header.base_offset > offset and node_id not in self._with_bit_rot:
-                    raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {header.base_offset} after {offset}")
+                if header.base_offset > offset and not has_rot:
+                    raise InvariantBroken(name, f"{where}: {header.base_offset} after {offset}")
                 known = committed.batches.get(header.base_offset)
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch
                     committed.end_offset = header.next_offset
-                elif known != batch and not (node_id in self._with_bit_rot and _is_harmed(batch)):
-                    detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
-                    raise InvariantBroken(name, detail)
+                elif known != batch and not (has_rot and _is_harmed(batch)):
+                    raise InvariantBroken(name, f"{where} at {header.base_offset}: {_differs(batch, known)}")
                 offset = header.next_offset
 
     def _committed_end(self, replica: Replica) -> int:
@@ -567,6 +567,8 @@ class PartitionChecker:
 def _compare_records(committed: CommittedLog, batch: bytes, where: str, name: str) -> None:
     """Add the new records of a batch to what is committed, and compare the others."""
     header = read_header(batch, 0)
+    if _is_harmed(batch):
+        raise InvariantBroken(name, f"{where} at {header.base_offset}: CRC does not match")
     committed.records = records = {} if committed.records is None else committed.records
     for record in iter_records(batch):
         content = bytes(record.key or b""), bytes(record.value or b"")

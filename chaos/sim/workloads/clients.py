@@ -166,12 +166,19 @@ class IdempotentProducer:
                 await self._client.refresh()
             await asyncio.sleep(self.context.rng.expovariate(1 / self._pause_s))
 
+    def key_of(self, partition: int, number: int) -> bytes:
+        """The key of a record."""
+        return f"{self.name}/{partition}".encode()
+
     def make_batch(self, partition: int, number: int) -> SentBatch:
         """The next batch; `number` is that of its first record."""
         count = self.context.rng.randrange(1, RECORDS_MAX + 1)
         key = f"{self.name}/{partition}"
         now_ms = self.context.wall_ms()
-        records = [NewRecord(key.encode(), f"{key}/{number + i}".encode(), (), now_ms) for i in range(count)]
+        records = [
+            NewRecord(self.key_of(partition, number + i), f"{key}/{number + i}".encode(), (), now_ms)
+            for i in range(count)
+        ]
         producer_id, epoch = self.producer
         codec = Compression.NONE
         if number % _LARGE_BATCH_EVERY < count:
@@ -276,11 +283,16 @@ class TopicConsumer:
             except NO_ANSWER:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code:
-                if not is_retriable(code):
+                if not is_retriable(code) and not self._may_be_mended(code, partition):
                     detail = f"partition {partition} at {self.positions[partition]}: {ErrorCode(code).name}"
                     raise InvariantBroken("a consumer's position stays valid", detail)
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self.client.refresh()
+
+    def _may_be_mended(self, code: int, partition: int) -> bool:
+        """Whether the batch was damaged on the disk of the leader, which mends it from another replica."""
+        leader = self.client.partitions[partition].leader
+        return code == ErrorCode.CORRUPT_MESSAGE and self._context.checker.has_bit_rot(leader)
 
     def start_at(self, partition: int, offset: int) -> None:
         """Set the position in a partition."""

@@ -50,6 +50,7 @@ class Reassignments(RepeatedChange):
 
     name = "moves"
     mean_pause_s = 2 * PAUSE_S
+    cancel_probability = 0.2
 
     def __init__(self, context: ClientContext, brokers: list[int], why_reassigning: Callable[[], str | None]) -> None:
         """`why_reassigning` names a partition that is being reassigned, None when there is none."""
@@ -61,7 +62,11 @@ class Reassignments(RepeatedChange):
     async def change(self) -> None:
         """Reassign a partition, or cancel its reassignment."""
         rng = self.context.rng
-        await self._reassign(rng.sample(self._brokers, 3) if rng.random() < 0.8 else None)
+        await self._reassign(self.draw_replicas() if rng.random() >= self.cancel_probability else None)
+
+    def draw_replicas(self) -> list[int]:
+        """The brokers that a partition moves to."""
+        return self.context.rng.sample(self._brokers, 3)
 
     def why_not_settled(self) -> str | None:
         """Every reassignment must come to its end."""
@@ -77,8 +82,23 @@ class Reassignments(RepeatedChange):
 
         code = await self._admin.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER_REASSIGNMENTS, fields, code_of)
         nothing_to_cancel = replicas is None and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        if code and not nothing_to_cancel:
+        needs_unclean_election = replicas is None and code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if code and not nothing_to_cancel and not needs_unclean_election:
             raise InvariantBroken("partitions may be moved", f"{partition}: {code.name}")
+
+
+class CancelledReassignments(Reassignments):
+    """Reassigns partitions to one broker or two, and cancels much of it soon.
+
+    The former replicas may be down then. A cancellation that would need an unclean election is refused.
+    """
+
+    name = "cancelled moves"
+    cancel_probability = 0.4
+
+    def draw_replicas(self) -> list[int]:
+        """See `Reassignments`."""
+        return self.context.rng.sample(self._brokers, self.context.rng.randrange(1, 3))
 
 
 class ThrottledReassignments(Reassignments):

@@ -6,6 +6,9 @@ a voter again, and one that comes back with an empty disk first has its former d
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
 from ....cluster.client.quorum_client import QuorumClient, QuorumReplica
@@ -18,6 +21,7 @@ from .clients import ClientContext
 
 CONTROLLER_LISTENER = "CONTROLLER"
 _TIMEOUT_S = 2.0
+_HASTY_PAUSE_S = 0.1
 _VOTERS_MIN = 3
 """With two voters, one that loses its disk would take the majority with it for good."""
 
@@ -28,8 +32,12 @@ class VoterChanges(RepeatedChange):
     name = "voters"
     mean_pause_s = 0.6
 
-    def __init__(self, context: ClientContext, cluster: SimulatedCluster) -> None:
+    def __init__(self, context: ClientContext, cluster: SimulatedCluster, *, is_hasty: bool = False) -> None:
+        """A hasty one makes hardly a pause, and asks twice for each change without waiting for the first answer."""
         super().__init__(context)
+        self._times = 2 if is_hasty else 1
+        if is_hasty:
+            self.mean_pause_s = _HASTY_PAUSE_S
         self._checker = cluster.quorum
         self._controllers = cluster.controllers
         self._why_not_all = cluster.why_not_all_vote
@@ -55,15 +63,25 @@ class VoterChanges(RepeatedChange):
             leaders = [voter for voter in voters if voter.node_id == leader_id]
             chosen = rng.choice(leaders if leaders and rng.random() < 0.4 else voters)
             since = self._checker.committed_end
-            await self._quorum.remove_voter(chosen.node_id, chosen.directory_id)
+            await self._ask(lambda: self._quorum.remove_voter(chosen.node_id, chosen.directory_id))
             key = ReplicaKey(chosen.node_id, chosen.directory_id)
             self._checker.check_voter_change(key, since, is_added=False)
 
     async def _add(self, replica: QuorumReplica) -> None:
         listener = VoterListener(CONTROLLER_LISTENER, *self._controllers[replica.node_id])
         key, since = ReplicaKey(replica.node_id, replica.directory_id), self._checker.committed_end
-        await self._quorum.add_voter(Voter(key, (listener,)))
+        await self._ask(lambda: self._quorum.add_voter(Voter(key, (listener,))))
         self._checker.check_voter_change(key, since, is_added=True)
+
+    async def _ask(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Return if the change was carried out. Raises `ClientError` if it was refused, or nobody knows."""
+        answers = await asyncio.gather(*(change() for _ in range(self._times)), return_exceptions=True)
+        errors = [answer for answer in answers if answer is not None]
+        for error in errors:
+            if not isinstance(error, ClientError):
+                raise error
+        if len(errors) == len(answers):
+            raise errors[0]
 
     def why_not_settled(self) -> str | None:
         """See `Workload`."""

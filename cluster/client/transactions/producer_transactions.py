@@ -16,6 +16,7 @@ from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
+from ..access.needed_rights import Asked
 from ..client_errors import RefusedError
 from ..cluster_client import ClusterClient
 from ..coordinator_requests import CoordinatorRequests, CoordinatorType
@@ -108,7 +109,9 @@ class ProducerTransactions:
         for topic in answer.topics:
             for row in topic.partitions:
                 if row.error_code:
-                    raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+                    asked = Asked(api, topic.name, group_id, transactional_id)
+                    what = f"group {group_id}, {topic.name}-{row.partition_index}"
+                    raise RefusedError(row.error_code, what, asked=asked)
 
     async def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> None:
         """Commit or abort the open transaction. To ask again for the same is no error. Raises `RefusedError`."""
@@ -133,13 +136,15 @@ class ProducerTransactions:
                     if row.committed_offset >= 0
                 }
             if codes != {ErrorCode.UNSTABLE_OFFSET_COMMIT} or asyncio.get_running_loop().time() > deadline:
-                raise RefusedError(group.error_code or max(codes), f"group {group_id}")
+                asked = Asked(ApiKey.OFFSET_FETCH, group=group_id)
+                raise RefusedError(group.error_code or max(codes), f"group {group_id}", asked=asked)
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _ask(self, transactional_id: str, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._coordinators.ask(transactional_id, api, version, fields, lambda found: [found.error_code])
         if answer.error_code:
-            raise RefusedError(answer.error_code, f"transactional id {transactional_id}")
+            asked = Asked(api, group=fields.get("group_id", ""), transactional_id=transactional_id)
+            raise RefusedError(answer.error_code, f"transactional id {transactional_id}", asked=asked)
         return answer
 
 

@@ -15,6 +15,7 @@ from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition, by_topic
+from ..access.needed_rights import Asked
 from ..client_errors import ClientError, RefusedError, is_retriable
 from ..cluster_client import NO_ANSWER, ClusterClient, Gathered
 from ..peer_protocol import no_answer_reason
@@ -174,7 +175,8 @@ class TransactionClient:
                     elif not row.error_code:
                         found[row.transactional_id] = _view(row, broker.node_id)
                     elif not is_retriable(row.error_code):
-                        raise RefusedError(row.error_code, f"transactional id {row.transactional_id!r}")
+                        asked = Asked(api, transactional_id=row.transactional_id)
+                        raise RefusedError(row.error_code, f"transactional id {row.transactional_id!r}", asked=asked)
             return found if missing | set(found) >= set(ids) else None
 
         try:
@@ -318,7 +320,8 @@ class TransactionClient:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition_index)
                 if row.error_code and not is_retriable(row.error_code):
-                    raise RefusedError(row.error_code, str(key), row.error_message)
+                    asked = Asked(ApiKey.DESCRIBE_PRODUCERS, topic=topic.name)
+                    raise RefusedError(row.error_code, str(key), row.error_message, asked=asked)
                 if not row.error_code:
                     found[key] = [_open(key, one) for one in row.active_producers if one.current_txn_start_offset >= 0]
         return found
@@ -339,7 +342,7 @@ class TransactionClient:
                 answer = await self._request(node_id, api, _WRITE_TXN_MARKERS_VERSION, {"markers": [marker]})
                 code = answer.markers[0].topics[0].partitions[0].error_code
                 if code and not is_retriable(code):
-                    raise RefusedError(code, str(partition))
+                    raise RefusedError(code, str(partition), asked=Asked(api))
                 return None if code else True
             return None
 

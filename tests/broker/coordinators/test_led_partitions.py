@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from support.broker.group_harness import FakeLeader, FakeLog, settle
+from support.broker import group_harness
+from support.broker.group_harness import OFFSETS_TOPIC_ID, FakeLeader, FakeLog, settle
 from support.broker.transaction_harness import PARTITIONS, TRANSACTION_TOPIC_ID, TransactionHarness, played
 from support.isr.manager_cluster import Cluster, dispose_clusters
 
@@ -16,7 +17,12 @@ from raftwerk.broker.coordinators.led_partitions import LedPartitions
 from raftwerk.broker.transactions.transaction_config import TRANSACTION_TOPIC, TransactionTopicConfig
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
-from raftwerk.controller.metadata.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from raftwerk.controller.metadata.metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from raftwerk.wire.types import TopicPartition
 
 
@@ -55,6 +61,17 @@ def test_a_partition_whose_log_waited_for_space_is_loaded_when_it_is_made() -> N
     cluster.sleep(1)
     assert [shard.partition for shard in led.active] == [0]
     dispose_clusters()
+
+
+@group_harness.played
+async def test_changes_of_other_topics_do_not_concern_a_coordinator_whose_topic_is_not_there(
+    harness: group_harness.GroupHarness,
+) -> None:
+    harness.transactions.start()
+    delta = harness.replay(PartitionChangeRecord(OFFSETS_TOPIC_ID, 0, leader=2))
+    assert delta.changed_partitions
+    harness.transactions.on_metadata(harness.image, delta)
+    assert harness.transactions.partitions.shards == {}
 
 
 @played

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
@@ -19,8 +20,10 @@ from support.broker.group_harness import (
 )
 
 from raftwerk.broker.coordinators.record_fields import BadRecord
+from raftwerk.broker.groups.classic.consumer_protocol import write_assignment
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.records.consumer_group_records import MemberMetadataValue, member_metadata_record
+from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import NewRecord, encode_batch
@@ -118,6 +121,25 @@ async def test_a_classic_member_that_has_only_got_its_id_keeps_no_consumer_group
     assert classic.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert (await join_consumer_group(harness)).error_code == 0
     assert (await harness.join("g")).error_code == 0
+
+
+@played
+async def test_members_that_wait_in_a_classic_group_are_told_when_it_becomes_a_consumer_group(
+    harness: GroupHarness,
+) -> None:
+    """They join again at once, and are served by the consumer group."""
+    joined = await harness.join("g")
+    named = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+    given = [{"member_id": joined.member_id, "assignment": write_assignment(1, [(TOPIC, 0)])}]
+    assert (await harness.call(ApiKey.SYNC_GROUP, 3, {**named, "assignments": given})).error_code == 0
+    fields = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "protocol_type": "consumer"}
+    protocols = [{"name": "range", "metadata": subscription(TOPIC)}]
+    waits = harness.parked(ApiKey.JOIN_GROUP, 3, {**fields, "member_id": "", "protocols": protocols})
+    await settle()
+    assert waits() is None
+    assert (await join_consumer_group(harness)).error_code == 0
+    answer = waits()
+    assert answer is not None and answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @played
@@ -287,3 +309,55 @@ async def test_a_commit_needs_the_epoch_of_the_member(harness: GroupHarness) -> 
     who = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.member_epoch}
     assert await harness.commit("g", 8, **who) == ErrorCode.UNSUPPORTED_VERSION
     assert await harness.commit("g", 9, **who) == 0
+
+
+@played
+async def test_members_read_the_partitions_that_a_topic_gains_and_the_topics_that_are_created(
+    harness: GroupHarness,
+) -> None:
+    """Their next heartbeat begins a new epoch, since the metadata has changed."""
+    epoch = (await join_consumer_group(harness, subscribed_topic_names=[TOPIC, "later"])).member_epoch
+
+    async def assigned() -> list[tuple[UUID, int]]:
+        answer = await consumer_heartbeat(harness, member_epoch=epoch, topic_partitions=[])
+        rows = answer.assignment.topic_partitions if answer.assignment is not None else []
+        return [(row.topic_id, len(row.partitions)) for row in rows]
+
+    count = len(harness.image.topics_by_name[TOPIC].partitions)
+    assert await assigned() == []
+    harness.tell(PartitionRecord(TOPIC_ID, count, (1, 2, 3), (1, 2, 3), 1))
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await consumer_heartbeat(harness, member_epoch=epoch)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.append_error = 0
+    assert await assigned() == [(TOPIC_ID, count + 1)]
+    epoch += 1
+    later = UUID(int=0x1A7E)
+    harness.tell(TopicRecord("later", later))
+    harness.tell(PartitionRecord(later, 0, (1, 2, 3), (1, 2, 3), 1))
+    assert (later, 1) in await assigned()
+
+
+@played
+async def test_the_next_coordinator_looks_at_the_topics_before_it_answers(harness: GroupHarness) -> None:
+    """They may have changed while nobody coordinated the group."""
+    epoch = (await join_consumer_group(harness)).member_epoch
+    successor = GroupHarness(harness.logs)
+    await settle(30)
+    count = len(successor.image.topics_by_name[TOPIC].partitions)
+    successor.replay(PartitionRecord(TOPIC_ID, count, (1, 2, 3), (1, 2, 3), 1))
+    answer = await consumer_heartbeat(successor, member_epoch=epoch, topic_partitions=[])
+    assert answer.member_epoch == epoch + 1
+    assert [len(row.partitions) for row in answer.assignment.topic_partitions] == [count + 1]
+
+
+@played
+async def test_members_of_a_broker_that_stops_are_told_to_find_the_next_coordinator(harness: GroupHarness) -> None:
+    fields = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "protocol_type": "consumer"}
+    protocols = [{"name": "range", "metadata": subscription(TOPIC)}]
+    waits = harness.parked(ApiKey.JOIN_GROUP, 3, {**fields, "member_id": "", "protocols": protocols})
+    await settle()
+    assert waits() is None
+    harness.groups.stop()
+    await settle()
+    answer = waits()
+    assert answer is not None and answer.error_code == ErrorCode.NOT_COORDINATOR

@@ -8,6 +8,8 @@ from typing import Any
 from support.broker.broker_harness import settle
 from support.broker.group_harness import GroupHarness, consumer_heartbeat, join_consumer_group, played
 
+from raftwerk.broker.groups.group_config import GroupConfig, MigrationPolicy
+from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 from raftwerk.controller.metadata.metadata_records import ConfigRecord
 from raftwerk.wire.api_keys import ApiKey
 
@@ -85,3 +87,46 @@ async def test_group_configs_are_described_and_listed(harness: GroupHarness) -> 
     assert (await described(harness, 16, "mine"))["interval.ms"] == ("5000", 7)
     listed = await harness.call(ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [16, 32]})
     assert [(row.resource_type, row.resource_name) for row in listed.config_resources] == [(16, "mine"), (32, "g")]
+
+
+def test_a_coordinator_that_is_made_by_hand_has_the_defaults_of_a_broker() -> None:
+    made = GroupConfig()
+    topic, classic, consumer, offsets = made.topic, made.classic, made.consumer, made.offsets
+    defaults = {
+        "offsets.topic.num.partitions": topic.partitions,
+        "offsets.topic.replication.factor": topic.replication_factor,
+        "offsets.topic.segment.bytes": topic.segment_bytes,
+        "group.min.session.timeout.ms": classic.min_session_timeout_ms,
+        "group.max.session.timeout.ms": classic.max_session_timeout_ms,
+        "group.initial.rebalance.delay.ms": classic.initial_rebalance_delay_ms,
+        "group.max.size": classic.max_size,
+        "group.consumer.session.timeout.ms": consumer.session_timeout_ms,
+        "group.consumer.min.session.timeout.ms": consumer.min_session_timeout_ms,
+        "group.consumer.max.session.timeout.ms": consumer.max_session_timeout_ms,
+        "group.consumer.heartbeat.interval.ms": consumer.heartbeat_interval_ms,
+        "group.consumer.min.heartbeat.interval.ms": consumer.min_heartbeat_interval_ms,
+        "group.consumer.max.heartbeat.interval.ms": consumer.max_heartbeat_interval_ms,
+        "group.consumer.max.size": consumer.max_size,
+        "group.consumer.assignors": consumer.assignors,
+        "offset.metadata.max.bytes": offsets.metadata_max_bytes,
+        "offsets.commit.timeout.ms": offsets.commit_timeout_ms,
+        "offsets.retention.minutes": offsets.retention_ms / 60_000,
+        "offsets.retention.check.interval.ms": offsets.retention_check_interval_ms,
+    }
+    assert defaults == {name: BROKER_CONFIGS[name].default_value for name in defaults}
+    assert classic.new_member_join_timeout_ms == 300_000, "no setting: Apache Kafka has the same constant"
+    policy = str(BROKER_CONFIGS["group.consumer.migration.policy"].default_value)
+    assert consumer.migration_policy.value == policy.lower()
+
+
+def test_the_migration_policy_says_in_which_direction_groups_may_change_their_protocol() -> None:
+    assert [policy for policy in MigrationPolicy if policy.upgrades] == ["upgrade", "bidirectional"]
+    assert [policy for policy in MigrationPolicy if policy.downgrades] == ["downgrade", "bidirectional"]
+
+
+def test_the_topic_of_offsets_has_the_settings_of_apache_kafka() -> None:
+    assert GroupConfig().topic.topic_configs() == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }

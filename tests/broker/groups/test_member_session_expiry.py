@@ -12,7 +12,7 @@ from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest
 from raftwerk.broker.groups.effects import SetTimer, TimerName
 from raftwerk.broker.groups.group_config import GroupConfig
-from raftwerk.broker.groups.member_session_expiry import GRACE_MS, LATE_MS
+from raftwerk.broker.groups.member_session_expiry import GRACE_MS, LATE_MS, MemberSession
 from raftwerk.wire.errors import ErrorCode
 
 SESSION_MS = 45_000
@@ -68,3 +68,16 @@ def test_a_session_whose_timer_fires_late_lasts_a_second_more(kind: str) -> None
     assert one.fire(late_ms)
     assert one.timer_ms == late_ms + GRACE_MS
     assert not one.fire(one.timer_ms)
+
+
+def test_a_heartbeat_sets_a_timer_only_where_none_runs_that_fires_in_time() -> None:
+    """A timer for each heartbeat would cost more than all else. One that fires too early is set again then."""
+    session = MemberSession()
+    assert session.extend(0, 10_000)
+    assert not session.extend(3_000, 10_000)
+    assert session.deadline_ms == 13_000
+    assert not session.has_expired(10_000), "the timer of the first heartbeat"
+    assert not session.extend(12_000, 10_000), "the group has set it again"
+    assert session.extend(12_500, 6_000), "a shorter session ends before the timer fires"
+    session.end()
+    assert session.extend(13_000, 10_000)

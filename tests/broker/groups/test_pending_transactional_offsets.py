@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, settle
@@ -217,6 +218,36 @@ async def test_a_deleted_topic_takes_its_unstable_offsets_along(harness: GroupHa
     other.remove_topic(other.image.topics_by_name[TOPIC].topic_id)
     mark(other, ControlRecordType.COMMIT)
     assert await fetched(await loaded(other), stable=True) == (-1, 0)
+
+
+def pending_of_two_producers(*producers: int) -> PendingTransactionalOffsets:
+    """Each of the producers commits its own id as the offset, in this order."""
+    pending = PendingTransactionalOffsets()
+    for producer in producers:
+        pending.add(producer, KEYS[0], OffsetAndMetadata(producer))
+    return pending
+
+
+@pytest.mark.parametrize("producers", [(1, 2), (2, 1, 2)])
+def test_the_later_of_two_open_commits_wins_though_its_transaction_ends_first(producers: tuple[int, ...]) -> None:
+    """Compaction keeps the later record. So the next coordinator, which loads the log, would find that one."""
+    pending = pending_of_two_producers(*producers)
+    assert pending.end(2, is_committed=True) == [(KEYS[0], OffsetAndMetadata(2))]
+    assert pending.end(1, is_committed=True) == []
+    assert not pending
+
+
+@pytest.mark.parametrize("producers", [(2, 1), (1, 2, 1)])
+def test_two_open_commits_that_end_in_the_order_of_the_log_both_take_effect(producers: tuple[int, ...]) -> None:
+    pending = pending_of_two_producers(*producers)
+    assert pending.end(2, is_committed=True) == [(KEYS[0], OffsetAndMetadata(2))]
+    assert pending.end(1, is_committed=True) == [(KEYS[0], OffsetAndMetadata(1))]
+
+
+def test_an_aborted_commit_replaces_none() -> None:
+    pending = pending_of_two_producers(1, 2)
+    assert pending.end(2, is_committed=False) == []
+    assert pending.end(1, is_committed=True) == [(KEYS[0], OffsetAndMetadata(1))]
 
 
 class NaiveOffsets:

@@ -14,6 +14,7 @@ from raftwerk.broker.network import decoded_memory
 from raftwerk.broker.network.decoded_memory import DecodedItems, DecodedMemory
 from raftwerk.broker.network.request_memory import RequestMemory
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.errors import WireFormatError
 
 MIB = 1024 * 1024
 LIMIT_BYTES = 16 * MIB
@@ -194,3 +195,17 @@ def test_a_request_with_more_items_than_the_bound_allows_is_refused() -> None:
         assert decoded.used_bytes == 0 and harness.server.memory.used_bytes == 0
 
     run(main())
+
+
+def test_requests_with_more_items_than_were_expected_of_them_do_not_use_more_than_twice_the_bound() -> None:
+    async def main() -> None:
+        requests = Requests()
+        growing = [requests.ask(name, 1_000) for name in ("one", "two", "three")]
+        for items in growing[:2]:
+            items.count(90_000_000)
+        with pytest.raises(WireFormatError, match=r"queued\.max\.request\.bytes"):
+            growing[2].count(90_000_000)
+        growing[0].release()
+        growing[2].count(1)
+
+    on_virtual_time(main)

@@ -51,6 +51,17 @@ def test_fetches_of_all_partitions_are_handled_in_steps() -> None:
     asyncio.run(asyncio.wait_for(main(), 120))
 
 
+def test_fetches_of_many_topics_without_partitions_are_handled_in_steps() -> None:
+    async def main() -> None:
+        hosting = HostingHarness(1)
+        topics = [{"topic": str(number), "partitions": []} for number in range(300_000)]
+        fields = {"max_wait": 0, "min_bytes": 1, "topics": topics}
+        answer = await Attack(hosting.harness, ApiKey.FETCH, 12, fields).run()
+        assert not answer.responses
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
 def append(hosting: HostingHarness, partition: int) -> None:
     hosting.manager.append(1, 1000, [(TopicPartition(TOPIC, partition), batch())], lambda rows: None)
 
@@ -79,6 +90,26 @@ def test_fetches_that_wait_for_many_partitions_are_answered_in_steps() -> None:
         assert longest_s < ITERATION_S_MAX * times_slower()
         assert purgatory.sizes() == (0, 0)
         append(hosting, 0)  # nobody is listed any more
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_a_fetch_that_waits_for_records_holds_no_memory_of_requests() -> None:
+    """It waits for as long as its client says, which may be days; large requests of others wait for that memory."""
+
+    async def main() -> None:
+        hosting = HostingHarness(2_000)
+        await hosting.start()
+        client = hosting.harness.connect()
+        body = fetch_body(2_000, NO_SESSION, 2**31 - 1)
+        client.deliver(hosting.harness.frame(ApiKey.FETCH, FETCH_VERSION, body))
+        await settle(500)
+        memory = hosting.harness.server.memory
+        assert hosting.manager.purgatory.sizes() == (0, 1)
+        assert (memory.used_bytes, memory.decoded.used_bytes) == (0, 0)
+        append(hosting, 1_999)
+        await settle(500)
+        assert client.frames() and (memory.used_bytes, memory.decoded.used_bytes) == (0, 0)
 
     asyncio.run(asyncio.wait_for(main(), 120))
 

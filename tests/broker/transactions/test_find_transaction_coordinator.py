@@ -9,7 +9,8 @@ from support.broker.broker_harness import settle
 from support.broker.group_harness import GroupHarness, play, played
 
 from raftwerk.broker.coordinators.partition_for import partition_for
-from raftwerk.broker.transactions.transaction_config import TRANSACTION_TOPIC, TransactionTopicConfig
+from raftwerk.broker.transactions.transaction_config import TRANSACTION_TOPIC, TransactionConfig, TransactionTopicConfig
+from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -54,6 +55,20 @@ async def test_the_first_request_creates_the_topic(harness: GroupHarness) -> Non
 
 
 @played
+async def test_who_waits_for_the_topic_is_answered_when_the_broker_stops(harness: GroupHarness) -> None:
+    """Clients then ask another broker; they would else wait for a time-out."""
+    harness.transactions.start()
+    answer = harness.parked(ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["t"]})
+    await settle()
+    assert answer() is None
+    harness.transactions.stop()
+    await settle()
+    found = answer()
+    assert found is not None
+    assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@played
 async def test_without_the_topic_the_coordinator_is_not_available(harness: GroupHarness) -> None:
     answer = await harness.call(ApiKey.FIND_COORDINATOR, 4, {"key_type": 2, "coordinator_keys": ["t"]})
     assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
@@ -68,3 +83,19 @@ def test_the_topic_has_the_settings_of_apache_kafka() -> None:
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
+
+
+def test_a_coordinator_that_is_made_by_hand_has_the_defaults_of_a_broker() -> None:
+    made, topic = TransactionConfig(), TransactionConfig().topic
+    defaults = {
+        "transaction.state.log.num.partitions": topic.partitions,
+        "transaction.state.log.replication.factor": topic.replication_factor,
+        "transaction.state.log.min.isr": topic.min_isr,
+        "transaction.state.log.segment.bytes": topic.segment_bytes,
+        "transaction.max.timeout.ms": made.max_timeout_ms,
+        "transaction.two.phase.commit.enable": made.is_two_phase_commit_enabled,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": made.abort_interval_ms,
+        "transactional.id.expiration.ms": made.id_expiration_ms,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": made.expiration_interval_ms,
+    }
+    assert defaults == {name: BROKER_CONFIGS[name].default_value for name in defaults}

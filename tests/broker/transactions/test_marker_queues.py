@@ -15,8 +15,6 @@ from raftwerk.broker.transactions.marker_queues import (
     response_codes,
     split,
 )
-from raftwerk.broker.transactions.transaction_config import TransactionConfig
-from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 from raftwerk.isr.leader.transaction_markers import TransactionMarker
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
@@ -111,19 +109,3 @@ def test_a_partition_that_the_answer_leaves_out_needs_its_marker_again() -> None
     assert done == [A]
     assert again == {B: ErrorCode.NOT_LEADER_OR_FOLLOWER, C: ErrorCode.UNKNOWN_SERVER_ERROR}
     assert split(ending(8), [A], codes) == ([], {A: ErrorCode.UNKNOWN_SERVER_ERROR}), "of another producer"
-
-
-def test_a_coordinator_that_is_made_by_hand_has_the_defaults_of_a_broker() -> None:
-    made, topic = TransactionConfig(), TransactionConfig().topic
-    defaults = {
-        "transaction.state.log.num.partitions": topic.partitions,
-        "transaction.state.log.replication.factor": topic.replication_factor,
-        "transaction.state.log.min.isr": topic.min_isr,
-        "transaction.state.log.segment.bytes": topic.segment_bytes,
-        "transaction.max.timeout.ms": made.max_timeout_ms,
-        "transaction.two.phase.commit.enable": made.is_two_phase_commit_enabled,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": made.abort_interval_ms,
-        "transactional.id.expiration.ms": made.id_expiration_ms,
-        "transaction.remove.expired.transaction.cleanup.interval.ms": made.expiration_interval_ms,
-    }
-    assert defaults == {name: BROKER_CONFIGS[name].default_value for name in defaults}

@@ -26,7 +26,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct, decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.produce import ProducePartitionResponse
-from raftwerk.wire.records import NewRecord, encode_batch
+from raftwerk.wire.records import BATCH_HEADER_SIZE, NewRecord, encode_batch
 from raftwerk.wire.types import TopicPartition
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -231,6 +231,14 @@ async def test_questions_that_come_while_one_is_on_its_way_go_together(cluster: 
     assert cluster.requests[1].transactions[0].topics[0].partitions == [0, 1]
 
 
+def test_the_version_of_a_request_tells_what_its_client_can_do() -> None:
+    """Clients with `transaction.version` 2 leave it to the leader to add the partitions of their transactions."""
+    produce = [produce_operation(version) for version in (10, 11, 12)]
+    commit = [offset_commit_operation(version) for version in (3, 4, 5)]
+    knows_nothing, knows_abortable, adds = Operation(False, False), Operation(False, True), Operation(True, True)
+    assert produce == commit == [knows_nothing, knows_abortable, adds]
+
+
 CODES = [
     (ErrorCode.PRODUCER_FENCED, ADD, ErrorCode.INVALID_PRODUCER_EPOCH),
     (ErrorCode.PRODUCER_FENCED, OLD, ErrorCode.INVALID_PRODUCER_EPOCH),
@@ -381,6 +389,38 @@ async def test_the_requests_of_a_producer_keep_their_order(cluster: Cluster) -> 
         (7, P0, 2, False),
     ]
     assert all(row.error_code == 0 for answer in [*answers, other] for row in answer[0])
+
+
+@played
+async def test_a_request_waits_behind_an_earlier_one_though_its_own_partitions_are_verified(cluster: Cluster) -> None:
+    """A producer's requests are answered in their order, also where each is for another partition."""
+    cluster.replicas[P1].open.add(7)
+    cluster.gate.clear()
+    answers = [cluster.produce((P0, 0)), cluster.produce((P1, 0))]
+    await settle()
+    assert answers == [[], []]
+    cluster.gate.set()
+    await settle(30)
+    assert cluster.appended == [(7, P0, 0, True), (7, P1, 0, False)]
+    assert len(cluster.requests) == 1
+
+
+@played
+async def test_the_first_producer_id_is_verified_as_every_other(cluster: Cluster) -> None:
+    assert not cluster.produce((P0, 0), producer_id=0)
+    await settle()
+    assert cluster.requests[0].transactions[0].producer_id == 0
+    assert cluster.appended == [(0, P0, 0, True)]
+
+
+@played
+async def test_a_batch_without_records_opens_no_transaction_unverified(cluster: Cluster) -> None:
+    """It has a header only. What is shorter is no batch, and is left to the append, which refuses it."""
+    header = memoryview(bytearray(batch(7, 0)[:BATCH_HEADER_SIZE]))
+    for records in (header, header[:-1]):
+        cluster.appends.append(AppendRequest("t", ADD, -1, 1_000, [(P0, records)], lambda _: None))
+        await settle()
+        assert len(cluster.requests) == 1
 
 
 @played

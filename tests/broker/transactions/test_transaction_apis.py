@@ -269,6 +269,25 @@ async def test_ids_that_are_not_used_expire(harness: TransactionHarness) -> None
     assert (await harness.init(transactional_id="idle"))[0] == OK
 
 
+@played
+async def test_a_coordinator_that_has_loaded_its_ids_watches_them_before_any_request(
+    harness: TransactionHarness,
+) -> None:
+    """Their clients may be gone: nobody else would end their transactions."""
+    _, producer_id, epoch = await harness.init(transactional_id="open")
+    await harness.add((producer_id, epoch), A, transactional_id="open")
+    await harness.init(transactional_id="idle")
+    successor = TransactionHarness(2, harness.transaction_logs)
+    await settle(30)
+    successor.wall_ms += 60_001
+    await asyncio.sleep(10.1)
+    assert successor.states("open")[-2:] == ["PrepareAbort", "CompleteAbort"]
+    successor.wall_ms += 7 * 24 * 3_600_000
+    await asyncio.sleep(3_590)
+    assert successor.states("idle")[-1] == successor.states("open")[-1] == "tombstone"
+    successor.transactions.stop()
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_transactions_are_listed_and_described(version: int) -> None:
     async def test(harness: TransactionHarness) -> None:
@@ -344,3 +363,11 @@ async def test_a_client_that_goes_on_at_once_waits_for_the_end_of_its_former_tra
     codes = [first.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, second.error_code]
     assert sorted(codes) == [OK, OK]
     assert harness.states()[-2:] == ["Ongoing", "Ongoing"]
+
+
+@played
+async def test_a_client_that_adds_its_partitions_itself_does_not_bump_its_epoch(harness: TransactionHarness) -> None:
+    """So the record says that its `transaction.version` is 0, whatever the cluster's is, as Apache Kafka writes it."""
+    producer = (await harness.init())[1:]
+    assert await harness.add(producer, A, version=3) == [OK]
+    assert [one.client_version for one in harness.recorded("t") if one is not None] == [0, 0]

@@ -120,14 +120,15 @@ def test_no_record_ends_a_partition(values: list[tuple[str, TransactionMetadata,
     load(rows, check)
 
 
-def test_a_version_that_markers_cannot_have_is_passed_over() -> None:
+@pytest.mark.parametrize(("version", "is_good"), [(-129, False), (-128, True), (127, True), (128, False)])
+def test_a_version_that_markers_cannot_have_is_passed_over(version: int, is_good: bool) -> None:
     flights = frozenset([TopicPartition("flights", 0)])
-    value = TransactionMetadata(0, 0, 60_000, TransactionState.PREPARE_COMMIT, flights, 0, 0, client_version=128)
+    value = TransactionMetadata(0, 0, 60_000, TransactionState.PREPARE_COMMIT, flights, 0, 0, client_version=version)
     record = transaction_record("t", value, 1)
 
     async def check(harness: TransactionHarness) -> None:
         await is_served(harness)
-        assert harness.transactions.partitions.passed_over == 1
+        assert harness.transactions.partitions.passed_over == (0 if is_good else 1)
 
     load([(record[0], record[1])], check)
 

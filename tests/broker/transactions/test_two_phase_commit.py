@@ -155,6 +155,7 @@ async def test_it_never_times_out(harness: TransactionHarness) -> None:
     shard = harness.transactions.shard_of("t")
     value = shard.current("t")
     assert value is not None
+    assert value.timeout_ms == 2_147_483_647, "the record says so as in Apache Kafka: the largest number"
     now_ms = value.start_ms
     assert shard.abort_timed_out(now_ms + NO_TIMEOUT_MS * 2) == []
     assert (await recover(harness, has_timeout=True))[0] == 0

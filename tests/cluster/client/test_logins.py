@@ -13,8 +13,9 @@ from support.security.certificates import Authority
 
 from raftwerk.broker.network.listener_security import ListenerSecurity
 from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.cluster.client.access.current_login import CURRENT_LOGIN
 from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableError, WrongCredentialsError
-from raftwerk.cluster.client.cluster_client import CURRENT_LOGIN, ClusterClient
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.peer_protocol import explained
 from raftwerk.runtime.tls_contexts import TlsMaterial, TlsOptions, client_context, server_context
 from raftwerk.security.client_login import ClientLogin, _correction

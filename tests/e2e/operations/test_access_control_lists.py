@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.e2e.clusters import start_cluster
-from support.e2e.command import ok
+from support.e2e.command import fails, ok
 from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.supervisor import Supervisor
@@ -157,10 +157,16 @@ def test_producers_and_consumers_may_what_the_lists_allow_and_no_more(cluster: S
 
 def at_cluster(cluster: Supervisor, directory: Path, *arguments: str, user: str) -> str:
     """What a command prints that logs in as this user."""
-    path = directory / f"{user}.properties"
-    login = f'{PLAIN} username="{user}" password="{user}";'
-    path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
-    return ok(*arguments, "-b", cluster.plan.bootstrap, "--command-config", str(path))
+    return ok(*arguments, *_login_options(cluster, directory, user))
+
+
+def refused(cluster: Supervisor, directory: Path, *arguments: str, user: str) -> str:
+    """What a command says that fails as this user."""
+    return fails(1, *arguments, *_login_options(cluster, directory, user))
+
+
+def _login_options(cluster: Supervisor, directory: Path, user: str) -> tuple[str, ...]:
+    return ("-b", cluster.plan.bootstrap, "--command-config", str(_as(directory, user)))
 
 
 def test_our_commands_read_as_a_group_with_the_rights_that_the_page_names(cluster: Supervisor, tmp_path: Path) -> None:
@@ -177,6 +183,22 @@ def test_who_may_create_a_topic_need_not_be_allowed_to_describe_it(cluster: Supe
     at_cluster(cluster, tmp_path, "acls", "allow", "dora", "create", "--topic", "secret", user="admin")
     assert "secret" in at_cluster(cluster, tmp_path, "topics", "create", "secret", "-p", "2", user="dora")
     assert "secret" in at_cluster(cluster, tmp_path, "topics", "list", user="admin")
+
+
+def test_refusals_of_our_commands_name_the_missing_right(cluster: Supervisor, tmp_path: Path) -> None:
+    """The right that the command needs, not only the first that a broker asked for: Read and not Describe."""
+    at_cluster(cluster, tmp_path, "topics", "create", "closed", user="admin")
+    for arguments, right in (
+        (("consume", "closed", "-n", "1"), "Read on topic closed"),
+        (("topics", "create", "another"), "Create on topic another"),
+        (("topics", "delete", "closed"), "Delete on topic closed"),
+        (("topics", "offsets", "closed"), "Describe on topic closed"),
+        (("groups", "describe", "watchers"), "Describe on group watchers"),
+        (("acls", "list"), "Describe on the cluster"),
+    ):
+        told = refused(cluster, tmp_path, *arguments, user="mallory")
+        assert f"; the right {right} is missing, which an administrator gives by raftwerk acls allow " in told
+    assert "the right Describe on the cluster is missing" in at_cluster(cluster, tmp_path, "doctor", user="mallory")
 
 
 def test_lists_hold_through_a_kill_and_a_restart(cluster: Supervisor) -> None:

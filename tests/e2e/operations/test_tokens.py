@@ -103,6 +103,9 @@ def test_tokens_are_made_used_renewed_and_ended(clients: Clients) -> None:
     assert "expires at 20" in ok("tokens", "expire", made["id"], "--after", "10m", *alice)
     assert ok("tokens", "expire", made["id"], *bob) == f"Ended token {made['id']}.\n"
     eventually(lambda: raftwerk("topics", "list", *clients.of_token(made)).returncode == 1)
+    told = " ".join(raftwerk("topics", "list", *clients.of_token(made)).stderr.split())
+    assert "the delegation token may have expired, or was ended: raftwerk tokens list shows" in told
+    assert "users list" not in told
 
 
 def test_what_is_refused(clients: Clients, cluster: Supervisor) -> None:

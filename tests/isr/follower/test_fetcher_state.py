@@ -310,6 +310,21 @@ def test_a_log_that_fails_when_it_is_cut_to_its_leaders_end_is_told_and_fetched_
     assert follower.state.partitions == {}
 
 
+def test_a_log_that_failed_with_its_directory_is_not_named_before_its_replica_is_offline() -> None:
+    """One answer has records of two partitions in one directory: the second write fails, and with it the directory.
+
+    What the first one wrote is lost with the disk. The leader, which waits for it, must not be told that it is there.
+    """
+    follower = Follower()
+    first, second = follower.follow(0), follower.follow(1)
+    follower.asked()
+    second.log.close(clean=True)
+    follower.answer(row(0, records(0)), row(1, records(0)))
+    assert (first.log_end_offset, follower.failed) == (1, [second])
+    first.log.fail("its log directory failed", OSError(5, "input/output error"))
+    assert follower.asked() == []
+
+
 def test_a_member_of_the_isr_is_in_sync_whatever_its_leader_has_committed_since() -> None:
     """acks=all waits for it, so a throttle must not slow it down."""
     follower = Follower()

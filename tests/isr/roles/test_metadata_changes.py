@@ -10,6 +10,8 @@ from support.isr.manager_cluster import registration, replicated_topic
 
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
+from raftwerk.isr.roles.local_replicas import LocalReplicas
+from raftwerk.log.config import LogConfig
 from raftwerk.log.state.checkpoints import HIGH_WATERMARK_FILE
 from raftwerk.wire.types import TopicPartition
 
@@ -150,6 +152,31 @@ def test_a_topic_has_its_own_minimum_in_sync_before_that_of_the_broker_and_of_al
         cluster.records.append(ConfigRecord(kind, name, "min.insync.replicas", value))
         cluster.tell()
         assert partition.config.min_isr == expected
+
+
+def test_an_unexpected_error_about_the_settings_of_one_topic_keeps_no_partition_from_its_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, topic_id = replicated_topic()
+    cluster.create_topic("u", 8)
+    cluster.tell()
+    log_config = LocalReplicas.log_config
+
+    def fail_for_one(replicas: LocalReplicas, topic: str) -> LogConfig:
+        if topic == "t":
+            raise ValueError("what nobody expects")
+        return log_config(replicas, topic)
+
+    monkeypatch.setattr(LocalReplicas, "log_config", fail_for_one)
+    cluster.records.append(ConfigRecord(BROKER_RESOURCE, "", "min.insync.replicas", "2"))
+    cluster.change(topic_id, 0, leader=2)
+    cluster.tell()
+    cluster.sleep(1)
+    assert cluster.managers[2].partitions[TP].is_leader
+    other = TopicPartition("u", 0)
+    assert [manager.partitions[other].partition.config.min_isr for manager in cluster.managers.values()] == [2, 2, 2]
+    errors, cluster.scheduler.errors[:] = [str(error) for error in cluster.scheduler.errors], []
+    assert errors and all("t could not take up its settings" in error for error in errors)
 
 
 def test_a_log_whose_replica_is_on_other_brokers_now_is_deleted_and_nothing_is_fetched() -> None:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from support.log.compacted_logs import CLUSTER, COMPACT, TP, Writer, drive, plan_of, records_of
+from support.log.compacted_logs import CLUSTER, COMPACT, TP, Writer, carry_out, drive, plan_of, records_of
 from support.log.logs import NOW_MS, make_runtime, open_log
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.cleaner import compaction
 from raftwerk.log.cleaner.compaction import CleanAbortedError, clean
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from raftwerk.log.config import MAX_INT64, LogConfig
@@ -24,7 +25,9 @@ from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.segment_mending import SegmentMending
 from raftwerk.log.segment.segment import Segment
 from raftwerk.log.segment.segment_replacement import StagedRenames
+from raftwerk.runtime.incremental_work import PLAIN_STEP
 from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
 
 OTHER = TopicPartition("u", 0)
@@ -258,3 +261,52 @@ def test_an_error_that_nobody_expected_in_a_log_that_is_looked_at_keeps_no_other
         logs.cleaner.stop()
 
     run(main())
+
+
+@pytest.mark.parametrize(("records", "pauses"), [(3, 0), (4, 1), (5, 1), (11, 2)])
+def test_compaction_gives_way_after_some_records_of_a_batch(
+    records: int, pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch may have a hundred thousand of them; one that has few takes no longer than it must."""
+    monkeypatch.setattr(compaction, "_RECORDS_PER_STEP", 4)
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACT)
+    data = encode_batch([(b"key%d" % number, b"v", (), NOW_MS) for number in range(records)])
+    log.append_as_leader(memoryview(data), 0, NOW_MS)
+    log.roll()
+    log.flush()
+    steps = clean(log, disk, plan_of(log))
+    seen = 0
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration:
+            break
+        seen += step is PLAIN_STEP
+        carry_out(step)
+    assert seen == 2 * pauses, "in the reading of the keys, and in the copy"
+
+
+def test_the_first_dirty_record_replaces_the_one_before_it() -> None:
+    """What comes before it is clean, and is copied without what the dirty part has newer."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACT)
+    for value in (b"old", b"new"):
+        log.append_as_leader(memoryview(encode_batch([(b"key", value, (), NOW_MS)])), 0, NOW_MS)
+        log.roll()
+    log.flush()
+    drive(clean(log, disk, plan_of(log, start=1)))
+    assert [record[3] for record in records_of(log)] == [b"new"]
+
+
+def test_batches_may_lie_across_the_pieces_that_are_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are larger than a piece."""
+    monkeypatch.setattr(compaction, "_READ_BYTES", 300)
+    monkeypatch.setattr(compaction, "_WRITE_BYTES", 500)
+    runtime, disk = make_runtime()
+    log = open_log(runtime, FOREVER)
+    writer = Writer(log, 3)
+    writer.fill(6)
+    end = log.segments[-1].base_offset
+    drive(clean(log, disk, plan_of(log)))
+    assert records_of(log) == writer.expected(end, tombstones=True)

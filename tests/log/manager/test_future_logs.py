@@ -258,6 +258,29 @@ def test_a_copy_that_is_not_closed_cleanly_is_checked_at_the_next_start(monkeypa
     assert [disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") for path in DIRS] == [True, False]
 
 
+def test_a_target_that_refuses_the_new_name_fails_and_a_restart_finds_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is void already, so the copy is all that there is."""
+    runtime, disk, manager, log = with_a_log()
+    end, content = log.log_end_offset, read_all(log)
+    copy = whole_copy(manager, log)
+    target, rename = copy.directory.rpartition("/")[0], disk.rename
+
+    def refuse(source: str, name: str) -> None:
+        if source == copy.directory:
+            raise OSError(errno.EIO, "the disk has failed")
+        rename(source, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "rename", refuse)
+        with pytest.raises(StorageError, match="could not be finished"):
+            manager.future_logs.finish(T)
+    assert list(manager.directories.failures) == [target]
+    disk.crash(power_loss=True)
+    found = started(runtime).get(T)
+    assert found is not None and found.directory == f"{target}/{T}"
+    assert (found.log_end_offset, read_all(found)) == (end, content)
+
+
 def test_a_failed_target_leaves_the_log_where_it_is() -> None:
     _, disk, manager, log = with_a_log()
     manager.future_logs.begin(T, "/two")

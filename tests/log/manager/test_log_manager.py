@@ -13,7 +13,6 @@ import pytest
 from support.log.logs import SMALL, append, make_runtime, read_all, remove_deleted
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.directory_names import parse_dir_name
 from raftwerk.log.errors import (
     CorruptFileError,
@@ -25,7 +24,6 @@ from raftwerk.log.errors import (
     StorageError,
     UnformattedDirError,
 )
-from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_maintenance import flush_dirty
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
@@ -389,37 +387,6 @@ def test_maintenance_flushes_rolled_segments_and_checkpoints_them() -> None:
     asyncio.run(main())
 
 
-def test_a_checkpoint_under_way_does_not_undo_a_later_one() -> None:
-    path = "/data/recovery-point-offset-checkpoint"
-
-    async def main() -> None:
-        _, disk = formatted()
-        disk.set_sync_latency(0.01, 0.02)
-        checkpoint = OffsetCheckpoint(disk, path)
-        failures: list[OSError] = []
-        checkpoint.write_soon({A: 7}, failures.append)
-        assert checkpoint.offsets == {}, "it is not durable yet"
-        checkpoint.lower(A, 3)
-        assert disk.read_bytes(path) == b"0\n1\na 0 3\n"
-        await asyncio.sleep(0.05)
-        assert disk.read_bytes(path) == b"0\n1\na 0 3\n"
-        checkpoint.write_soon({A: 8}, failures.append)
-        checkpoint.write_soon({A: 9}, failures.append)
-        await asyncio.sleep(0.05)
-        assert checkpoint.offsets == {A: 8}, "one at a time; the next call makes up for it"
-        checkpoint.write_soon({A: 9}, failures.append)
-        checkpoint.forget_all_but((), A)
-        await asyncio.sleep(0.05)
-        assert disk.read_bytes(path) == b"0\n0\n"
-        disk.fail_fsync("/data")
-        checkpoint.write_soon({A: 1}, failures.append)
-        await asyncio.sleep(0.05)
-        assert checkpoint.offsets == {}
-        assert len(failures) == 1
-
-    ProcessLoop(Scheduler(), "test").run_until_complete(main())
-
-
 def test_unreadable_offset_checkpoints_count_as_empty() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)
@@ -570,7 +537,9 @@ def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
         True,
     )
     assert (set(second.logs), second.previous_broker_epoch) == ({A}, -1)
-    assert [view.is_failed for view in second.directories.describe()] == [False, True]
+    views = second.directories.describe()
+    assert [view.is_failed for view in views] == [False, True]
+    assert (views[1].total_bytes, views[1].usable_bytes) == (-1, -1), "as DescribeLogDirs says what is unknown"
     second.shutdown(6)
     disk.repair_dirs()
     third = loaded(runtime, "/one", "/two")

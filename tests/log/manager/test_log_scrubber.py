@@ -9,6 +9,8 @@ import pytest
 from support.log.logs import SMALL, append, headers_of, make_runtime, open_log
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.manager import log_scrubber
 from raftwerk.log.manager.log_loading import METADATA_LOG
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, ScrubberConfig
@@ -82,6 +84,18 @@ def test_batches_that_are_missing_whole_are_found(lost_batches: int) -> None:
     assert run_at_once(find_damage(reopened(has_gaps=True))) is None, "they may have been compacted away"
 
 
+def test_a_batch_that_reaches_into_the_next_segment_is_damaged() -> None:
+    """No CRC covers its offset. Where offsets may be missing, only what follows shows that it is too great."""
+    disk, log = filled()
+    segment = log.segments[0]
+    last = headers_of(segment.file.pread(0, segment.size_bytes))[-1]
+    assert log.may_have_gaps and last.next_offset == log.segments[1].base_offset
+    position = segment.size_bytes - last.size_bytes
+    disk.open(segment.file.path).pwrite(position, (last.base_offset + 1).to_bytes(8, "big"))
+    found = run_at_once(find_damage(log))
+    assert found is not None and found.offset == last.base_offset
+
+
 def test_damage_below_the_start_of_the_log_does_not_count() -> None:
     disk, log = filled()
     disk.flip_bit(log.segments[0].file.path, 70, 1)
@@ -96,6 +110,13 @@ def test_a_log_that_is_truncated_meanwhile_is_not_called_damaged() -> None:
     next(work)
     log.truncate_to(5)
     assert run_at_once(work) is None
+
+
+def test_the_steps_of_a_check_count_each_byte_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses follow from them, and the metric of checked bytes."""
+    monkeypatch.setattr(log_scrubber, "_WINDOW_BYTES", 300)
+    _, log = filled()
+    assert sum(step.done_bytes for step in find_damage(log)) == log.size_bytes
 
 
 def running() -> tuple[Runtime, SimDisk, LogManager]:
@@ -173,3 +194,42 @@ def test_damage_in_the_metadata_log_is_found_and_noted() -> None:
         assert read_offsets(disk, checkpoint) == {}
 
     asyncio.run(main())
+
+
+def test_a_check_takes_as_long_as_its_bytes_may() -> None:
+    """Clients need the disk, too."""
+    runtime, _ = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    slow = ScrubberConfig(interval_ms=1000, io_bytes_per_s=500)
+
+    async def main() -> None:
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, SMALL, scrubber=slow))
+        manager.load()
+        log = manager.create(TP, UUID(int=1))
+        for _ in range(40):
+            append(log, 3)
+        manager.start()
+        assert manager.scrubber is not None
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        assert await manager.scrubber.check(TP) is None
+        assert loop.time() - began_s == pytest.approx(log.size_bytes / 500, rel=0.2)
+        manager.shutdown()
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_the_metadata_log_is_not_checked_again_right_after_it_was_opened() -> None:
+    async def main() -> None:
+        _, _, manager = running()
+        log = PartitionLog.open(make_runtime()[0], "/data/__cluster_metadata-0", SMALL, has_gaps=False)
+        append(log, 3)
+        manager.scrub_metadata_log(log, lambda _: None)
+        manager.start()
+        await asyncio.sleep(SCRUBBER.interval_ms / 2000)
+        assert manager.metadata_scrubber is not None and manager.metadata_scrubber.checked_bytes == 0
+        await asyncio.sleep(SCRUBBER.interval_ms / 1000)
+        assert manager.metadata_scrubber.checked_bytes == log.size_bytes
+        manager.shutdown()
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())

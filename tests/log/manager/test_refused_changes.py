@@ -17,7 +17,7 @@ from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.config import LogConfig
-from raftwerk.log.errors import NoSpaceError
+from raftwerk.log.errors import NoSpaceError, StorageError
 from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
@@ -162,6 +162,32 @@ def test_nothing_is_appended_by_flush_messages_while_the_topic_id_has_no_space()
     disk.set_capacity()
     append(log)
     assert log.recovery_point == 1
+
+
+def test_nothing_is_appended_by_flush_messages_while_a_small_file_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the client would be told that its records were refused, and they would be in the log."""
+    _, disk, manager, log = one_log(replace(SMALL, flush_messages=1))
+    with monkeypatch.context() as patched, pytest.raises(NoSpaceError):
+        patched.setattr(disk, "write_atomic", refuse_files)
+        append(log)
+    assert not manager.directories.failures and log.log_end_offset == 0
+    append(log)
+    assert log.recovery_point == 1
+
+
+def test_a_disk_that_fails_before_an_append_with_flush_messages_fails_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error of a write nobody knows what is on the disk."""
+    _, disk, _, log = one_log(replace(SMALL, flush_messages=1))
+
+    def fail(path: str, data: object) -> None:
+        raise OSError(errno.EIO, "the disk has failed")
+
+    monkeypatch.setattr(disk, "write_atomic", fail)
+    with pytest.raises(StorageError):
+        append(log)
+    assert log.is_failed and log.log_end_offset == 0
 
 
 def test_a_flush_that_can_open_no_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,8 +182,11 @@ def test_a_mark_goes_with_its_topic(wanted: UUID | None, left: int) -> None:
     assert len(marks(disk)) == left
 
 
-@pytest.mark.parametrize("is_copy_there", [True, False])
-def test_a_mark_of_an_older_build_is_about_all_logs_of_the_copys_topic(is_copy_there: bool) -> None:
+@pytest.mark.parametrize(
+    ("copy_is", "expected"), [("there", "/one/t-0"), ("gone", "/two/t-0"), ("in its place", "/one/t-0")]
+)
+def test_a_mark_of_an_older_build_is_about_all_logs_of_the_copys_topic(copy_is: str, expected: str) -> None:
+    """A crash may also come when the copy has the partition's name and the mark is still there."""
     runtime, disk = make_runtime()
     format_dirs(runtime, DIRS, CLUSTER, 1)
     manager = started(runtime)
@@ -194,11 +197,13 @@ def test_a_mark_of_an_older_build_is_about_all_logs_of_the_copys_topic(is_copy_t
     manager.shutdown(1)
     disk.crash(power_loss=False)
     disk.write_atomic(f"{name}.swap", b"")
-    if not is_copy_there:
+    if copy_is == "gone":
         disk.remove_tree(name)
+    elif copy_is == "in its place":
+        disk.rename(name, "/one/t-0")
     found = started(runtime).get(T)
     assert found is not None and found.log_end_offset == 3
-    assert found.directory == ("/one/t-0" if is_copy_there else "/two/t-0")
+    assert found.directory == expected
     assert not marks(disk)
 
 

@@ -11,6 +11,7 @@ from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.log_replay import LogReplay
+from raftwerk.log.segment.segment import Segment
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.wire.records import LOG_OVERHEAD, BatchHeader
 
@@ -108,6 +109,56 @@ def test_a_segment_that_is_replaced_meanwhile() -> None:
         copy.next_offset = original.next_offset
     rest, damaged = replayed(replay)
     assert (found + rest, damaged) == (headers, 0)
+
+
+def test_damage_before_the_offset_where_a_replay_begins_is_where_it_begins() -> None:
+    """What comes before is not asked for: nobody has to mend it for this replay."""
+    disk, log = filled()
+    headers = headers_of(read_all(log))
+    disk.flip_bit(log.segments[0].file.path, 30, 1)
+    start = headers[3].base_offset
+    replay = LogReplay(lambda: log.segments, start, log.log_end_offset)
+    assert not replay.read()
+    assert replay.damage is not None and replay.damage.offset == start
+    run_at_once(replay.passing_damage())
+    assert replayed(replay) == (headers[3:], 0)
+
+
+def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over() -> None:
+    """Apache Kafka's compaction may have removed them."""
+    _, log = filled()
+    headers = headers_of(read_all(log))
+    first = log.segments[0]
+    inside = [header for header in headers if header.base_offset < first.next_offset]
+    first.size_bytes -= inside[-1].size_bytes
+    assert replayed(log.replay()) == ([header for header in headers if header != inside[-1]], 0)
+
+
+def test_at_the_end_there_is_nothing_to_read() -> None:
+    _, log = filled()
+    replay = LogReplay(lambda: log.segments, log.log_end_offset, log.log_end_offset)
+    assert replay.is_at_end and bytes(replay.read()) == b"" and replay.damage is None
+    without = LogReplay(list, 0, log.log_end_offset)
+    assert bytes(without.read()) == b"" and without.damage is None, "a log that is closed has no segments"
+
+
+def test_a_segment_that_is_mended_while_a_sound_batch_is_looked_for_is_read_again() -> None:
+    """What was looked for is not in the new file at that position, and nothing of it is to be passed over."""
+    disk, log = filled()
+    headers = headers_of(read_all(log))
+    segments = list(log.segments)
+    replay = LogReplay(lambda: segments, 0, log.log_end_offset)
+    path = segments[0].file.path
+    whole = disk.read_bytes(path)
+    disk.open(path).pwrite(8, b"\xff" * 20)
+    assert not replay.read() and replay.damage is not None
+    search = replay.passing_damage()
+    next(search)
+    disk.open(path).pwrite(0, whole)
+    mended = Segment.open(disk, log.directory, 0)
+    mended.next_offset, segments[0] = segments[0].next_offset, mended
+    assert list(search) == []
+    assert replayed(replay) == (headers, 0)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -165,6 +166,51 @@ def test_checkpoints_do_not_block_the_loop_and_go_log_by_log() -> None:
     run(main())
     assert held == {}
     assert most == 1
+
+
+def test_a_round_begins_an_interval_after_the_beginning_of_the_last_one_however_slow_the_disk_is() -> None:
+    """What a crash leaves to check is what came in an interval, and not in that and the time of the fsyncs."""
+    runtime, disk = make_runtime()
+    begun: list[float] = []
+
+    async def main() -> None:
+        manager = manager_on(runtime, RecoveryPointConfig(interval_ms=4000, bytes_min=1))
+        log = manager.create(TP, UUID(int=1))
+        disk.set_sync_latency(0.3, 0.3)
+        loop, sync = asyncio.get_running_loop(), disk.fsync_soon
+
+        def noted(file: Any) -> asyncio.Future[None]:
+            if file.path.endswith(".log") and (not begun or loop.time() - begun[-1] > 2):
+                begun.append(loop.time())
+            return sync(file)
+
+        disk.fsync_soon = noted  # type: ignore[method-assign]
+        manager.start()
+        for _ in range(200):
+            append(log)
+            await asyncio.sleep(0.1)
+
+    run(main())
+    assert len(begun) >= 4
+    assert all(later - earlier == pytest.approx(4, abs=0.01) for earlier, later in pairwise(begun))
+
+
+def test_by_default_a_log_with_little_news_is_left_alone() -> None:
+    """A node may have thousands of such logs, and fsyncs for each of them would keep its disk busy."""
+    runtime, _ = make_runtime()
+
+    async def main() -> None:
+        manager = manager_on(runtime, RecoveryPointConfig(interval_ms=1000))
+        little, much = (manager.create(TopicPartition("t", number), UUID(int=1)) for number in range(2))
+        append(little, value=bytes(100_000))
+        for _ in range(11):
+            append(much, value=bytes(100_000))
+        manager.start()
+        await asyncio.sleep(10)
+        assert (little.recovery_point, little.log_end_offset) == (0, 1)
+        assert much.recovery_point > 0
+
+    run(main())
 
 
 def test_a_failed_fsync_fails_the_log_and_moves_nothing() -> None:

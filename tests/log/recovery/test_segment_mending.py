@@ -154,3 +154,84 @@ def test_a_segment_stays_when_the_file_of_its_replacement_is_not_as_it_was_writt
     disk.crash(power_loss=False)
     assert read_all(open_log(runtime, CONFIG, recovery_point=end)) == content
     assert not [name for name in disk.listdir(log.directory) if name.endswith((".mended", ".swap"))]
+
+
+def test_the_active_segment_is_rolled_before_it_is_mended_and_no_other_one_is() -> None:
+    """Appends go on meanwhile, and they need a file that nobody replaces."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    content, active = read_all(log), log.segments[-1]
+    good = content_of(active)
+    mending = SegmentMending(log, disk, 5)
+    mending.end()
+    assert log.segments[-1] is active
+    mending = SegmentMending(log, disk, active.base_offset)
+    assert log.segments[-1].base_offset == log.log_end_offset
+    append(log, epoch=5)
+    mending.add(good)
+    run_at_once(mending.placing())
+    mending.end()
+    assert active not in log.segments
+    assert read_all(log).startswith(content) and log.log_end_offset == 16
+
+
+def test_batches_come_in_pieces_the_last_batch_of_which_is_not_whole() -> None:
+    """So are answers of Fetch: they end where the limit of their bytes is."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    content, good = read_all(log), content_of(log.segments[0])
+    size_bytes = headers_of(bytes(good))[0].size_bytes
+    mending = SegmentMending(log, disk, 0)
+    mending.add(good[: 2 * size_bytes + 70])
+    assert mending.next_offset == 2
+    mending.add(good[2 * size_bytes : 3 * size_bytes - 1])
+    assert mending.next_offset == 2, "nothing in it was whole"
+    mending.add(good[size_bytes:])
+    assert mending.next_offset == mending.end_offset == 5
+    run_at_once(mending.placing())
+    assert read_all(log) == content
+
+
+def test_a_mended_segment_has_the_indexes_of_a_rolled_one() -> None:
+    """Else each start would read all of the segment to make them again."""
+    config = LogConfig(index_interval_bytes=100)
+    _, disk, log = log_of_three_segments(config)
+    paths = [f"{log.directory}/{0:020d}{suffix}" for suffix in (".index", ".timeindex")]
+    before = [disk.read_bytes(path) for path in paths]
+    assert all(before)
+    mending = SegmentMending(log, disk, 0)
+    mending.add(content_of(log.segments[0]))
+    run_at_once(mending.placing())
+    log.flush()
+    disk.crash(power_loss=True)
+    assert [disk.read_bytes(path) for path in paths] == before
+
+
+def test_batches_of_another_leader_epoch_do_not_mend_a_log() -> None:
+    """The other replica has another history at these offsets."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    content = read_all(log)
+    other = memoryview(bytearray(content_of(log.segments[0])))
+    other[12:16] = (3).to_bytes(4, "big")  # no CRC covers it
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(MendingGivenUpError, match="another epoch at 0"):
+        mending.add(other)
+    assert mending.next_offset == 0
+    mending.end()
+    assert read_all(log) == content
+
+
+def test_offsets_that_were_compacted_away_take_the_timestamp_of_the_batch_before_them() -> None:
+    """A later one would keep the segment from the retention by time."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACTED, has_gaps=False)
+    for number in range(5):
+        append(log, timestamp=1000 + number)
+    log.roll()
+    append(log, timestamp=9000)
+    log.flush()
+    mending = SegmentMending(log, disk, 0)
+    mending.add(compacted_away(log, 3))
+    run_at_once(mending.placing())
+    assert [header.max_timestamp for header in headers_of(read_all(log))] == [1000, 1001, 1002, 1002, 9000]
+    replay = log.replay()
+    while not replay.is_at_end:
+        assert replay.read(), "a batch without records has a header alone, and is sound"

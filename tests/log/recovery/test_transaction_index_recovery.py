@@ -47,8 +47,9 @@ def test_truncation_to_a_snapshot_takes_the_aborted_transactions_after_it_away()
     assert aborted(log) == [(0, 2)]
 
 
-def test_an_entry_of_zeros_is_none() -> None:
-    """A power cut may leave zeros where the last entry was to be."""
+@pytest.mark.parametrize("recovery_point", [0, 5])
+def test_an_entry_of_zeros_is_none(recovery_point: int) -> None:
+    """A power cut may leave zeros where the last entry was to be, also where the producers need not be read again."""
     runtime, disk = make_runtime()
     log = open_log(runtime)
     abort(log, 0)
@@ -59,7 +60,7 @@ def test_an_entry_of_zeros_is_none() -> None:
     index = disk.open(f"{DIRECTORY}/{3:020d}.txnindex", create=True)
     index.append((struct.pack(">hqqqq", 0, 0, 0, 0, 0),))
     index.close()
-    log = open_log(runtime)
+    log = open_log(runtime, recovery_point=recovery_point)
     assert aborted(log) == [(0, 2)]
 
 
@@ -127,3 +128,25 @@ def test_what_a_crash_leaves_of_a_deleted_segment_has_its_aborted_transactions(w
             assert again.aborted_transactions(0, end) == aborted, f"operation {at}: {disk.listdir(log.directory)}"
         at += 1
     assert left and at >= 5
+
+
+def test_a_damaged_log_does_not_make_its_transaction_index_wrong() -> None:
+    """After a clean stop. The index cannot be read again from batches that are damaged: it is all that is left."""
+    runtime, disk, log = transactional_log()
+    before = log.aborted_transactions(0, log.log_end_offset)
+    path = log.segments[0].file.path
+    log.close()
+    disk.flip_bit(path, 16, 0)  # no batch begins there any more
+    again = open_log(runtime, CONFIG, recovery_point=log.log_end_offset, clean_shutdown=True)
+    assert again.aborted_transactions(0, again.log_end_offset) == before != []
+
+
+def test_segments_below_the_start_go_one_after_the_other_durably() -> None:
+    """A file system keeps no order of names by itself, and of two that go at once it may bring the older one back."""
+    _, disk, log = transactional_log()
+    done: list[str] = []
+    disk.on_blocking = lambda operation, path: done.append(f"{operation} {path.rpartition('.')[2]}")
+    log.advance_start(log.segments[2].base_offset)
+    removals = [at for at, operation in enumerate(done) if operation == "remove log"]
+    assert len(removals) == 2
+    assert all(done[at + 1].startswith("fsync_dir") for at in removals)

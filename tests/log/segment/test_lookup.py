@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.log.crashes import transactional_log
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 from support.wire.all_records import iter_all_records
 
 from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.batch_scan import ValidatingScan
+from raftwerk.log.segment.indexes import OffsetIndex, TimeIndex
+from raftwerk.log.segment.log_segments import LogSegments
 from raftwerk.log.segment.segment import Segment
+from raftwerk.log.segment.transaction_index import AbortedTransaction
 from raftwerk.wire.records import (
     TimestampType,
     encode_batch,
@@ -196,6 +202,14 @@ def test_segments_roll_by_size_time_index_and_offset_range() -> None:
     assert [segment.base_offset for segment in log.segments][1:] == [1]
 
 
+def test_a_segment_rolls_when_its_offset_index_is_full() -> None:
+    """An entry has eight bytes. Here no batch but the first has an entry in the time index."""
+    log = open_log(make_runtime()[0], LogConfig(segment_index_bytes=48, index_interval_bytes=0))
+    for _ in range(20):
+        append(log, timestamp=1000)
+    assert [len(segment.offset_index.positions) for segment in log.segments] == [6, 6, 5]
+
+
 def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
     """Index entries have 31 bits for an offset; compaction may have removed more offsets than that."""
     runtime, _ = make_runtime()
@@ -212,3 +226,85 @@ def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
     log = open_log(runtime, clean_shutdown=True)
     assert log.log_end_offset == 2**33 + 1
     assert [header.base_offset for header in headers_of(read_all(log))] == [0, 2 + 2**31, 3 + 2**31, 2**33]
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_zeros_at_the_end_of_an_index_are_no_entries(count: int) -> None:
+    """Apache Kafka preallocates the indexes of its active segment, and a kill leaves them so."""
+    _, disk = make_runtime()
+    time_index, offset_index = TimeIndex(disk, "/data/times", 0), OffsetIndex(disk, "/data/offsets", 0)
+    for number in range(1, count + 1):
+        time_index.add(1000 + number, number)
+        offset_index.add(number, 100 * number)
+    for index in (time_index, offset_index):
+        index.save()
+        index.file.open().append((bytes(24 * 3),))
+    times, offsets = TimeIndex(disk, "/data/times", 0), OffsetIndex(disk, "/data/offsets", 0)
+    assert times.load(1000) and offsets.load(1000)
+    assert list(zip(times.timestamps, times.offsets)) == [(1000 + number, number) for number in range(1, count + 1)]
+    assert list(zip(offsets.offsets, offsets.positions)) == [(number, 100 * number) for number in range(1, count + 1)]
+
+
+def test_whether_a_transaction_with_later_records_was_aborted() -> None:
+    """A consumer of committed records has to be told of it."""
+    _, _, log = transactional_log()
+    (aborted,) = log.aborted_transactions(0, log.log_end_offset)
+    assert [log.has_aborted_transactions_after(offset) for offset in range(log.log_end_offset)] == [
+        offset <= aborted.last_offset for offset in range(log.log_end_offset)
+    ]
+    log.advance_start(log.segments[1].base_offset)
+    assert not log.has_aborted_transactions_after(0)
+
+
+def test_whether_a_later_segment_begins_below_an_offset() -> None:
+    log = open_log(make_runtime()[0])
+    for _ in range(3):
+        append(log, 2)
+        log.roll()
+    segments = LogSegments(log.segments)
+    asked = [(0, 2), (0, 3), (1, 2), (2, 4), (2, 5), (4, 6), (4, 7), (6, 99)]
+    assert [segments.has_later_one(*one) for one in asked] == [False, True, False, False, True, False, True, False]
+
+
+def test_a_recovery_reads_a_segment_in_pieces() -> None:
+    """The whole of a segment may be more than there is memory."""
+
+    class Pieces:
+        def __init__(self, content: bytes) -> None:
+            self.content = content
+            self.lengths: list[int] = []
+
+        def size(self) -> int:
+            return len(self.content)
+
+        def pread(self, offset: int, length: int) -> bytes:
+            self.lengths.append(length)
+            return self.content[offset : offset + length]
+
+    batches = [encode_batch([(b"k", bytes(300_000), (), 1000)], base_offset=offset) for offset in range(12)]
+    pieces: Any = Pieces(b"".join(batches))
+    assert [header.base_offset for _, header in ValidatingScan(pieces, 0)] == list(range(12))
+    assert max(pieces.lengths) <= 1 << 20
+
+
+def test_indexes_need_an_fsync_until_they_have_had_one() -> None:
+    _, disk = make_runtime()
+    disk.makedirs(DIRECTORY)
+    segment = Segment.create(disk, DIRECTORY, 0)
+
+    def synced() -> bool:
+        assert segment.has_unsynced_indexes
+        for file in segment.unsynced_index_files():
+            file.fsync()
+        segment.indexes_synced()
+        return not segment.has_unsynced_indexes
+
+    data = batch(3)
+    segment.append(data, headers_of(bytes(data)), 100)
+    segment.finish()
+    assert synced()
+    segment.transaction_index.add(AbortedTransaction(7, 0, 2, 3))
+    assert synced()
+    segment.offset_index.add(5, 10)
+    segment.save_indexes()
+    assert synced()

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from support.log.compacted_logs import COMPACT, Writer, drive, plan_of, records_of
-from support.log.logs import append, make_runtime, open_log
+from support.log.logs import DIRECTORY, append, batch, make_runtime, open_log
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.availability import LogAvailability
 from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.errors import StorageError
+from raftwerk.log.segment.segment import Segment
 from raftwerk.log.segment.segment_replacement import Stage, StagedRenames
+from raftwerk.wire.records import iter_headers
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -103,3 +105,32 @@ def test_a_segment_that_cannot_be_made_leaves_no_snapshot_inside_the_active_one(
         assert not [name for name in left if name.startswith(f"{3:020d}")], ending
     log.roll()
     assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+
+def test_a_pinned_segment_is_read_without_its_name_until_it_has_a_new_one() -> None:
+    """While names change, the one of its file may be that of another file. Later its descriptors are free again."""
+    _, disk = make_runtime()
+    disk.makedirs(DIRECTORY)
+    segment = Segment.create(disk, DIRECTORY, 0)
+    data = batch(3)
+    segment.append(data, [header for _, header in iter_headers(data)], 100)
+    segment.close_idle_files()
+    segment.pin()
+    disk.rename(segment.file.path, f"{DIRECTORY}/elsewhere")
+    segment.close_idle_files()
+    assert segment.read(0, 3, 1 << 20, True) == bytes(data)
+    segment.renamed_to("")
+    segment.close_idle_files()
+    with pytest.raises(FileNotFoundError):
+        segment.read(0, 3, 1 << 20, True)
+
+
+def test_a_segment_that_is_made_has_nothing_of_an_older_file_of_its_name() -> None:
+    """An unfinished compaction may have left it."""
+    _, disk = make_runtime()
+    disk.makedirs(DIRECTORY)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        disk.write_atomic(f"{DIRECTORY}/{0:020d}{suffix}.cleaned", bytes(34))
+    segment = Segment.create(disk, DIRECTORY, 0, ".cleaned")
+    assert (segment.size_bytes, segment.file.size()) == (0, 0)
+    assert not segment.offset_index.positions and not segment.transaction_index.entries

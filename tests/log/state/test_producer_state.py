@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from support.log.logs import NOW_MS, append, batch, make_runtime, open_log
 
@@ -10,7 +12,7 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.producer_state import CorruptSnapshotError, ProducerStateManager
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import set_base_offset
+from raftwerk.wire.records import read_header, set_base_offset
 
 LAST = 2**31 - 1
 
@@ -222,3 +224,32 @@ def test_a_producer_of_old_records_does_not_expire() -> None:
     assert produce(log, 2).duplicate
     assert log.producers.expire(3_500, 1_500) == 1
     assert len(log.producers) == 0
+
+
+def test_a_producer_without_a_marker_has_no_coordinator_epoch() -> None:
+    """DescribeProducers says -1 then, and so do the snapshots of Apache Kafka."""
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    append(log, producer_id=0, producer_epoch=0, base_sequence=0)
+    log.close()
+    for found in (log, open_log(runtime, clean_shutdown=True)):
+        entry = found.producers.get(0)
+        assert entry is not None
+        assert (entry.coordinator_epoch, entry.transaction_first_offset) == (-1, -1)
+
+
+def test_a_producer_without_a_batch_is_in_a_snapshot_as_apache_kafka_writes_it() -> None:
+    """Its last batch may have been deleted with its segment, and its epoch counts on."""
+    producers = ProducerStateManager()
+    data = batch(producer_id=7, producer_epoch=3, base_sequence=0)
+    producers.update(read_header(data))
+    entry = producers.get(7)
+    assert entry is not None
+    entry.batches.clear()
+    snapshot = producers.encode_snapshot()
+    (row,) = struct.iter_unpack(">qhiqiqiq", snapshot[10:])
+    assert row == (7, 3, -1, -1, 0, 1000, -1, -1)
+    again = ProducerStateManager()
+    again.load_snapshot(snapshot)
+    found = again.get(7)
+    assert found is not None and (found.epoch, found.batches, found.last_timestamp) == (3, [], 1000)

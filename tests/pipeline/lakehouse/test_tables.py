@@ -62,6 +62,10 @@ def test_a_table_takes_new_columns_and_keeps_those_that_went(spark: Any, tmp_pat
     if table_format == "delta":
         with pytest.raises(PipelineError, match=r"a wider type \(n becomes bigint\).*Iceberg can\."):
             wider.run()
+        with pytest.raises(
+            PipelineError, match=r"a Delta table takes new columns and no other types; name the old type"
+        ):
+            Stream(spark, tmp_path, table_format, "n STRING").run()
         return
     assert wider.run() == ["n becomes bigint"]
     rows = [tuple(row) for row in wider.table.read().orderBy("n").select("n", "part", "more").collect()]

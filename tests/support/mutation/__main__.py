@@ -1,9 +1,10 @@
 """Which changes of the code do the tests not notice? `PYTHONPATH=tests python -m support.mutation --package raft`.
 
-The mutants of a package, or of one module of it, are put into an order that follows from `--seed`, and the first
-`--sample` of them are tried: by the unit tests of the package that run the mutated lines, then, with `--seeds`, by
-fixed seeds of the simulator. The results are kept in a directory, so that a later run goes on where this one ends.
-`--retry` tries all survivors of earlier runs again, once there are tests for them. The summary is of all tried so far.
+The mutants of a package, of several of its folders, or of one module are put into an order that follows from `--seed`,
+and the first `--sample` of them are tried: by the unit tests that run the mutated lines, then, with `--seeds`, by fixed
+seeds of the simulator. Without `--tests`, the unit tests are those of the same folders below tests/. The results are
+kept in a directory, so that a later run goes on where this one ends. `--retry` tries all survivors of earlier runs
+again, once there are tests for them. The summary is of all tried so far.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from support.mutation.ledger import Ledger, coverage_of, equivalent_mutants
@@ -30,18 +33,23 @@ def main(arguments: Sequence[str]) -> int:
     directory = Path(options.directory)
     ledger, equivalent = Ledger(directory), equivalent_mutants()
     ordered = in_order(
-        [m for module in modules_of(ROOT, options.package, options.module) for m in mutants_of(ROOT, module)],
+        [
+            mutant
+            for module in modules_of(ROOT, options.package, options.module, options.without)
+            for mutant in mutants_of(ROOT, module)
+        ],
         options.seed,
     )
+    folder, tests = common_folder(options.package), options.tests or [f"tests/{path}" for path in options.package]
     sample = ordered[: options.sample]
     to_try = [mutant for mutant in sample if mutant.key not in equivalent and ledger.result_of(mutant) is None]
     if options.retry:
         to_try += [mutant for mutant in ordered if mutant.key not in equivalent and _survived(ledger.result_of(mutant))]
     if to_try:
-        _try(to_try, options.tests or [f"tests/{options.package}"], options.package, directory, ledger)
+        _try(to_try, tests, folder, directory, ledger, options.seconds)
     if options.seeds:
         left = [mutant for mutant in ordered if mutant.key not in equivalent and _needs_seeds(ledger.result_of(mutant))]
-        _try(left, [SEEDS], options.package, directory, ledger)
+        _try(left, [SEEDS], folder, directory, ledger)
     summary = summary_of(ordered, {mutant.key: ledger.result_of(mutant) for mutant in ordered}, equivalent)
     if options.json:
         print(json.dumps(summary, indent=1))
@@ -52,22 +60,38 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m support.mutation", description=__doc__)
-    parser.add_argument("--package", required=True, help="a folder, such as raft or broker/groups")
+    parser.add_argument("--package", nargs="+", required=True, help="folders of one package, such as raft or log/state")
+    parser.add_argument("--without", nargs="+", default=(), help="folders of these that are left out")
     parser.add_argument("--module", help="only modules whose path ends with this")
     parser.add_argument("--tests", nargs="+", help="files or folders of tests; else tests/PACKAGE")
     parser.add_argument("--sample", type=int, help="how many mutants to try; else all")
     parser.add_argument("--seed", type=int, default=1, help="what the order of the mutants follows from")
     parser.add_argument("--seeds", action="store_true", help="run seeds of the simulator for what the tests let live")
+    parser.add_argument(
+        "--seconds", type=float, help="try only the quickest tests of a mutant, which took so long; else all"
+    )
     parser.add_argument("--retry", action="store_true", help="try survivors of earlier runs again")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--directory", default=".mutation", help="where results and coverage are kept")
     return parser.parse_args(arguments)
 
 
-def modules_of(root: Path, package: str, module: str | None) -> list[str]:
-    """The paths of the package's modules."""
-    paths = [str(path.relative_to(root)) for path in sorted((root / package).rglob("*.py"))]
-    return [path for path in paths if module is None or path.endswith(module)]
+def modules_of(root: Path, packages: Sequence[str], module: str | None, without: Sequence[str] = ()) -> list[str]:
+    """The paths of the modules of the packages. Raises ValueError if there are none: a name is misspelt."""
+    found = {path.relative_to(root) for package in packages for path in (root / package).rglob("*.py")}
+    left = [path for path in sorted(found) if not any(path.is_relative_to(other) for other in without)]
+    paths = [str(path) for path in left if module is None or str(path).endswith(module)]
+    if not paths:
+        raise ValueError(f"there is no module in {' '.join(packages)}")
+    return paths
+
+
+def common_folder(packages: Sequence[str]) -> str:
+    """The deepest folder that all packages are in. Raises ValueError if that is the root: they share no tests then."""
+    folder = os.path.commonpath(packages)
+    if not folder:
+        raise ValueError(f"{' '.join(packages)} are not in one package: measure them one after the other")
+    return folder
 
 
 def in_order(mutants: Sequence[CodeMutant], seed: int) -> list[CodeMutant]:
@@ -83,7 +107,14 @@ def _needs_seeds(result: MutantResult | None) -> bool:
     return result is not None and result.status not in KILLED and not result.by
 
 
-def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, directory: Path, ledger: Ledger) -> None:
+def _try(
+    mutants: Sequence[CodeMutant],
+    tests: Sequence[str],
+    package: str,
+    directory: Path,
+    ledger: Ledger,
+    seconds: float | None = None,
+) -> None:
     coverage = coverage_of(ROOT, package, tests, directory)
     for test in coverage:
         if not test.passed:
@@ -91,7 +122,7 @@ def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, dire
     by_seeds = list(tests) == [SEEDS]
     work: list[tuple[CodeMutant, Sequence[TestCoverage]]] = []
     for mutant in mutants:
-        found = covering(mutant, coverage)
+        found = quickest(covering(mutant, coverage), seconds)
         if found:
             work.append((mutant, found))
         elif not by_seeds:
@@ -109,6 +140,16 @@ def _try(mutants: Sequence[CodeMutant], tests: Sequence[str], package: str, dire
     files = list(dict.fromkeys(test.node_id.split("::")[0] for test in coverage))
     if work:
         run_mutants(ROOT, package, files, work, on_result)
+
+
+def quickest(tests: Sequence[TestCoverage], seconds: float | None) -> Sequence[TestCoverage]:
+    """Those at the front, at least one, that took at most so long in all. What they let live another test may kill."""
+    ends = accumulate(test.duration_s for test in tests)
+    return (
+        tests
+        if seconds is None
+        else [test for at, (test, end) in enumerate(zip(tests, ends)) if not at or end <= seconds]
+    )
 
 
 def summary_of(

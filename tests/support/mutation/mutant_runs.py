@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -66,6 +66,8 @@ KILLED = ("killed", "time limit", "crashed")
 
 # -- coverage
 
+LineTracer = Callable[[FrameType, str, Any], Any]
+
 
 class _CoverageOfTests:
     """A plugin of pytest that runs all tests and records the lines of the package that each of them runs."""
@@ -73,45 +75,47 @@ class _CoverageOfTests:
     def __init__(self, root: Path, package: str) -> None:
         self._root = f"{root}/"
         self._prefix = f"{root / package}/"
-        self._lines: set[tuple[str, int]] = set()
-        self._modules: dict[CodeType, str | None] = {}
+        self._lines: dict[str, set[int]] = {}
+        self._tracers: dict[str, LineTracer | None] = {}
+        """By the path in a code object: what notes its lines; None if it is not of the package."""
         self._failed = False
         self.tests: list[TestCoverage] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         for number, item in enumerate(session.items):
             following = session.items[number + 1] if number + 1 < len(session.items) else None
-            self._lines, self._failed = set(), False
+            self._failed = False
+            for lines in self._lines.values():
+                lines.clear()
             start = time.monotonic()
             threading.settrace(self._trace)
             sys.settrace(self._trace)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             sys.settrace(None)
             threading.settrace(None)
-            lines: dict[str, list[int]] = {}
-            for module, line in sorted(self._lines):
-                lines.setdefault(module, []).append(line)
-            self.tests.append(TestCoverage(item.nodeid, not self._failed, time.monotonic() - start, lines))
+            duration_s = time.monotonic() - start
+            ran = {module: sorted(lines) for module, lines in sorted(self._lines.items()) if lines}
+            self.tests.append(TestCoverage(item.nodeid, not self._failed, duration_s, ran))
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
 
-    def _trace(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        code = frame.f_code
-        if code in self._modules:
-            module = self._modules[code]
-        else:
-            path = real_path(code.co_filename)
-            module = path.removeprefix(self._root) if path.startswith(self._prefix) else None
-            self._modules[code] = module
-        if module is None:
-            return None
-        add, name = self._lines.add, module
-        add((name, frame.f_lineno))
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> LineTracer | None:
+        """Called for each call of a function, so it has to be quick for those of other packages."""
+        path = frame.f_code.co_filename
+        if path not in self._tracers:
+            self._tracers[path] = self._tracer_of(real_path(path))
+        tracer = self._tracers[path]
+        return None if tracer is None else tracer(frame, event, arg)
 
-        def trace_line(frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
-            add((name, frame.f_lineno))
+    def _tracer_of(self, path: str) -> LineTracer | None:
+        if not path.startswith(self._prefix):
+            return None
+        add = self._lines.setdefault(path.removeprefix(self._root), set()).add
+
+        def trace_line(frame: FrameType, event: str, arg: Any) -> LineTracer:
+            add(frame.f_lineno)
             return trace_line
 
         return trace_line
@@ -139,6 +143,11 @@ def _run_pytest(root: Path, paths: Sequence[str], plugin: object, directory: str
     # `python -m` puts the root on the path. pytest then takes the folder isr/ for the package of tests/isr, and
     # imports it without the mutant.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != root]
+    # Without the root, `raftwerk` would be the clone that is installed, which may be another one.
+    links = Path(directory) / "links"
+    links.mkdir()
+    (links / "raftwerk").symlink_to(root / "raftwerk")
+    sys.path.insert(0, str(links))
     options = ["--rootdir", str(root), "--hypothesis-profile", "mutation"]
     without = [
         "-p",
@@ -220,7 +229,10 @@ class _OneMutant:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.ran = True
-        _run_until_failure(self._tests, {item.nodeid: item for item in session.items}, self._report)
+        if session.testsfailed:  # a file of tests could not be imported; pytest has left its tests out
+            self._report("killed as the tests cannot be imported")
+        else:
+            _run_until_failure(self._tests, {item.nodeid: item for item in session.items}, self._report)
         return True
 
 
@@ -294,10 +306,12 @@ def _result(mutant: CodeMutant, run: Callable[[Callable[[str], None]], None]) ->
     """
     start = time.monotonic()
     directory = tempfile.mkdtemp()
-    reader, writer = os.pipe()
+    reports = Path(directory) / "reports"  # not a pipe: it would be full after some hundred tests
+    reports.touch()
 
     def report(text: str) -> None:
-        os.write(writer, text.encode() + b"\n")
+        with reports.open("a") as file:
+            file.write(f"{text}\n")
 
     def limited() -> None:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = directory
@@ -309,17 +323,15 @@ def _result(mutant: CodeMutant, run: Callable[[Callable[[str], None]], None]) ->
         run(report)
 
     pid = _forked(limited)
-    os.close(writer)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, nobody else gets its id
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    with os.fdopen(reader) as lines:
-        reports = lines.read().splitlines()
+    lines = reports.read_text().splitlines()
     shutil.rmtree(directory, ignore_errors=True)
-    if not reports:
+    if not lines:
         raise RuntimeError(f"no test was run for {mutant.key}: has its source changed meanwhile?")
-    what, _, by = reports[-1].partition(" ")
+    what, _, by = lines[-1].partition(" ")
     if what == "running":
         what = "time limit" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crashed"
     return MutantResult(mutant.key, mutant.digest, what, by, round(time.monotonic() - start, 2))

@@ -157,6 +157,7 @@ class Sim:
             voters={i: VoterEndpoint(f"n{i}", 9093) for i in self.voters},
             timing=self.timing,
             fetch_max_bytes=self.fetch_records_max,
+            snapshot_fetch_max_bytes=self.fetch_records_max,
         )
 
     def crash(self, node: Node) -> None:

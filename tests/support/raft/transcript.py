@@ -123,7 +123,13 @@ class Transcript:
         endpoints = {i: VoterEndpoint(f"n{i}", 9093) for i in ids}
         fetch_max = 2 if "small-fetches" in rest else 8 * 1024 * 1024
         for i in ids + observers:
-            config = RaftConfig(node_id=i, cluster_id="c", voters=endpoints, fetch_max_bytes=fetch_max)
+            config = RaftConfig(
+                node_id=i,
+                cluster_id="c",
+                voters=endpoints,
+                fetch_max_bytes=fetch_max,
+                snapshot_fetch_max_bytes=fetch_max,
+            )
             if "directories" in rest:
                 config = replace(config, directory_id=UUID(int=i))
             self.members[i] = Member(config)

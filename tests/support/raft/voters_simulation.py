@@ -55,6 +55,7 @@ class VotersSim(Sim):
             auto_join=self.auto_join,
             timing=self.timing,
             fetch_max_bytes=self.fetch_records_max,
+            snapshot_fetch_max_bytes=self.fetch_records_max,
         )
 
     def disk_of(self, voter: ReplicaKey) -> list[Entry]:

@@ -68,6 +68,7 @@ class _ObservedReplica:
     """The log's, which changes when offsets are removed from it."""
     end_offset: int = -1
     high_watermark: int = -1
+    log_start_offset: int = -1
     role: LeaderState | FollowerState | None = None
     isr_state: IsrState | None = None
     epochs: tuple[int, int] = (-1, -1)
@@ -81,10 +82,12 @@ class _ObservedReplica:
         is_same = (
             end_offset == self.end_offset
             and high_watermark == self.high_watermark
+            and log.log_start_offset == self.log_start_offset
             and log is self.log
             and log.history == self.history
         )
         self.end_offset, self.high_watermark = end_offset, high_watermark
+        self.log_start_offset = log.log_start_offset
         leader = partition.leader
         if leader is None:
             is_same = is_same and partition.follower is self.role

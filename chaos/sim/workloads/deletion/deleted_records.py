@@ -42,8 +42,10 @@ class DeletedRecordsLoad:
 
     name = "trims"
 
-    def __init__(self, context: ClientContext) -> None:
+    def __init__(self, context: ClientContext, *, is_compacted: bool = False) -> None:
+        """A compacted topic has a key for each record, so that it keeps all that is not deleted."""
         self.finished = False
+        self.is_compacted = is_compacted
         self.context = context
         self.client = TopicClient(context, self.name)
         rng, wall_ms = context.rng, context.wall_ms
@@ -52,14 +54,15 @@ class DeletedRecordsLoad:
             return wall_ms() - (rng.randrange(1, 30) * _DAY_MS if rng.random() < 0.5 else 0)
 
         old = replace(context, wall_ms=some_time_ms)
-        self._producers = [IdempotentProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
+        kind = _ManyKeysProducer if is_compacted else IdempotentProducer
+        self._producers = [kind(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
         self._consumer = _SkippingConsumer(context, "trims consumer")
         self.stopping = False
 
     @property
     def topic_configs(self) -> dict[str, str]:
         """The settings of the topic."""
-        return _TOPIC_CONFIGS
+        return {**_TOPIC_CONFIGS, "cleanup.policy": "compact,delete"} if self.is_compacted else _TOPIC_CONFIGS
 
     async def run(self) -> None:
         """See `Workload`."""
@@ -138,6 +141,14 @@ class DeletedRecordsLoad:
             raise InvariantBroken("deleted records are gone on all replicas", f"{key[1]}: {row} for {offset}")
         if row.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             await self.client.refresh()
+
+
+class _ManyKeysProducer(IdempotentProducer):
+    """No two of its records have the same key."""
+
+    def key_of(self, partition: int, number: int) -> bytes:
+        """See `IdempotentProducer`."""
+        return f"{self.name}/{partition}/{number}".encode()
 
 
 class _SkippingConsumer(TopicConsumer):

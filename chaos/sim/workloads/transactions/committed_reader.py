@@ -17,7 +17,7 @@ from .....wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from .....wire.records import AbortedTransactions, iter_headers, iter_records
+from .....wire.records import AbortedTransactions, iter_headers, iter_records, verify_crc
 from ...invariants.invariant_broken import InvariantBroken
 from ...invariants.transaction_invariants import Place
 from ..clients import ClientContext, TopicClient
@@ -65,10 +65,11 @@ class CommittedReader:
                     code = ErrorCode.NETWORK_EXCEPTION
                 else:
                     code = row.error_code
-                    if not code:
-                        self._take(partition, row)
+                    if not code and not self._take(partition, row):
+                        code = ErrorCode.CORRUPT_MESSAGE
             if code:
-                if not is_retriable(code):
+                may_be_mended = code == ErrorCode.CORRUPT_MESSAGE and self._context.checker.has_bit_rot(view.leader)
+                if not is_retriable(code) and not may_be_mended:
                     detail = f"{self._topic}-{partition} at {self.positions[partition]}: {ErrorCode(code).name}"
                     raise InvariantBroken("a consumer's position stays valid", detail)
                 await asyncio.sleep(_RETRY_PAUSE_S)
@@ -89,8 +90,8 @@ class CommittedReader:
             return FetchPartitionResponse(view.partition, response.error_code)
         return response.topics[0].partitions[0]
 
-    def _take(self, partition: int, row: FetchPartitionResponse) -> None:
-        """Pass the committed records on."""
+    def _take(self, partition: int, row: FetchPartitionResponse) -> bool:
+        """Pass the committed records on; False at a batch that is damaged."""
         aborted = AbortedTransactions(row.aborted_transactions or ())
         records = memoryview(bytes(row.records_in_memory()))
         place = (self._topic, partition)
@@ -101,6 +102,8 @@ class CommittedReader:
                 detail = f"{self._topic}-{partition}: {header.last_offset}, stable up to {row.last_stable_offset}"
                 raise InvariantBroken("nothing above the last stable offset is shown", detail)
             batch = records[position : position + header.size_bytes]
+            if not verify_crc(batch, 0, header):
+                return False
             if not aborted.hide(batch, header):
                 if header.is_transactional:
                     self._check_is_ended(partition, header.producer_id, header.base_offset)
@@ -108,6 +111,7 @@ class CommittedReader:
                     if record.offset >= self.positions[partition]:
                         self._on_read(place, record.offset, bytes(record.value or b"").decode())
             self.positions[partition] = header.next_offset
+        return True
 
     def _check_is_ended(self, partition: int, producer_id: int, offset: int) -> None:
         """The committed part of the log has a marker of the producer after the record."""

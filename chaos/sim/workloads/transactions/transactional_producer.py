@@ -39,6 +39,7 @@ _NOT_FOUND_HERE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
+_DOUBTFUL = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT)
 _FENCED = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -75,13 +76,15 @@ class ClientStyle(NamedTuple):
     Without a version it goes by the level that the cluster has finalized. An impatient one waits for answers only for a
     short time, repeats the request on another connection, and now and then gives up a batch and aborts. What it sent
     may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests. One
-    that asks any broker may be told of a former coordinator, by a broker that is cut off from all others.
+    that asks any broker may be told of a former coordinator, by a broker that is cut off from all others. A careless
+    one asks for its next epoch, or ends a transaction without records, whenever it likes.
     """
 
     version: int | None
     is_impatient: bool = False
     is_impatient_with_leaders: bool = False
     asks_any_broker: bool = False
+    is_careless: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -121,6 +124,9 @@ class TransactionalProducer:
         """What the transaction contains by the coordinator's answers: partitions, and ids of groups."""
         self._topics: dict[str, TopicClient] = {}
         self._must_bump = False
+        self.is_careless = style.is_careless
+        self.lost_answers = 0
+        """How many requests to coordinators had no answer, or one that leaves open what was done."""
 
     def _topic(self, topic: str) -> TopicClient:
         if topic not in self._topics:
@@ -133,9 +139,10 @@ class TransactionalProducer:
     async def init(self) -> None:
         """Get a producer id and an epoch, which fences all earlier incarnations and aborts what they left open."""
         await self._learn_version()
-        await self._next_producer()
+        await self.next_producer()
 
-    async def _next_producer(self) -> None:
+    async def next_producer(self) -> None:
+        """Ask for the next epoch, as who has the present one (KIP-360)."""
         producer_id, epoch = self.producer
         fields = {
             "transactional_id": self._transactional_id,
@@ -176,7 +183,7 @@ class TransactionalProducer:
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
         self._must_bump = False
         if must_bump:
-            await self._next_producer()
+            await self.next_producer()
 
     async def _learn_version(self) -> None:
         """Go by the finalized level from here on, if a broker says it now, and knows no less than others before."""
@@ -337,7 +344,7 @@ class TransactionalProducer:
             try:
                 address = self._coordinators.get(key)
                 if address is None:
-                    address = self._coordinators[key] = await self._find_coordinator(key)
+                    address = self._coordinators[key] = await self.find_coordinator(key)
                 cluster.timeout_s = self._patience_s(self._is_impatient)
                 answer = await cluster.request_at(address, api, version, fields)
                 code = ErrorCode(code_of(answer))
@@ -345,6 +352,7 @@ class TransactionalProducer:
                 code = ErrorCode.NETWORK_EXCEPTION
             if not code:
                 return answer
+            self.lost_answers += code in _DOUBTFUL
             if code in (ErrorCode.NETWORK_EXCEPTION, *_NOT_FOUND_HERE):
                 self._coordinators.pop(key, None)
             if code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
@@ -354,7 +362,8 @@ class TransactionalProducer:
     def _patience_s(self, is_impatient: bool) -> float:
         return self._context.rng.choice(_SHORT_TIMEOUTS_S) if is_impatient else _TIMEOUT_S
 
-    async def _find_coordinator(self, key: tuple[int, str]) -> tuple[str, int]:
+    async def find_coordinator(self, key: tuple[int, str]) -> tuple[str, int]:
+        """The address of a coordinator, as one broker says. Raises `ClientError`."""
         cluster = self._topic(self._context.topic).cluster
         fields = {"key_type": key[0], "coordinator_keys": [key[1]]}
         if self._asks_any_broker:

@@ -22,6 +22,7 @@ _PARTITIONS = 2
 _ABORT_PROBABILITY = 0.25
 _LEAVE_OPEN_PROBABILITY = 0.07
 _ZOMBIE_PROBABILITY = 0.12
+_CARELESS_PROBABILITY = 0.15
 _STALL_MAX_S = 4.0
 _PAUSE_S = 0.05
 _TIMEOUT_MS = 2_500
@@ -137,6 +138,8 @@ class _Incarnation:
         self._number += 1
         transaction = self._load.history.begin(f"{self._name}/{self._number}")
         try:
+            if self._producer.is_careless:
+                await self._act_carelessly()
             try:
                 await self._write(transaction.written, stall_s)
             except AbortableError:
@@ -156,6 +159,14 @@ class _Incarnation:
         except (FencedError, AbortableError):
             return False
         return True
+
+    async def _act_carelessly(self) -> None:
+        """Ask for what a client may ask for, though this one has no reason to."""
+        draw = self._context.rng.random()
+        if draw < _CARELESS_PROBABILITY:
+            await self._producer.next_producer()
+        elif draw < 2 * _CARELESS_PROBABILITY:
+            await self._producer.end(commit=True)
 
     async def _write(self, written: dict[str, tuple[str, int]], stall_s: float) -> None:
         rng, topic = self._context.rng, self._context.topic

@@ -96,3 +96,14 @@ def test_range_assigns_ranges() -> None:
         "b": ((first, 3), (first, 4), (second, 2)),
         "c": ((first, 5), (first, 6)),
     }
+
+
+def test_a_free_partition_goes_to_the_smallest_member_so_that_the_others_keep_theirs() -> None:
+    """Also where members read different topics: only `a` reads the second topic."""
+    both, other = TOPICS[:2]
+    subscriptions = {"a": (both, other), "b": (both,)}
+    previous = {"a": ((both, 0), (other, 0)), "b": ((both, 1),)}
+    found = uniform_assignment(subscriptions, {both: 4, other: 1}, previous)
+    assert sorted(map(len, found.values())) == [2, 3]
+    for member, parts in previous.items():
+        assert set(parts) <= set(found[member])

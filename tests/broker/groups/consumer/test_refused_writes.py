@@ -115,6 +115,24 @@ def test_a_classic_group_whose_upgrade_is_refused_goes_on(has_synced: bool) -> N
 
 
 @played
+async def test_ids_that_were_given_before_a_refused_upgrade_hold_no_rebalance_up(harness: GroupHarness) -> None:
+    """Their time-outs ended with the group. Who was given one has to ask again, as after an upgrade."""
+    joined = await harness.join("g")
+    await sync(harness, joined)
+    fields = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "protocol_type": "consumer"}
+    fields["protocols"] = [{"name": "range", "metadata": subscription(TOPIC)}]
+    given = await harness.call(ApiKey.JOIN_GROUP, 9, {**fields, "member_id": ""})
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await join_consumer_group(harness)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.append_error = 0
+    late = await harness.call(ApiKey.JOIN_GROUP, 9, {**fields, "member_id": given.member_id})
+    assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    again = await harness.join("g", member_id=joined.member_id)
+    assert (again.error_code, again.generation_id) == (0, joined.generation_id + 1)
+
+
+@played
 async def test_an_empty_classic_group_keeps_its_offsets_when_its_upgrade_is_refused(harness: GroupHarness) -> None:
     assert await harness.commit("g", offset=7) == 0
     harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
