@@ -78,6 +78,10 @@ class ConsoleService:
         if rehearsal is not None and self.watch.tell in rehearsal.hearers:
             rehearsal.hearers.remove(self.watch.tell)
 
+    def new_client(self) -> ClusterClient:
+        """A client with this user's login that has no connection yet."""
+        return self._client.apart()
+
     def about(self) -> dict[str, Any]:
         """What the page has to know of this console."""
         rehearsal = self._shared.rehearsal
@@ -109,7 +113,9 @@ class ConsoleService:
         """Do something to a node of the local cluster."""
         rehearsal = self._local()
         await self._check_right(AclOperation.ALTER)
-        return await rehearsal.fault(fault, node_id, fields, self._who)
+        done = await rehearsal.fault(fault, node_id, fields, self._who)
+        self._client.ask_last(rehearsal.cluster.paused())
+        return done
 
     @property
     def chaos_version(self) -> int:
@@ -155,6 +161,8 @@ class ConsoleService:
     async def _check_right(self, operation: AclOperation) -> None:
         """Refuse a user who has not this right on the cluster; without users, the console's page is for all."""
         if self.user is not None:
+            if self._shared.rehearsal is not None:
+                self._client.ask_last(self._shared.rehearsal.cluster.paused())
             await check_right_on_cluster(self._client, operation)
 
     async def probing(self, *, start: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Any, TypeVar
 
 from ..cluster.client.access.current_login import CURRENT_LOGIN
@@ -57,6 +57,8 @@ class TestCluster:
         """The nodes that reach each other, while the network is cut."""
         self._paused: dict[int, list[int] | None] = {}
         """Processes that are paused, and what a partition cuts each of them off from when it is resumed."""
+        self._was_paused: set[int] = set()
+        """The nodes that may not know yet what was decided while they were paused."""
 
     @classmethod
     def start(
@@ -98,7 +100,7 @@ class TestCluster:
             raise
         cluster = cls(supervisor, throw_away=directory is None, claim=claim)
         try:
-            cluster._wait_until_brokers_know_each_other()
+            cluster._wait_until_brokers_agree()
         except BaseException:
             cluster.stop()
             raise
@@ -206,7 +208,8 @@ class TestCluster:
     def describe(self) -> ClusterView:
         """The brokers, topics, and partitions with leader and ISR, as a client sees them.
 
-        In a network partition the nodes are asked that reach the majority of the controllers.
+        In a network partition the nodes are asked that reach the majority of the controllers; those that were paused
+        are asked last.
         """
         view: ClusterView = self._ask(lambda client: client.metadata())
         return view
@@ -265,6 +268,7 @@ class TestCluster:
         __tracebackhide__ = True
         self._signal(node_id, signal.SIGCONT)
         others = self._paused.pop(self._child(node_id).pid, None)
+        self._was_paused.add(node_id)
         if others is not None:
             self._supervisor.cut(node_id, others)
 
@@ -340,7 +344,7 @@ class TestCluster:
         return self._child(node_id).alive
 
     def heal(self) -> None:
-        """End every pause and partition, start every dead node, return when all serve."""
+        """End every pause and partition, start every dead node, return when all serve and know the same leaders."""
         children = self._supervisor.children
         for node_id in [node_id for node_id, child in children.items() if child.alive]:
             self._end_pause(node_id)
@@ -349,6 +353,8 @@ class TestCluster:
         dead = [node_id for node_id, child in children.items() if not child.alive]
         if dead:
             self.start_node(*dead)
+        self._wait_until_brokers_agree()
+        self._was_paused.clear()
 
     def stop(self) -> None:
         """Stop all nodes, and remove a temporary directory."""
@@ -379,37 +385,44 @@ class TestCluster:
             raise LocalNodeError(f"node {node_id} does not run; start_node({node_id}) starts it")
         self._supervisor.kill(node_id, sent)
 
-    def _wait_until_brokers_know_each_other(self) -> None:
-        """Return when each broker's metadata has all brokers: one learns a little after another that a third serves."""
+    def _wait_until_brokers_agree(self) -> None:
+        """Return when each broker's metadata has all brokers and the same leaders: one learns them after another."""
         brokers = {node.node_id for node in self.plan.brokers}
 
-        async def is_known_by(node_id: int) -> None:
-            async with ClusterClient(self.bootstrap_of(node_id)) as client:
+        async def agree() -> None:
+            CURRENT_LOGIN.set(login_of_admin(self.plan))
+            async with asyncio.timeout(START_TIMEOUT_S), AsyncExitStack() as stack:
+                clients = [
+                    await stack.enter_async_context(ClusterClient(self.bootstrap_of(node_id)))
+                    for node_id in sorted(brokers)
+                ]
                 while True:
-                    view = await client.metadata(())
-                    if {one.node_id for one in view.brokers} == brokers:
+                    views = await asyncio.gather(*(client.metadata() for client in clients))
+                    first = views[0]
+                    is_same = all((one.brokers, one.topics) == (first.brokers, first.topics) for one in views)
+                    if is_same and {one.node_id for one in first.brokers} == brokers:
                         return
                     await asyncio.sleep(_LOOK_AGAIN_S)
 
-        async def all_know() -> None:
-            CURRENT_LOGIN.set(login_of_admin(self.plan))
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await asyncio.gather(*map(is_known_by, brokers))
-
         if len(brokers) > 1:
             try:
-                _run_apart(all_know())
+                _run_apart(agree())
             except (ClientError, TimeoutError) as error:
                 raise LocalNodeError(f"not every broker knows all others: {error or 'time is over'}") from None
 
     def _bootstrap_of_majority(self) -> str:
         """The brokers that reach a majority of the controllers; all brokers where no side of a partition does.
 
-        The others know of nothing that was decided since the cut, such as new leaders.
+        The others know of nothing that was decided since the cut, such as new leaders. Those that are or were paused
+        come last: they may know as little.
         """
         controllers = controller_endpoints(self.plan).keys()
-        for side in self._sides:
-            asked = self.bootstrap_of(*sorted(side)) if side else ""
+
+        def lateness(node_id: int) -> int:
+            return 2 if self._child(node_id).pid in self._paused else int(node_id in self._was_paused)
+
+        for side in [*self._sides, frozenset(self.node_ids)]:
+            asked = self.bootstrap_of(*sorted(sorted(side), key=lateness)) if side else ""
             if asked and 2 * len(controllers & side) > len(controllers):
                 return asked
         return self.bootstrap_servers

@@ -12,7 +12,7 @@ from typing import IO
 import click
 
 from ...cluster.local.layout import ClusterPlan, NodePlan
-from ..options import Command, directory_option
+from ..options import Command, directory_option, is_reader_gone
 from .nodes import find_node, find_plan, nodes_argument
 
 _POLL_S = 0.1
@@ -38,7 +38,7 @@ def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) ->
     stream = LogStream(nodes, lines)
     try:
         stream.show()
-        while follow:
+        while follow and not is_reader_gone():
             time.sleep(_POLL_S)
             stream.show()
     except KeyboardInterrupt:

@@ -45,6 +45,7 @@ from .peer_protocol import (
     ControllerListenerError,
     login_way_out,
     no_answer_reason,
+    served_apis,
     speaks,
     spoken_protocol,
 )
@@ -189,7 +190,8 @@ class ClusterClient:
     the silent one has the whole `timeout_s` only if no other answers. Later requests go to it last, so that it costs
     the time of one probe, not of one for each request. With None nothing is sent before the request.
     Without a `login` connections log in as the running command does. With `is_silent` it is not said that a broker
-    answers late, for requests that wait on purpose.
+    answers late, for requests that wait on purpose. With `is_interactive` somebody waits at a page: brokers are probed
+    before each request, also on an open connection and by `request_node`, so that one that hangs costs a probe's time.
     """
 
     def __init__(
@@ -201,6 +203,7 @@ class ClusterClient:
         probe_timeout_s: float | None = PROBE_TIMEOUT_S,
         login: ClientLogin | None = None,
         is_silent: bool = False,
+        is_interactive: bool = False,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -215,6 +218,7 @@ class ClusterClient:
         self._answered: dict[Address, None] = {}
         """Who answered to `request`; last the one that did so last."""
         self._is_silent = is_silent
+        self._is_interactive = is_interactive
         self._has_told = is_silent
         self._is_closed = False
 
@@ -233,16 +237,24 @@ class ClusterClient:
         login = self._login or CURRENT_LOGIN.get()
         return None if login is None else login.scram_user
 
-    def apart(self) -> ClusterClient:
-        """A client of the same cluster with connections of its own, where nothing waits for earlier answers."""
-        return ClusterClient(
+    @property
+    def leader_wait_s(self) -> float:
+        """For so long the leader of a partition is asked that does not answer, and that may be another one soon."""
+        return min(self.timeout_s, PROBE_TIMEOUT_S) if self._is_interactive else self.timeout_s
+
+    def apart(self, timeout_s: float | None = None) -> ClusterClient:
+        """A client with connections of its own, where nothing waits for earlier answers. Both ask silent ones last."""
+        other = ClusterClient(
             bootstrap_text(self.bootstrap),
             client_id=self.client_id,
-            timeout_s=self.timeout_s,
+            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
             probe_timeout_s=self._probe_timeout_s,
             login=self._login,
             is_silent=self._is_silent,
+            is_interactive=self._is_interactive,
         )
+        other._unanswering = self._unanswering
+        return other
 
     async def metadata(
         self, topics: Iterable[str] | None = None, *, asks_another: bool = False, purpose: ApiKey = ApiKey.METADATA
@@ -273,6 +285,10 @@ class ClusterClient:
     def connected(self) -> list[Address]:
         """The addresses to which a connection is open."""
         return [at for at, connection in self._connections.items() if not connection.is_closed]
+
+    def ask_last(self, silent: Iterable[Address]) -> None:
+        """Ask these last: somebody knows that they do not answer now."""
+        self._unanswering.update(silent)
 
     def add_brokers(self, brokers: Iterable[BrokerView]) -> None:
         """These brokers, which metadata leaves out, can be asked, too, also after other requests for metadata."""
@@ -400,17 +416,13 @@ class ClusterClient:
         """Whether a peer that was not asked before, or not lately, answers, and serves this API to clients."""
         connection = self._connections.get((host, port))
         is_open = connection is not None and not connection.is_closed
-        if self._probe_timeout_s is None or (is_open and not asks_another):
+        if self._probe_timeout_s is None or (is_open and not (asks_another or self._is_interactive)):
             return
         timeout_s = self.timeout_s if may_wait else min(self._probe_timeout_s, self.timeout_s)
         connection = await self._connect(host, port, timeout_s)
         if not is_open and is_broker_checked((host, port)):
             return  # it has just answered
-        if connection.in_flight:  # requests that wait there are not lost by a time-out of this one
-            async with asyncio.timeout(timeout_s):
-                served = await connection.api_versions()
-        else:
-            served = await connection.api_versions(timeout_s=timeout_s)
+        served = await served_apis(connection, timeout_s)
         if api not in served and ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served:
             raise ControllerListenerError
 
@@ -429,6 +441,8 @@ class ClusterClient:
         try:
             with self._notice(self.broker_text(node_id), waits_for):
                 connection = await self.connection(node_id)
+                if self._is_interactive and not connection.in_flight:
+                    await connection.api_versions(timeout_s=self.leader_wait_s)
                 return await connection.request(api, version, fields, timeout_s=self.timeout_s)
         except NO_ANSWER:
             if (broker := self._brokers.get(node_id)) is not None:
@@ -499,7 +513,7 @@ class ClusterClient:
         broker = self._brokers.get(node_id)
         if broker is None:
             raise ConnectionLostError("it is not among the brokers that raftwerk brokers list shows")
-        return await self._connect(broker.host, broker.port)
+        return await self._connect(broker.host, broker.port, self.leader_wait_s)
 
     async def _connect(self, host: str, port: int, timeout_s: float | None = None) -> Connection:
         connection = self._connections.get((host, port))
@@ -581,19 +595,12 @@ def _cluster_view(answer: Struct, purpose: ApiKey) -> ClusterView:
             raise RefusedError(topic.error_code, f"topic {topic.name}", asked=Asked(purpose, topic=topic.name))
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             continue
-        partitions = sorted(
-            (
-                PartitionView(
-                    one.partition_index,
-                    one.leader_id,
-                    one.leader_epoch,
-                    tuple(one.replica_nodes),
-                    tuple(one.isr_nodes),
-                )
-                for one in topic.partitions
-            ),
-            key=lambda one: one.partition,
-        )
+        partitions = [
+            PartitionView(
+                one.partition_index, one.leader_id, one.leader_epoch, (*one.replica_nodes,), (*one.isr_nodes,)
+            )
+            for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+        ]
         topics.append(TopicView(topic.name, topic.topic_id, topic.is_internal, tuple(partitions)))
     brokers = tuple(sorted(brokers, key=lambda one: one.node_id))
     return ClusterView(answer.cluster_id, answer.controller_id, brokers, tuple(sorted(topics, key=lambda t: t.name)))

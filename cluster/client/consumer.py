@@ -194,14 +194,14 @@ class Consumer:
         """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition.
 
         The latest offset depends on the isolation level, which is the consumer's unless another is given. Raises
-        `NoLeaderAnswersError` for partitions without an answer within the client's time-out; after it a broker is still
-        asked for those that it began to lead meanwhile.
+        `NoLeaderAnswersError` for partitions without an answer within the client's `leader_wait_s`; after it a broker
+        is still asked for those that it began to lead meanwhile.
         """
         found: dict[int, int] = {}
         missing = list(partitions)
         isolation = self.isolation_level if isolation_level is None else isolation_level
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.client.timeout_s
+        deadline = loop.time() + self.client.leader_wait_s
         asked: dict[int, set[int]] = {}
         for attempt in itertools.count():
             groups = self._by_leader(missing)

@@ -15,7 +15,7 @@ from ...runtime.os_errors import os_reason
 from ...runtime.tls_contexts import CERTIFICATE_WAY_OUT, tls_failure, tls_greeting, tls_way_out
 from ...security.client_login import HANDSHAKE_VERSION, AuthenticationFailedError, ClientLogin
 from ...wire.api_keys import ApiKey
-from ...wire.client import ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
+from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
 from ..command_line.expected_cluster import WrongClusterError
@@ -55,6 +55,14 @@ class ControllerListenerError(OSError):
 def speaks(protocol: str) -> str:
     """What to say of a peer that speaks `protocol`, after its address."""
     return f"speaks {protocol} instead of Kafka's protocol: {WAYS_OUT[protocol]}"
+
+
+async def served_apis(connection: Connection, timeout_s: float) -> dict[int, tuple[int, int]]:
+    """The APIs that a peer serves. Requests that wait there are not lost by a time-out of this one."""
+    if not connection.in_flight:
+        return await connection.api_versions(timeout_s=timeout_s)
+    async with asyncio.timeout(timeout_s):
+        return await connection.api_versions()
 
 
 async def spoken_protocol(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> str | None:

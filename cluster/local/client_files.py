@@ -18,6 +18,8 @@ SECURITY_DIR = "security"
 ADMIN_PROPERTIES = os.path.join(SECURITY_DIR, "admin.properties")
 """How the commands log in that find the cluster by its directory."""
 AUTHORITY_FILE, PASSWORD_FILE = "ca.crt", "app.password"
+ADMIN_PASSWORD_FILE = "admin.password"
+"""The password of `ADMIN_PROPERTIES`, for people who log in to the console."""
 JAVA_FILE, LIBRDKAFKA_FILE = "client.properties", "librdkafka.conf"
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -32,6 +32,7 @@ from ..command_line.extras import missing_packages, not_installed
 from ..settings.properties import decode_properties, format_properties, parse_properties
 from .client_files import (
     ADMIN,
+    ADMIN_PASSWORD_FILE,
     ADMIN_PROPERTIES,
     APP,
     AUTHORITY_FILE,
@@ -243,6 +244,7 @@ _ACLS_OF_APP = [
 def _write_for_clients(plan: ClusterPlan, admin: str, app: str) -> None:
     write_client_files(plan.directory, plan.bootstrap, app)
     properties = java_properties(plan.directory, plan.bootstrap, ADMIN, SCRAM_SHA_512, admin)
+    write_secret(os.path.join(plan.directory, SECURITY_DIR, ADMIN_PASSWORD_FILE), admin.encode())
     write_secret(os.path.join(plan.directory, ADMIN_PROPERTIES), format_properties(properties).encode())
 
 

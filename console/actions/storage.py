@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,9 @@ class StorageActions:
     async def reassignments(self) -> dict[str, Any]:
         """The moves that are under way between brokers and between directories, with what is copied."""
         moving = await reassignments(self._client)
-        copied = await copied_bytes(self._client, moving)
+        copied, between_dirs = await asyncio.gather(  # at once, so that a broker that hangs is waited for once
+            copied_bytes(self._client, moving), moves_between_directories(self._client)
+        )
         found = [
             {
                 "topic": one.topic,
@@ -49,7 +52,6 @@ class StorageActions:
             }
             for one in moving
         ]
-        between_dirs = await moves_between_directories(self._client)
         copies = [
             {
                 "topic": one.topic,

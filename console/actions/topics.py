@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ...cluster.client.admin_client import AdminClient, NewTopic
@@ -30,8 +31,9 @@ class TopicActions:
         consumer = Consumer(self._client, name)
         await consumer.start(at=0)
         led = [one.partition for one in view.partitions if one.leader >= 0]
-        starts = await consumer.offsets(EARLIEST, led)
-        ends = await consumer.offsets(LATEST, led)
+        (starts, _), (ends, _) = await asyncio.gather(
+            consumer.known_offsets(EARLIEST, led), consumer.known_offsets(LATEST, led)
+        )
         configs, why_no_configs = await self._configs(name)
         return {
             "name": name,

@@ -51,7 +51,6 @@ class Session:
     user: str
     service: ConsoleService
     clients: AsyncExitStack
-    credentials: Credentials
     began_at: float
     used_at: float
     verified_at: float
@@ -62,15 +61,16 @@ async def open_service(
     bootstrap: str, login: ClientLogin | None, new_service: NewService, user: str | None
 ) -> AsyncIterator[ConsoleService]:
     """A service with clients that log in so; without a `login` as the running command does."""
-    async with (
-        ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=_CLIENT_TIMEOUT_S, login=login) as client,
-        ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, login=login) as watching,
-    ):
+    async with _new_client(bootstrap, login) as client, client.apart(TIMEOUT_S) as watching:
         service = new_service(client, watching, user)
         try:
             yield service
         finally:
             service.stop()
+
+
+def _new_client(bootstrap: str, login: ClientLogin | None) -> ClusterClient:
+    return ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=_CLIENT_TIMEOUT_S, login=login, is_interactive=True)
 
 
 class Sessions:
@@ -122,7 +122,7 @@ class Sessions:
             if wait_s:
                 raise RequestRefusedError(429, f"too many logins have failed: try again in {math.ceil(wait_s)} s")
             try:
-                await self._verify(credentials)
+                await self._verify(_new_client(self._bootstrap, self._logins.login(credentials)))
             except RequestRefusedError:
                 self._of_user.failed(user, self._loop.time())
                 self._of_address.failed(address, self._loop.time())
@@ -134,7 +134,7 @@ class Sessions:
         login = self._logins.login(credentials)
         service = await clients.enter_async_context(open_service(self._bootstrap, login, self._new_service, user))
         token, now = self._secret_bytes(_TOKEN_BYTES).hex(), self._loop.time()
-        self._sessions[_key(token)] = Session(user, service, clients, credentials, now, now, now)
+        self._sessions[_key(token)] = Session(user, service, clients, now, now, now)
         return token
 
     async def log_out(self, token: str) -> None:
@@ -152,17 +152,15 @@ class Sessions:
         if now - session.verified_at > self._limits.verified_s:
             session.verified_at = now
             try:
-                await self._verify(session.credentials)
+                await self._verify(session.service.new_client())
             except RequestRefusedError:
                 await self._end(key)
                 return None
         return session
 
-    async def _verify(self, credentials: Credentials) -> None:
-        login = self._logins.login(credentials)
-        async with ClusterClient(
-            self._bootstrap, client_id=CLIENT_ID, timeout_s=_CLIENT_TIMEOUT_S, login=login
-        ) as client:
+    async def _verify(self, client: ClusterClient) -> None:
+        """Log in by a client without connections."""
+        async with client:
             try:
                 await client.metadata([])
             except WrongCredentialsError:
@@ -192,7 +190,7 @@ class Sessions:
         elif session.service.watch.is_watched and self._loop.time() - session.verified_at > self._limits.verified_s:
             session.verified_at = self._loop.time()
             try:
-                await self._verify(session.credentials)
+                await self._verify(session.service.new_client())
             except RequestRefusedError:
                 await self._end(key)
             except (ClientError, OSError):

@@ -19,7 +19,8 @@ export function loginPage() {
   } }, h("label", {}, "User", user), h("label", {}, "Password", password), h("button", { class: "go" }, "Log in"), why);
   return {
     element: h("div", { class: "card narrow" }, h("h1", {}, "Log in"),
-      h("p", { class: "quiet" }, "As a user of the Kafka cluster. What you see and change here is what this user may see and change."), form),
+      h("p", { class: "quiet" }, "As a user of the Kafka cluster. What you see and change here is what this user may see and change."),
+      h("p", { class: "quiet small" }, "Where raftwerk up --secure made the cluster, security/admin.password in its directory has the password of admin, who may do everything."), form),
     focus() { user.focus(); },
   };
 }

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ...cluster.client.client_errors import Address
+from ...cluster.client.cluster_client import parse_bootstrap
 from ...cluster.command_line.cluster_address import options_of
 from ...cluster.local.layout import ClusterPlan, NodePlan, load_plan
 from ...cluster.local.processes import is_paused, memory_bytes
@@ -84,6 +86,12 @@ class LocalCluster:
             faults = self._injected.of(node.node_id).told
             found[node.node_id] = {"state": state, "pid": pid, "memory_bytes": size, "faults": faults}
         return found
+
+    def paused(self) -> list[Address]:
+        """Where the brokers listen whose processes are paused."""
+        found = [(node, node_pid(node)) for node in self._nodes_left()]
+        paused = [node for node, pid in found if pid is not None and is_paused(pid)]
+        return [at for node in paused for one in node.addresses for at in parse_bootstrap(one)]
 
     def _nodes_left(self) -> list[NodePlan]:
         return [node for node in self._plan.nodes if os.path.exists(node.properties_file)]

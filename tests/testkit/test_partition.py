@@ -72,8 +72,8 @@ def metadata_of(cluster: TestCluster, node: int, topic: str) -> ClusterMetadata:
     return metadata
 
 
-def leader_as_seen_by(cluster: TestCluster, node: int, topic: str) -> int:
-    return int(metadata_of(cluster, node, topic).topics[topic].partitions[0].leader)
+def leader_as_seen_by(cluster: TestCluster, node: int, topic: str, partition: int = 0) -> int:
+    return int(metadata_of(cluster, node, topic).topics[topic].partitions[partition].leader)
 
 
 def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
@@ -110,6 +110,29 @@ def test_the_nodes_of_the_majority_are_asked(cluster: TestCluster) -> None:
     wait_for("a leader of the majority", lambda: cluster.leader_of(topic) not in (first, -1))
     cluster.partition([first], [2], [3])  # nobody has a majority: all are asked
     assert cluster.describe().brokers
+
+
+def test_after_healing_all_nodes_know_the_new_leaders(cluster: TestCluster) -> None:
+    topic = cluster.create_topic(partitions=3, replicas=3)
+    led = next(one for one in range(3) if cluster.leader_of(topic, one) == 1)
+    cluster.partition(1)  # the node that is asked first
+    wait_for("another leader", lambda: cluster.leader_of(topic, led) not in (1, -1))
+    elected = cluster.leader_of(topic, led)
+    cluster.heal()
+    after = cluster.describe()
+    assert len(after.brokers) == 3, "no node is fenced any more"
+    assert after.topic(topic).partitions[led].leader == elected
+    assert {leader_as_seen_by(cluster, one, topic, led) for one in (1, 2, 3)} == {elected}
+
+
+def test_a_node_that_was_paused_is_not_asked_for_leaders_while_others_run(cluster: TestCluster) -> None:
+    topic = cluster.create_topic(partitions=3, replicas=3)
+    led = next(one for one in range(3) if cluster.leader_of(topic, one) == 1)
+    cluster.pause(1)
+    wait_for("another leader", lambda: cluster.leader_of(topic, led) not in (1, -1))
+    elected = cluster.leader_of(topic, led)
+    cluster.resume(1)
+    assert cluster.leader_of(topic, led) == elected
 
 
 def test_two_on_one_side_go_on(cluster: TestCluster) -> None:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from raftwerk.testkit.process_cluster import TestCluster
 
 pytestmark = pytest.mark.process
 MECHANISM = "SCRAM-SHA-512"
+SLOWLY_FENCED = {"broker.session.timeout.ms": 60_000}
 
 
 @pytest.fixture(scope="module")
@@ -270,3 +272,25 @@ def test_a_session_ends_when_the_password_is_taken_away_or_its_time_is_over(clus
                 assert await sessions.of(token) is None
 
     asyncio.run(main())
+
+
+def test_pages_and_actions_do_not_wait_for_a_node_that_hangs() -> None:
+    """The first broker is paused right after it has answered, so that its connections are the ones that are kept."""
+    with TestCluster.start(2, secure=True, separate=True, settings=SLOWLY_FENCED) as cluster:
+        topic = cluster.create_topic(partitions=4)
+        with console(cluster) as url:
+            admin = logged_in_admin(cluster, url)
+            of_topic = [f"topics/{topic}", f"topics/{topic}/records"]
+            pages = [*of_topic, "groups", "transactions", "log-dirs", "reassignments"]
+            for page in pages:
+                assert admin.ask(f"/api/{page}")[0] == 200
+            began = time.monotonic()
+            for fault in ("pause", "continue", "pause"):
+                assert admin.ask(f"/api/nodes/1/{fault}", {})[0] == 200
+            assert time.monotonic() - began < 5  # it took ten seconds to ask whether the node may be continued
+            for page in pages:
+                began = time.monotonic()
+                status, told = admin.ask(f"/api/{page}")
+                assert status == 200, (page, told)
+                assert time.monotonic() - began < 5, page
+            assert admin.ask("/api/nodes/1/continue", {})[0] == 200

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.local.layout import META_FILE, load_plan, new_cluster_id
+from raftwerk.cluster.local.layout import (
+    META_FILE,
+    ClusterShape,
+    load_plan,
+    new_cluster_id,
+    plan_cluster,
+    write_properties,
+)
 
 RAFTWERK = [sys.executable, "-m", "raftwerk"]
 
@@ -68,6 +75,23 @@ def test_whoever_reads_only_the_first_line_is_served(name: str) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
     assert "1 node ready" in done.stdout
     assert "1 of 1 node up" in ok("clusters")
+
+
+def test_following_logs_ends_with_the_reader_though_nothing_is_logged(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    os.makedirs(plan.nodes[0].data_dir)
+    (Path(plan.nodes[0].data_dir) / "meta.properties").write_text(f"cluster.id={plan.cluster_id}\n")
+    Path(plan.nodes[0].log_file).write_text("one\ntwo\nthree\n")
+    command = [*RAFTWERK, "logs", "-f", "-d", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        try:
+            assert following.stdout is not None
+            assert following.stdout.readline() == "n1 | one\n"
+            following.stdout.close()
+            assert following.wait(20) == 0
+        finally:
+            following.kill()
 
 
 def test_logs_are_streamed_with_the_node_s_number(tmp_path: Path) -> None:

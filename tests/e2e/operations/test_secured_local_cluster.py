@@ -48,13 +48,22 @@ def test_files_are_the_owner_s_and_secrets_are_shown_nowhere(told: str, director
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in where.iterdir()} == dict.fromkeys(
         [
             *(f"node-{number}.pem" for number in range(1, NODES + 1)),
-            *("ca.crt", "ca.key", "admin.properties", "app.password", "client.properties", "librdkafka.conf"),
+            *(
+                "ca.crt",
+                "ca.key",
+                "admin.properties",
+                "admin.password",
+                "app.password",
+                "client.properties",
+                "librdkafka.conf",
+            ),
             *EXAMPLES,
         ],
         "0o600",
     )
     secrets = secrets_of(directory)
     assert len(secrets) == 3  # of the nodes, of admin and of app
+    assert (where / "admin.password").read_text() in secrets
     assert all(len(one) > 20 for one in secrets)
     logs = "".join(Path(node.log_file).read_text() for node in load_plan(directory).nodes)
     shown = told + logs + ok("status", "-d", directory) + ok("configs", "show", "--broker", "1", "-d", directory)
