@@ -37,6 +37,7 @@ from .workloads.partition_changes import (
     ThrottledReassignments,
 )
 from .workloads.pipelined_producers import PipelinedProducersLoad
+from .workloads.quiet_group import QuietGroup
 from .workloads.quota_changes import QuotaChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.topic_changes import TopicChanges
@@ -204,6 +205,7 @@ class Run:
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
         cluster.partitions.check_whole_logs()
+        cluster.check_settings()
 
     def _until_acked(self, what: str) -> None:
         acked = len(self.history.acked)
@@ -313,6 +315,7 @@ class Run:
             AccessChanges.name: lambda: AccessChanges(
                 context("access"), cluster, without_acl=allows_without_acl(self.world.rng_for("without acl"))
             ),
+            QuietGroup.name: lambda: QuietGroup(context("quiet group"), cluster.jump_clocks),
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "voters": lambda: VoterChanges(context("voters"), cluster),
