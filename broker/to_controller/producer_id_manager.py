@@ -69,6 +69,12 @@ class ProducerIdManager:
         return producer_id
 
     @property
+    def blocks(self) -> tuple[ProducerIdBlock, ...]:
+        """The blocks that it gives ids of: the present one, and the next if that has come."""
+        present = (self._current,) if self._current.length else ()
+        return present if self._spare is None else (*present, self._spare)
+
+    @property
     def is_ready(self) -> bool:
         """Whether there is an id to give out."""
         return self._used < self._current.length or self._spare is not None

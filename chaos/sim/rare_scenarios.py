@@ -81,7 +81,7 @@ RARE_SCENARIOS = (
         faults_s=8.0,
         mean_gap_s=0.8,
         mean_duration_s=0.5,
-        workloads=("elections", "churn"),
+        workloads=("elections", "churn", "min isr"),
         drawn_properties=METADATA_SNAPSHOTS,
     ),
     Scenario(

@@ -39,6 +39,7 @@ from .workloads.partition_changes import (
     ThrottledReassignments,
 )
 from .workloads.pipelined_producers import PipelinedProducersLoad
+from .workloads.quiet_group import QuietGroup
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
@@ -209,6 +210,7 @@ class Run:
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
         cluster.partitions.check_whole_logs()
+        cluster.check_settings()
 
     def _until_acked(self, what: str) -> None:
         acked = len(self.history.acked)
@@ -331,6 +333,7 @@ class Run:
             AccessChanges.name: lambda: AccessChanges(
                 context("access"), cluster, without_acl=allows_without_acl(self.world.rng_for("without acl"))
             ),
+            QuietGroup.name: lambda: QuietGroup(context("quiet group"), cluster.jump_clocks),
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "offset lookups": lambda: OffsetLookups(context("offset lookups")),

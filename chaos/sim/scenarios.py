@@ -18,6 +18,7 @@ from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.quiet_group import SETTINGS as QUIET_GROUP_SETTINGS
 from .workloads.quota_changes import SETTINGS as QUOTA_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS
@@ -93,9 +94,11 @@ SCENARIOS = {
         ),
         Scenario(
             "stop",
-            "nodes are stopped cleanly and started again",
+            "nodes are stopped cleanly and started again; the offsets of a quiet group expire",
             kinds=(FaultKind.STOP,),
             mean_gap_s=1.5,
+            workloads=("quiet group",),
+            properties=QUIET_GROUP_SETTINGS,
         ),
         Scenario(
             "pause",
@@ -135,9 +138,12 @@ SCENARIOS = {
         Scenario(
             "dirs",
             "log directories fail or come back empty, while replicas move between them",
-            kinds=(FaultKind.DIR_FAILS, FaultKind.DIR_FAILS, FaultKind.WIPED_DIR, FaultKind.KILL, FaultKind.STOP),
+            kinds=(
+                *(FaultKind.DIR_FAILS, FaultKind.DIR_FAILS, FaultKind.WIPED_DIR, FaultKind.KILL, FaultKind.STOP),
+                *(FaultKind.SLOW_DISK, FaultKind.SLOW_LINK) * 2,
+            ),
             partitions=6,
-            workloads=("dir moves",),
+            workloads=("dir moves", "elections"),
             extra_log_dirs=("/disk2", "/disk3"),
         ),
         Scenario(
@@ -352,7 +358,7 @@ SCENARIOS = {
         ),
         Scenario(
             "exactly-once",
-            "a processor that reads, writes and commits its offsets in transactions",
+            "a processor that reads, writes and commits its offsets in transactions; they are compacted meanwhile",
             kinds=(
                 FaultKind.SLOW_LINK,
                 FaultKind.ISOLATE,
@@ -364,7 +370,7 @@ SCENARIOS = {
             targets=("leader", "coordinator", "transaction-coordinator", "n1", "n2", "n3"),
             mean_gap_s=0.4,
             workloads=("read-process-write",),
-            properties=TRANSACTION_SETTINGS,
+            properties={**TRANSACTION_SETTINGS, **KEYS_SETTINGS, "log.flush.offset.checkpoint.interval.ms": "200"},
         ),
         Scenario(
             "exactly-once-group",
@@ -452,12 +458,14 @@ SCENARIOS = {
                 FaultKind.POWER_LOSS,
                 FaultKind.WIPED_DISK,
                 FaultKind.WIPED_DISK,
+                *(FaultKind.METADATA_STAYS,) * 4,
             ),
             targets=("controller", *_FIVE_CONTROLLERS),
             nodes=1,
             controllers=5,
             first_voters=3,
             mean_gap_s=0.6,
+            fixed_targets={FaultKind.METADATA_STAYS: "controller"},
             workloads=("voters", "churn"),
         ),
         Scenario(

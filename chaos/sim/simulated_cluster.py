@@ -19,6 +19,11 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
+from .invariants.derived.compacted_logs import check_compacted
+from .invariants.derived.metadata_images import ImageChecker
+from .invariants.derived.producer_ids import ProducerIdChecker
+from .invariants.derived.recovery_points import RecoveryPointChecker
+from .invariants.derived.settings_in_force import check_minimum, check_settings
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker
@@ -88,9 +93,12 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self.partitions = PartitionChecker(world.trace.note)
+        self._min_isr = int(self.properties(self.brokers[0])["min.insync.replicas"])
+        self.partitions = PartitionChecker(world.trace.note, self._min_isr)
+        self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
+        self._recovery_points = RecoveryPointChecker()
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
-        partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change)
+        partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
@@ -280,6 +288,11 @@ class SimulatedCluster:
         """See `TargetCluster`."""
         return self.partitions.is_mended(self._node_of[name])
 
+    def jump_clocks(self, by_s: float) -> None:
+        """Set the wall clocks of all nodes forward."""
+        for name in self.names:
+            self.world.hosts[name].clock.jump(round(by_s * 1000))
+
     # -- state
 
     def is_healthy(self) -> bool:
@@ -404,10 +417,31 @@ class SimulatedCluster:
         self.quorum_steps.after_event(node_id)
         self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id)
-        loader = self.nodes[node_id].loader if self._metadata_watchers and node_id in self._watched else None
-        if loader is not None:
+        if node_id in self._watched:
+            self._check_derived(node_id, self.nodes[node_id])
+
+    def _check_derived(self, node_id: int, node: Node) -> None:
+        """Check what a node has made of the metadata."""
+        if node.loader is not None:
+            if self._images.after_event(node_id, node.loader) and node.replica_manager is not None:
+                check_minimum(node_id, node.replica_manager, node.loader.image, self._min_isr)
+                if node.log_manager is not None:
+                    check_compacted(node_id, node.replica_manager, node.log_manager)
+                disk = self.world.hosts[_host_name(node_id)].disk
+                if not (disk.has_lied or self.partitions.has_bit_rot(node_id)):
+                    self._recovery_points.after_metadata(node_id, node.replica_manager, disk)
             for after_event in self._metadata_watchers:
-                after_event(node_id, loader)
+                after_event(node_id, node.loader)
+        if node.broker is not None:
+            self._producer_ids.after_event(node_id, node.broker.producer_ids)
+
+    def check_settings(self) -> None:
+        """All logs of a partition go by the same settings. Raises `InvariantBroken`."""
+        check_settings(
+            (node_id, node.replica_manager, node.loader.image)
+            for node_id, node in self.nodes.items()
+            if node.replica_manager is not None and node.loader is not None
+        )
 
     def _watch(self, node_id: int) -> None:
         node = self.nodes.get(node_id)

@@ -136,6 +136,7 @@ class PartitionRaftLog:
         self._truncations += 1
         self._retried(lambda: self._log.truncate_to(offset))
         self._durable_offset = min(self._durable_offset, self.end_offset)
+        sometimes(self.voters.last_offset >= self.end_offset, "a change of the voters was cut off a metadata log")
         self.voters.truncate_to(self.end_offset)
 
     def read(self, offset: int, max_bytes: int) -> Buffer:

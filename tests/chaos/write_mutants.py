@@ -37,6 +37,13 @@ transaction has the epoch of the marker, and a marker of the same epoch is refus
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
 """
+_KEPT = "## Slips that nobody listed"
+"""From here on the page was written by hand."""
+
+
+def kept(page: Path) -> str:
+    """The part of the present page that is not made of the mutants."""
+    return "\n" + _KEPT + page.read_text(encoding="utf-8").partition(_KEPT)[2]
 
 
 def rows(processes: int) -> Iterator[str]:
@@ -111,6 +118,6 @@ def _row(name: str, where: str, count: int, text: str) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "mutants.md").write_text(
-        _HEAD + "".join(rows(int(sys.argv[1]) if sys.argv[1:] else os.cpu_count() or 1)), encoding="utf-8"
-    )
+    page = ROOT / "docs" / "mutants.md"
+    made = "".join(rows(int(sys.argv[1]) if sys.argv[1:] else os.cpu_count() or 1))
+    page.write_text(_HEAD + made + kept(page), encoding="utf-8")

@@ -276,7 +276,7 @@ class Nemesis:
             case FaultKind.OLD_DISK:
                 self._bring_back_later(host, fault.duration_s, host.disk.take_copy())
             case FaultKind.LYING_DISK:
-                host.disk.lies = True
+                host.disk.lies = host.disk.has_lied = True
                 return partial(self._lose_what_was_synced, host)
             case FaultKind.BIT_ROT | FaultKind.STATE_ROT:
                 if disk_faults.rot(host, self._rng, of_coordinators=fault.kind is FaultKind.STATE_ROT):

@@ -42,6 +42,15 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a log holds whole batches only",
         "producers are those of the log",
     ),
+    "what nodes make of the metadata": (
+        "nodes have the same metadata at the same offset",
+        "the voters of a node are those of its log",
+        "no producer id is given to two brokers",
+        "a leader goes by the min.insync.replicas of the metadata",
+        "all logs of a partition go by the same settings",
+        "what is below a recovery point is on the disk",
+        "compaction passes no open transaction",
+    ),
     "clients": (
         "an acked record is committed",
         "only committed batches are consumed",

@@ -29,6 +29,7 @@ from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
 from .decision_invariants import DecisionChecker
+from .derived.settings_in_force import required_isr
 from .invariant_broken import InvariantBroken
 from .producer_invariants import check_producers
 from .retention_rules import RetentionRules
@@ -87,7 +88,9 @@ class _Node:
 class PartitionChecker:
     """Checks the replicas of all brokers, and the metadata."""
 
-    def __init__(self, note: Callable[[str, str], None]) -> None:
+    def __init__(self, note: Callable[[str, str], None], min_isr: int = 1) -> None:
+        """`min_isr` is min.insync.replicas in the files of the nodes."""
+        self._min_isr = min_isr
         self.committed: dict[PartitionKey, CommittedLog] = {}
         self.decisions = DecisionChecker()
         self._note = note
@@ -98,10 +101,8 @@ class PartitionChecker:
         self._with_bit_rot: dict[int, None] = {}
         self._image_offset = -1
         self._registrations: dict[PartitionKey, PartitionRegistration] = {}
-
         self.requested_log_start: dict[PartitionKey, int] = {}
         """The highest offset up to which a client has asked to delete records; 0 without an entry."""
-
         self.may_lose: dict[str, None] = {}
         """The topics that may lose records by unclean elections. There are none in most runs."""
         self.unclean = UncleanElections()
@@ -343,8 +344,9 @@ class PartitionChecker:
         if leader is None:
             raise InvariantBroken("only a leader commits", where)
         isr = leader.isr_state.maximal_isr
-        if len(isr) < leader.effective_min_isr:
-            raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}")
+        required = required_isr(self._nodes[node_id].loader.image, replica, leader, self._min_isr)
+        if len(isr) < required:
+            raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}, not {required}")
         registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
         is_same_leader = registration is not None and registration.leader_epoch == leader.leader_epoch
         if registration is not None and is_same_leader and registration.partition_epoch >= leader.partition_epoch:

@@ -3,7 +3,7 @@
 Their names are: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
 watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
 holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns", "an answered
-change of the voters is committed".
+change of the voters is committed", "the voters of a node are those of its log".
 
 What is durable is read from the simulated devices.
 """
@@ -20,6 +20,7 @@ from ....raft.roles import Role
 from ....raft.types import CommittedBatch, ReplicaKey
 from ....raft.voters.voter_set import VoterSet
 from ..disk.sim_disk import SimDisk
+from .derived.voters_of_log import check_voters
 from .durable_log import DurableLog
 from .invariant_broken import InvariantBroken
 
@@ -139,6 +140,8 @@ class QuorumChecker:
         if end_offset < watched.end_offset and end_offset < watched.high_watermark:
             detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
             raise InvariantBroken("nothing committed is truncated", detail)
+        if self._is_dynamic and end_offset < watched.end_offset:
+            check_voters(_log_of(watched), node_id)
         watched.end_offset = end_offset
         high_watermark = quorum.high_watermark.offset or 0
         if high_watermark != watched.high_watermark:

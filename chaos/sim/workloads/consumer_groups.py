@@ -6,8 +6,8 @@ whose answer was lost. A member may stall for longer than its session and then c
 then, because another member has continued from there: once a partition has a new owner, no request of the former one is
 accepted.
 
-Each member has many incarnations: it leaves and joins again with a new member id. In a group that migrates between the
-protocols, each incarnation may use either of them.
+Each member has many incarnations: it leaves or dies, and joins again with a new member id. In a group that migrates
+between the protocols, each incarnation may use either of them.
 
 Members commit and heartbeat in turn, or they commit behind: a commit is in flight, on a connection of its own, while
 the member goes on, gives partitions up, leaves or stalls. What its commit may do then is in `group_commits`.
@@ -50,6 +50,7 @@ _OFFSETS = 9
 _HEARTBEAT_EVERY_S = 0.2
 _LEAVE_PROBABILITY = 0.08
 _SWITCH_PROBABILITY = 0.25
+_DEATH_PROBABILITY = 0.3
 STALL_PROBABILITY = 0.1
 STALL_S = 4.0
 _MEMBERS = 2
@@ -93,6 +94,8 @@ class GroupLoad:
             "classic": ClassicIncarnation,
         }
         """How members of each protocol act."""
+        self._plans: dict[int, list[dict[str, tuple[int, ...]]]] = {}
+        """By generation, the assignments that its leaders have sent; another coordinator may use a number again."""
         self._members = [_Member(self, context, f"m{n}") for n in range(_MEMBERS)]
 
     def stop(self) -> None:
@@ -120,6 +123,18 @@ class GroupLoad:
             found = self._context.history.consumed.get(partition, {}).get(offset)
             if found != value:
                 raise InvariantBroken("a group delivers every acked record", f"{value} at {offset}, there is {found}")
+
+    def note_plan(self, generation: int, plan: dict[str, list[int]]) -> None:
+        """A leader sends its assignments; empty for a member that does not lead."""
+        if plan:
+            self._plans.setdefault(generation, []).append({one: tuple(sorted(parts)) for one, parts in plan.items()})
+
+    def check_assigned(self, member_id: str, generation: int, assigned: tuple[int, ...]) -> None:
+        """A member got its part of what a leader of this generation sent; a coordinator may assign in mixed groups."""
+        plans = [plan[member_id] for plan in self._plans.get(generation, ()) if member_id in plan]
+        if assigned not in plans and len(self.protocols) == 1:
+            detail = f"{member_id} got {assigned} in generation {generation}, the leader sent {plans}"
+            raise InvariantBroken("a member gets what its leader has assigned in its generation", detail)
 
     def _partitions(self) -> list[tuple[Any, Any]]:
         known = self._members[0].reader.client.topic_id
@@ -213,7 +228,8 @@ class MemberIncarnation:
         if self.epoch > 0 and not self.group.stopping and self.context.rng.random() < self.group.leave_probability:
             if self.group.commits_behind and self.owned:
                 self._commit_in_flight()
-            self.has_left = await self.leave()
+            # One that dies without a word stays in the group until its session ends, also with the next coordinator.
+            self.has_left = self.context.rng.random() < _DEATH_PROBABILITY or await self.leave()
             return False
         return True
 
@@ -472,6 +488,7 @@ class ClassicIncarnation(MemberIncarnation):
 
     async def _sync(self, plan: dict[str, list[int]]) -> None:
         self.note_asking()
+        self.group.note_plan(self.epoch, plan)
         topic = self.context.topic
         fields = {
             "group_id": GROUP,
@@ -489,6 +506,7 @@ class ClassicIncarnation(MemberIncarnation):
             self._on_error(answer.error_code)
             return
         self.assigned = tuple(sorted(part for _, part in read_assignment(answer.assignment)[0]))
+        self.group.check_assigned(self.id, self.epoch, self.assigned)
         kept = tuple(index for index in self.owned if index in self.assigned)
         self._must_join = kept != self.owned
         self.give_up(kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ....cluster.client.admin_client import NewTopic
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient
 from ....wire.api_keys import ApiKey
@@ -12,10 +13,12 @@ from ....wire.errors import ErrorCode
 from ..invariants.invariant_broken import InvariantBroken
 from .administrator import BROKER, PAUSE_S, TIMEOUT_S, TOPIC, RepeatedChange, RetryingAdmin
 from .clients import ClientContext
+from .workload import create_topic_until_done
 
 _ALTER_REASSIGNMENTS = 0
 _ALTER_REPLICA_LOG_DIRS = 2
 _ELECT_LEADERS = 2
+_PARTITIONS_BESIDE = 6
 
 
 class PreferredLeaderChanges(RepeatedChange):
@@ -144,7 +147,7 @@ class MinIsrChanges(RepeatedChange):
     """Sets `min.insync.replicas` of the main topic to 1 and to 2 while its ISRs change.
 
     The setting decides which replicas may lead after they left the ISR (ELR, KIP-966), so leader and controller must
-    use the same value.
+    use the same value. Beside it is a topic with a minimum of its own, some partitions of which have the same replicas.
     """
 
     name = "min isr"
@@ -152,6 +155,12 @@ class MinIsrChanges(RepeatedChange):
     def __init__(self, context: ClientContext) -> None:
         super().__init__(context)
         self._admin = RetryingAdmin(context, self.name)
+
+    async def run(self) -> None:
+        """Make the topic beside, then changes."""
+        cluster = ClusterClient(self.context.bootstrap, client_id=self.name, timeout_s=TIMEOUT_S, probe_timeout_s=None)
+        await create_topic_until_done(cluster, NewTopic("beside", _PARTITIONS_BESIDE, -1, {"min.insync.replicas": "1"}))
+        await super().run()
 
     async def change(self) -> None:
         """Set 1 or 2."""

@@ -32,6 +32,10 @@ class ControllerActions:
     before: PartitionState
     active: Collection[int]
     """The brokers that may lead: unfenced, and with a working directory."""
+    min_isr: int | None = None
+    """`min.insync.replicas` of the partition's topic; None if nothing says who has to be eligible (KIP-966)."""
+    lossy: Collection[int] = ()
+    """The brokers whose replicas may have lost their tails: they began anew, or the directory failed."""
 
     def explain(self, after: PartitionState) -> list[Proposal[PartitionState]] | Deviation:
         """The actions that lead to the next state, or why there are none."""
@@ -39,7 +43,7 @@ class ControllerActions:
             self.elect_leader,
             self.elect_uncleanly,
             self.expand_isr,
-            _shrink_isr,
+            self.shrink_isr,
             self.remove_leader,
             self.raise_leader_epoch,
             _leave_elr,
@@ -98,6 +102,25 @@ class ControllerActions:
             )
             yield Proposal("LeaderExpandIsr", replace(now, isr=now.isr | {joining}, elr=now.elr - {joining}), failed)
 
+    def shrink_isr(self, now: PartitionState, after: PartitionState) -> Proposals:
+        """ControllerShrinkIsr and LeaderShrinkIsr; who leaves stays eligible to lead if too few stay (KIP-966)."""
+        for leaving in sorted(now.isr - after.isr):
+            failed = violated(
+                (leaving != now.leader, f"{leaving} leads, and leaves the ISR"),
+                (self._is_rightly_eligible(leaving, after), f"the ELR does not follow from {self.min_isr} in sync"),
+            )
+            elr = now.elr | {leaving} if leaving in after.elr else now.elr
+            yield Proposal("ControllerShrinkIsr", replace(now, isr=now.isr - {leaving}, elr=elr), failed)
+
+    def _is_rightly_eligible(self, leaving: int, after: PartitionState) -> bool:
+        """Whether one that leaves the ISR is eligible because too few are in sync, or not because enough are."""
+        if self.min_isr is None:
+            return True
+        is_large = len(after.isr) >= min(self.min_isr, len(after.replicas))
+        if leaving in after.elr:
+            return not is_large
+        return is_large or leaving not in after.replicas or leaving in self.lossy
+
     def remove_leader(self, now: PartitionState, after: PartitionState) -> Proposals:
         """ControllerShrinkIsr of the leader, as far as the leadership is concerned."""
         if after.leader == NO_LEADER != now.leader and not self._has_new_epoch(now):
@@ -111,14 +134,6 @@ class ControllerActions:
     def _has_new_epoch(self, now: PartitionState) -> bool:
         """Whether the record has raised the leader epoch already, which it can do once."""
         return now.leader_epoch > self.before.leader_epoch
-
-
-def _shrink_isr(now: PartitionState, after: PartitionState) -> Proposals:
-    """ControllerShrinkIsr and LeaderShrinkIsr; who leaves may stay eligible to lead (KIP-966)."""
-    for leaving in sorted(now.isr - after.isr):
-        failed = violated((leaving != now.leader, f"{leaving} leads, and leaves the ISR"))
-        elr = now.elr | {leaving} if leaving in after.elr else now.elr
-        yield Proposal("ControllerShrinkIsr", replace(now, isr=now.isr - {leaving}, elr=elr), failed)
 
 
 def _leave_elr(now: PartitionState, after: PartitionState) -> Proposals:

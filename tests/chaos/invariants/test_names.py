@@ -11,6 +11,14 @@ FOLDER = Path(__file__).parents[3] / "chaos" / "sim" / "invariants"
 MODULES = {
     "the metadata quorum": ("quorum_invariants", "steps/quorum_steps"),
     "partitions": ("partition_invariants", "producer_invariants", "steps/partition_steps", "steps/replica_steps"),
+    "what nodes make of the metadata": (
+        "derived/compacted_logs",
+        "derived/metadata_images",
+        "derived/producer_ids",
+        "derived/recovery_points",
+        "derived/settings_in_force",
+        "derived/voters_of_log",
+    ),
     "clients": ("client_invariants",),
 }
 OF_CLIENTS = ("an acked record is committed", "only committed batches are consumed")

@@ -22,9 +22,15 @@ def state(
     return PartitionState(frozenset(replicas), frozenset(isr), frozenset(elr), leader, epoch, is_recovering)
 
 
-def explained(before: PartitionState, after: PartitionState, active: Collection[int] = (1, 2, 3)) -> str:
+def explained(
+    before: PartitionState,
+    after: PartitionState,
+    active: Collection[int] = (1, 2, 3),
+    min_isr: int | None = None,
+    lossy: Collection[int] = (),
+) -> str:
     """The names of the actions, or the deviation."""
-    found = ControllerActions(before, active).explain(after)
+    found = ControllerActions(before, active, min_isr, lossy).explain(after)
     return str(found) if isinstance(found, Deviation) else ", ".join(step.action for step in found)
 
 
@@ -39,6 +45,15 @@ def test_a_dead_leader_is_replaced_and_leaves_the_isr_in_one_record() -> None:
 def test_the_isr_grows_and_shrinks_in_the_same_leader_epoch() -> None:
     assert explained(BEFORE, state(1, 4, (1, 2, 3))) == "LeaderExpandIsr"
     assert explained(BEFORE, state(1, 4, (1,))) == "ControllerShrinkIsr"
+
+
+def test_who_leaves_the_isr_stays_eligible_if_too_few_stay() -> None:
+    alone, eligible = state(1, 4, (1,)), state(1, 4, (1,), elr=(2,))
+    assert explained(BEFORE, eligible, min_isr=2) == "ControllerShrinkIsr"
+    assert "does not follow" in explained(BEFORE, eligible, min_isr=1)
+    assert "does not follow" in explained(BEFORE, alone, min_isr=2)
+    assert explained(BEFORE, alone, min_isr=1) == "ControllerShrinkIsr"
+    assert explained(BEFORE, alone, min_isr=2, lossy=(2,)) == "ControllerShrinkIsr"
 
 
 def test_the_last_member_stays_eligible_and_leads_again() -> None:

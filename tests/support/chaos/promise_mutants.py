@@ -19,11 +19,14 @@ from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log import partition_log
+from raftwerk.log.cleaner import log_cleaner
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
+from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
+from raftwerk.raft.voters.voter_set import VoterHistory
 from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import iter_headers
@@ -38,6 +41,8 @@ ORIGINAL_CUT = PartitionRaftLog.truncate_to
 ORIGINAL_COUNT_EXPIRED = rolling_and_retention.count_expired
 ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
 ORIGINAL_RESUME = segment_recovery.resume
+ORIGINAL_LOAD = log_recovery.load
+ORIGINAL_MEASURE = log_cleaner.measure
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 
@@ -151,6 +156,34 @@ def write_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimDisk, "remove", remove_others)
 
 
+def keep_voters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter whose record was cut off the metadata log stays one."""
+    monkeypatch.setattr(VoterHistory, "truncate_to", lambda self, end_offset: None)
+
+
+def count_followers_before(self: LeaderState, config: Any) -> None:
+    """The minimum is limited by the followers that were known before the registration; a new leader knows none."""
+    self.config = config
+    known = len(self.followers) + 1 if self.followers else 0
+    self.effective_min_isr = min(config.min_isr, known)
+
+
+def believe_what_was_read(*arguments: Any, **keywords: Any) -> Any:
+    """What recovery has checked counts as synced, though it may be in the page cache only."""
+    loaded = yield from ORIGINAL_LOAD(*arguments, **keywords)
+    loaded.durable_offset = loaded.segments[-1].next_offset
+    return loaded
+
+
+def compact_what_is_open(log: PartitionLog, *arguments: Any) -> Any:
+    """Compaction does not ask where the first open transaction begins."""
+    producers, log.producers = log.producers, ProducerStateManager()
+    try:
+        return ORIGINAL_MEASURE(log, *arguments)
+    finally:
+        log.producers = producers
+
+
 PROMISE_MUTANTS = (
     Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
     Mutant(
@@ -232,6 +265,23 @@ PROMISE_MUTANTS = (
         replacing(log_recovery, "resume", believe_the_recovery_point),
         ("lying-disk",),
         known=4,
+    ),
+    Mutant("voters stay when their record is cut off the log", keep_voters, ("voters",), known=12),
+    Mutant(
+        "a new leader counts min.insync.replicas by no replicas",
+        replacing(LeaderState, "update_config", count_followers_before),
+        ("min-isr",),
+        known=4,
+    ),
+    Mutant(
+        "what recovery has read counts as synced",
+        replacing(log_recovery, "load", believe_what_was_read),
+        ("kill",),
+    ),
+    Mutant(
+        "compaction passes open transactions",
+        replacing(log_cleaner, "measure", compact_what_is_open),
+        ("exactly-once",),
     ),
 )
 

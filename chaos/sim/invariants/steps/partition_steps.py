@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from .....controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
+from .....controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration, TopicImage
 from .....controller.metadata.metadata_records import (
     RECOVERING,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
+    RegisterBrokerRecord,
     decode_record,
 )
 from .....raft.types import CommittedBatch
 from ....specification.partitions.controller_actions import ControllerActions, creation_violated
 from ....specification.partitions.partition_state import PartitionState
 from ....specification.step_search import Deviation
+from ..derived.settings_in_force import minimum
 from ..invariant_broken import InvariantBroken
 
 _Change = tuple[UUID, int, PartitionRegistration | None, PartitionRegistration]
@@ -30,15 +32,22 @@ _Change = tuple[UUID, int, PartitionRegistration | None, PartitionRegistration]
 class PartitionStepChecker:
     """Replays the records of the metadata log."""
 
-    def __init__(self, on_change: Callable[[UUID, int, int, PartitionState], None]) -> None:
-        """`on_change` is told of each partition's state after a change, with its partition epoch."""
+    def __init__(self, on_change: Callable[[UUID, int, int, PartitionState], None], min_isr: int) -> None:
+        """`on_change` is told of each partition's state after a change, with its partition epoch.
+
+        `min_isr` is min.insync.replicas in the files of the nodes.
+        """
         self._on_change = on_change
+        self._min_isr = min_isr
+        self._registered: dict[int, None] = {}
+        """The brokers that have begun anew in the present batch."""
         self._image = MetadataImage("simulated")
 
     def on_committed(self, batches: Sequence[CommittedBatch]) -> None:
         """These batches are committed, after all others. Raises `InvariantBroken`."""
         for batch in batches:
             changes: list[_Change] = []
+            self._registered.clear()
             for offset, data in enumerate(batch.records, batch.base_offset):
                 changes += self._replay(decode_record(data), offset)
             for change in changes:
@@ -46,6 +55,8 @@ class PartitionStepChecker:
 
     def _replay(self, record: Record, offset: int) -> list[_Change]:
         """Replay a record; the change, if it is one of a partition."""
+        if isinstance(record, RegisterBrokerRecord):
+            self._registered[record.broker_id] = None
         if not isinstance(record, PartitionRecord | PartitionChangeRecord):
             self._image.replay(record, offset, MetadataDelta())
             return []
@@ -70,11 +81,18 @@ class PartitionStepChecker:
             wrong = ", ".join(creation_violated(state))
         else:
             active = [each for each in after.replicas if image.is_active(each) and image.is_replica_online(each, after)]
-            path = ControllerActions(_state(before), active).explain(state)
+            online = [each for each in after.replicas if image.is_replica_online(each, after)]
+            lossy = [each for each in before.replicas if each not in online or each in self._registered]
+            path = ControllerActions(_state(before), active, self._minimum(topic), lossy).explain(state)
             wrong = f"from {_state(before)} to {state}: {path}" if isinstance(path, Deviation) else ""
         if wrong:
             raise InvariantBroken("each change of a partition is a step of its specification", f"{where}: {wrong}")
         self._on_change(topic_id, index, after.partition_epoch, state)
+
+    def _minimum(self, topic: TopicImage | None) -> int | None:
+        if topic is None or not self._image.elr_enabled:
+            return None
+        return minimum(self._image, topic.name, self._min_isr)
 
 
 def _state(one: PartitionRegistration) -> PartitionState:

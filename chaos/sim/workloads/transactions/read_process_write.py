@@ -21,8 +21,10 @@ _GROUP = "exactly-once"
 _ID = "processor"
 _PARTITIONS = 2
 _ABORT_PROBABILITY = 0.1
+_LONG_ABORT_PROBABILITY = 0.7
 _RESTART_PROBABILITY = 0.1
 _ZOMBIE_PROBABILITY = 0.05
+_LONG_PROBABILITY = 0.15
 _STALL_S = 1.0
 _RETRY_PAUSE_S = 0.05
 _TIMEOUT_MS = 2_500
@@ -153,7 +155,10 @@ class _Processor:
         await self._producer.send(load.context.topic, rng.randrange(_PARTITIONS), values)
         if not is_offset_first:
             await self._producer.send_offsets(_GROUP, topic, {partition: offsets.stop})
-        is_committed = load.stopping or rng.random() >= _ABORT_PROBABILITY
+        is_long = not load.stopping and rng.random() < _LONG_PROBABILITY
+        if is_long:  # offsets that will not take effect are the newest in the log meanwhile, which may be compacted
+            await asyncio.sleep(rng.expovariate(1 / _STALL_S))
+        is_committed = load.stopping or rng.random() >= (_LONG_ABORT_PROBABILITY if is_long else _ABORT_PROBABILITY)
         self._must_fetch_offsets = not is_committed
         await self._producer.end(commit=is_committed)
         if is_committed:

@@ -23,6 +23,7 @@ _ABORT_PROBABILITY = 0.25
 _LEAVE_OPEN_PROBABILITY = 0.07
 _ZOMBIE_PROBABILITY = 0.12
 _CARELESS_PROBABILITY = 0.15
+_NEW_ID_PROBABILITY = 0.2
 _STALL_MAX_S = 4.0
 _PAUSE_S = 0.05
 _TIMEOUT_MS = 2_500
@@ -63,13 +64,16 @@ class TransactionalWriters:
 
 
 class _Writer:
-    """One transactional id, as a sequence of incarnations of which two may act at a time."""
+    """A sequence of incarnations, of which two may act at a time; mostly the next one has the same transactional id.
+
+    If it has another one, nobody but the coordinator's clock ends what was left open.
+    """
 
     def __init__(self, load: TransactionalWriters, context: ClientContext, name: str) -> None:
         self.acting = 1
         self._load = load
         self._context = context
-        self._name = name
+        self._name = self._transactional_id = name
         self._incarnation = 0
 
     def __str__(self) -> str:
@@ -80,21 +84,26 @@ class _Writer:
         zombies: list[asyncio.Task[None]] = []
         while not self._load.stopping:
             self._incarnation += 1
+            if self._context.rng.random() < _NEW_ID_PROBABILITY:
+                self._transactional_id = f"{self._name}-{self._incarnation}"
             name = f"{self._name}/{self._incarnation}"
             becomes_zombie = await self._act(name)
             if becomes_zombie is not None:
                 zombies.append(asyncio.ensure_future(becomes_zombie.go_on()))
         self._incarnation += 1
-        last = _Incarnation(self._load, self._context, self._name, f"{self._name}/{self._incarnation}")
+        last = self._new(f"{self._name}/{self._incarnation}")
         while not await last.begin() or not await last.transact(must_commit=True):
             self._incarnation += 1
-            last = _Incarnation(self._load, self._context, self._name, f"{self._name}/{self._incarnation}")
+            last = self._new(f"{self._name}/{self._incarnation}")
         await asyncio.gather(*zombies)
         self.acting = 0
 
+    def _new(self, name: str) -> _Incarnation:
+        return _Incarnation(self._load, self._context, self._transactional_id, name)
+
     async def _act(self, name: str) -> _Incarnation | None:
         """Act as an incarnation until it ends; returns it if it stalls, and goes on after another has begun."""
-        one = _Incarnation(self._load, self._context, self._name, name)
+        one = self._new(name)
         if not await one.begin():
             return None
         rng = self._context.rng
