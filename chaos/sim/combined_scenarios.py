@@ -12,8 +12,8 @@ from .faults.fault import FaultKind
 from .rare_scenarios import METADATA_SNAPSHOTS
 from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
-from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
 _NODES = ("leader", "n1", "n2", "n3")

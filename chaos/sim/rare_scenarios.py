@@ -22,8 +22,8 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
-from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
+from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 
 _NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
 

@@ -26,9 +26,10 @@ from .workloads.access.login_settings import allows_without_acl
 from .workloads.acks_one import AcksOneLoad
 from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
-from .workloads.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
+from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
+from .workloads.groups.quiet_group import QuietGroup
 from .workloads.offset_lookups import OffsetLookups
 from .workloads.partition_changes import (
     CancelledReassignments,
@@ -39,7 +40,6 @@ from .workloads.partition_changes import (
     ThrottledReassignments,
 )
 from .workloads.pipelined_producers import PipelinedProducersLoad
-from .workloads.quiet_group import QuietGroup
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade

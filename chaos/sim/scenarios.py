@@ -16,9 +16,9 @@ from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
-from .workloads.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
-from .workloads.quiet_group import SETTINGS as QUIET_GROUP_SETTINGS
+from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
+from .workloads.groups.quiet_group import SETTINGS as QUIET_GROUP_SETTINGS
 from .workloads.quota_changes import SETTINGS as QUOTA_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS

@@ -72,9 +72,8 @@ class SimDisk:
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
         self.failed_dirs: dict[str, None] = {}
-        self.lies = False
+        self.lies = self.has_lied = False
         """Whether an fsync is answered and not done. What it covers is durable with the next one that is done."""
-        self.has_lied = False
         self.incarnation = 0
         self.descriptors_max = _UNLIMITED
         """How many files may have a descriptor at a time."""

@@ -589,9 +589,7 @@ def _is_harmed(batch: bytes) -> bool:
 
 
 def _differs(batch: bytes, known: bytes | None) -> str:
-    if known is None:
-        return "nothing was committed at this offset"
-    return f"{_summary(batch)}, committed was {_summary(known)}"
+    return f"{_summary(batch)}, committed was {_summary(known)}" if known else "nothing was committed at this offset"
 
 
 def _summary(batch: bytes) -> str:

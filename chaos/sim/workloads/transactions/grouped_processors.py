@@ -15,7 +15,7 @@ from .....cluster.client.admin_client import NewTopic
 from ...invariants.client_invariants import History
 from ...invariants.transaction_invariants import EffectHistory
 from ..clients import ClientContext, TopicConsumer
-from ..consumer_groups import (
+from ..groups.consumer_groups import (
     GROUP,
     PROTOCOLS,
     STALL_PROBABILITY,

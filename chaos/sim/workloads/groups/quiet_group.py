@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ....broker.groups.classic.consumer_protocol import write_assignment, write_subscription
-from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient
-from ....wire.api_keys import ApiKey
-from ....wire.codec import Struct
-from ....wire.errors import ErrorCode
-from ..invariants.invariant_broken import InvariantBroken
-from .administrator import TIMEOUT_S
-from .clients import ClientContext
+from .....broker.groups.classic.consumer_protocol import write_assignment, write_subscription
+from .....cluster.client.client_errors import ClientError
+from .....cluster.client.cluster_client import NO_ANSWER, ClusterClient
+from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct
+from .....wire.errors import ErrorCode
+from ...invariants.invariant_broken import InvariantBroken
+from ..administrator import TIMEOUT_S
+from ..clients import ClientContext
 
 SETTINGS = {
     "offsets.retention.minutes": "1",

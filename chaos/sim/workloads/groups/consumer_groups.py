@@ -19,22 +19,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ....broker.groups.classic.consumer_protocol import (
+from .....broker.groups.classic.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import NO_ANSWER
-from ....runtime.loop import TaskSet
-from ....wire.api_keys import ApiKey
-from ....wire.codec import Struct
-from ....wire.errors import ErrorCode
-from ..invariants.client_invariants import History
-from ..invariants.group_commits import Commit, PartitionCommits
-from ..invariants.invariant_broken import InvariantBroken
-from .clients import ClientContext, TopicConsumer
+from .....cluster.client.client_errors import ClientError
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....runtime.loop import TaskSet
+from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct
+from .....wire.errors import ErrorCode
+from ...invariants.client_invariants import History
+from ...invariants.group_commits import Commit, PartitionCommits
+from ...invariants.invariant_broken import InvariantBroken
+from ..clients import ClientContext, TopicConsumer
 
 GROUP = "g"
 PROTOCOLS = ("consumer", "classic")
