@@ -218,7 +218,8 @@ def _no_controller() -> NoControllerError | None:
 
 async def _why_no_controller(error: NoControllerError) -> str:
     """Which controllers do not answer, and what to do."""
-    from ..cluster.client.cluster_client import ClusterClient, bootstrap_text
+    from ..cluster.client.access.bootstrap import bootstrap_text
+    from ..cluster.client.cluster_client import ClusterClient
     from ..cluster.client.quorum_client import QuorumClient
 
     address = chosen_address()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..cluster.client.access.bootstrap import parse_bootstrap
 from ..cluster.client.access.current_login import CURRENT_LOGIN
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import (
@@ -18,7 +19,7 @@ from ..cluster.client.client_errors import (
     UnreachableError,
     WrongArgumentError,
 )
-from ..cluster.client.cluster_client import ClusterClient, ClusterView, parse_bootstrap
+from ..cluster.client.cluster_client import ClusterClient, ClusterView
 from ..cluster.client.peer_protocol import explained
 from .errors import PipelineError, UnreachableClusterError, WrongOptionError
 from .login import login_of_options, producer_login

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,9 @@ from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, 
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import is_under_replicated
-from ..command_line.expected_cluster import WrongClusterError, check_cluster, is_broker_checked
+from .access.bootstrap import bootstrap_text, parse_bootstrap
 from .access.current_login import CURRENT_LOGIN
+from .access.expected_cluster import WrongClusterError, check_cluster, is_broker_checked
 from .access.needed_rights import Asked
 from .client_errors import (
     CONTROLLER_APIS,
@@ -34,7 +34,6 @@ from .client_errors import (
     OtherClusterError,
     RefusedError,
     UnreachableError,
-    WrongArgumentError,
     WrongCredentialsError,
     is_retriable,
     no_such_topic,
@@ -57,7 +56,6 @@ OnSilence: TypeAlias = Callable[[], None] | None
 """What is called for a broker that got a request and gave no answer."""
 
 CLIENT_ID = "raftwerk-cli"
-DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
@@ -565,26 +563,6 @@ async def silence_of(host: str, port: int, timeout_s: float = _ALIVE_TIMEOUT_S) 
     finally:
         connection.close()
     return None
-
-
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `WrongArgumentError` for the rest.
-
-    As with Kafka's clients a comma at the end is allowed.
-    """
-    return [_parse_address(entry.strip()) for entry in text.rstrip(", ").split(",")]
-
-
-def bootstrap_text(pairs: Iterable[tuple[str, int]]) -> str:
-    """The text that `parse_bootstrap` understands."""
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
-
-
-def _parse_address(entry: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s/\[\]:]+))(?::([0-9]{1,5}))?", entry)
-    if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
-        raise WrongArgumentError(f"{entry!r} is not host:port, for example localhost:9092 or [::1]:9092")
-    return match[1] or match[2], int(match[3] or DEFAULT_PORT)
 
 
 def _cluster_view(answer: Struct, purpose: ApiKey) -> ClusterView:

@@ -18,7 +18,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, RequestTimedOutError, connect
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
-from ..command_line.expected_cluster import WrongClusterError
+from .access.expected_cluster import WrongClusterError
 from .client_errors import Address, NotLoggedInError, NotServedError, OtherClusterError, UnreachableError
 
 _START_BYTES = 4

@@ -19,10 +19,11 @@ from ...wire.errors import ErrorCode
 from ...wire.records import AbortedTransactions, BatchHeader, NewRecord, encode_batch
 from ..command_line.plural import counted
 from ..metrics.latency import Latency
+from .access.bootstrap import bootstrap_text
 from .access.needed_rights import Asked
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView, bootstrap_text
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .error_sentences import SENTENCES
 from .peer_protocol import no_answer_reason

@@ -14,6 +14,7 @@ from ...raft.voters.voter_set import Voter
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from .access.bootstrap import bootstrap_text, parse_bootstrap
 from .access.needed_rights import Asked
 from .admin_client import BROKER, AdminClient
 from .attempts import Attempts
@@ -26,7 +27,7 @@ from .client_errors import (
     is_retriable,
     raise_if_refused,
 )
-from .cluster_client import NO_ANSWER, ClusterClient, bootstrap_text, parse_bootstrap, silence_of
+from .cluster_client import NO_ANSWER, ClusterClient, silence_of
 from .peer_protocol import no_answer_reason
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0

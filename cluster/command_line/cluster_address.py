@@ -51,7 +51,7 @@ class ClusterAddress:
         """The `controllers` that a node's file names; this one if an option names it, or if they are its own."""
         if self.is_explicit or not controllers or set(controllers) <= set(self.controllers.values()):
             return self
-        from ..client.cluster_client import bootstrap_text
+        from ..client.access.bootstrap import bootstrap_text
 
         origin = f"controller.quorum.bootstrap.servers in {file}"
         way_out = "start one of those controllers, or name brokers with -b"
@@ -138,11 +138,8 @@ def find_address(
 
 def normal_bootstrap(text: str) -> str:
     """`host:port,host:port` of a list in which ports may be missing. Raises `AddressError`."""
-    from ..client.client_errors import ClientError
-    from ..client.cluster_client import (
-        bootstrap_text,
-        parse_bootstrap,
-    )  # here, so that a command without a client starts quickly
+    from ..client.access.bootstrap import bootstrap_text, parse_bootstrap
+    from ..client.client_errors import ClientError  # here, so that a command without a client starts quickly
 
     try:
         return bootstrap_text(parse_bootstrap(text))

@@ -103,8 +103,8 @@ def expect_cluster(directory: str | None) -> None:
 
     None: the cluster is named by addresses, where any cluster may be.
     """
+    from ..client.access.expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
     from ..local.layout import broker_endpoints, controller_endpoints, load_plan
-    from .expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
 
     if directory is None:
         EXPECTED_CLUSTER.set(None)

@@ -13,7 +13,9 @@ from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
+from ..client.access.bootstrap import parse_bootstrap
 from ..client.access.current_login import CURRENT_LOGIN
+from ..client.access.expected_cluster import WrongClusterError, check_cluster
 from ..client.access.needed_rights import Asked
 from ..client.admin_client import AdminClient
 from ..client.client_errors import (
@@ -24,7 +26,7 @@ from ..client.client_errors import (
     RefusedError,
     UnreachableError,
 )
-from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
+from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from ..client.peer_protocol import (
     REFUSES,
     TIMES_OUT,
@@ -44,7 +46,6 @@ from ..client.quorum_client import (
     SilentVoter,
 )
 from ..client.reassignment import with_reassignments
-from ..command_line.expected_cluster import WrongClusterError, check_cluster
 from ..command_line.plural import counted
 from ..settings.network_addresses import is_loopback
 from .disk_checks import examine_disks

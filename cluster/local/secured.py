@@ -204,9 +204,10 @@ def password_in(properties_file: str) -> str:
 async def _make_users(plan: ClusterPlan, admin: str, app: str) -> None:
     from ...security.client_login import ClientLogin
     from ...security.sasl.plain import PlainClient
+    from ..client.access.bootstrap import parse_bootstrap
     from ..client.access.current_login import CURRENT_LOGIN
     from ..client.admin_client import AdminClient
-    from ..client.cluster_client import ClusterClient, parse_bootstrap
+    from ..client.cluster_client import ClusterClient
 
     nodes = password_of_nodes(plan.nodes[0])
     CURRENT_LOGIN.set(ClientLogin(_trusting(plan), lambda _: PlainClient(_NODE, nodes)))

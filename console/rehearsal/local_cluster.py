@@ -12,8 +12,8 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ...cluster.client.access.bootstrap import parse_bootstrap
 from ...cluster.client.client_errors import Address
-from ...cluster.client.cluster_client import parse_bootstrap
 from ...cluster.command_line.cluster_address import options_of
 from ...cluster.local.layout import ClusterPlan, NodePlan, load_plan
 from ...cluster.local.processes import is_paused, memory_bytes

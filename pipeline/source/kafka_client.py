@@ -11,8 +11,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from ...cluster.client.access.bootstrap import parse_bootstrap
 from ...cluster.client.client_errors import ClientError, NotLoggedInError, RefusedError, is_retriable
-from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, TopicView, parse_bootstrap
+from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, TopicView
 from ...cluster.client.group_client import GroupClient
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode

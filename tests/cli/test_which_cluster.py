@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from raftwerk.cli.main import cli
+from raftwerk.cluster.client.access.bootstrap import parse_bootstrap
 from raftwerk.cluster.client.access.current_login import CURRENT_LOGIN
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import parse_bootstrap
 from raftwerk.cluster.command_line.cluster_address import AddressError, find_address
 from raftwerk.cluster.command_line.cluster_options import bootstrap_option, chosen_client_properties
 from raftwerk.cluster.command_line.commands import Command

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raftwerk.cluster.client.access.bootstrap import parse_bootstrap
 from raftwerk.cluster.client.client_errors import ClientError, is_retriable
-from raftwerk.cluster.client.cluster_client import parse_bootstrap
 from raftwerk.cluster.client.producer import BATCH_BYTES, _split, murmur2
 from raftwerk.cluster.local.demo import AckLog, Flight, judge
 from raftwerk.wire.errors import error_name

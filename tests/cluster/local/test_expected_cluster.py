@@ -10,17 +10,12 @@ import pytest
 
 from raftwerk import testing
 from raftwerk.cluster.client import cluster_client
+from raftwerk.cluster.client.access.bootstrap import bootstrap_text, parse_bootstrap
+from raftwerk.cluster.client.access.expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
 from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.client_errors import OtherClusterError
-from raftwerk.cluster.client.cluster_client import (
-    NO_ANSWER,
-    ClusterClient,
-    bootstrap_text,
-    parse_bootstrap,
-    silence_of,
-)
+from raftwerk.cluster.client.cluster_client import NO_ANSWER, ClusterClient, silence_of
 from raftwerk.cluster.client.quorum_client import followed_leader
-from raftwerk.cluster.command_line.expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
 from raftwerk.cluster.doctor.cluster_checks import examine_cluster
 from raftwerk.cluster.local.layout import controller_endpoints
 from raftwerk.testkit.in_process import InProcessCluster

@@ -12,11 +12,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...wire.api_keys import ApiKey
+from ....wire.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from ...wire.client import Connection
-    from ..client.client_errors import Address
+    from ....wire.client import Connection
+    from ..client_errors import Address
 
 _ASK_BROKER: tuple[int, dict[str, Any]] = (0, {"include_cluster_authorized_operations": False})
 _ASK_CONTROLLER: tuple[int, dict[str, Any]] = (1, {"include_cluster_authorized_operations": False, "endpoint_type": 2})
