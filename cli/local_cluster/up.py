@@ -144,6 +144,7 @@ def up(
     Node i listens on PORT + i - 1, and for other controllers on PORT + 1000 + i (see --controller-port). Its data is in
     DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
     again as it was, with all its data. With a larger -n it grows: new nodes join, and their controllers the quorum.
+    Settings that are given with -o are kept, unless the nodes refuse them (exit code 2).
 
     With --secure it has a certificate authority, certificates for its nodes, and two users: admin, as whom the commands
     log in that find the cluster by its directory, and app, for programs. DIR/security has files for clients of both.

@@ -431,6 +431,7 @@ def test_a_name_that_does_not_resolve() -> None:
     assert found[0].level == FAILURE
 
 
+@pytest.mark.process
 def test_a_controller_whose_metadata_log_was_cut_is_told_before_its_start() -> None:
     """What `doctor -c` says is what the node says."""
     with TestCluster.start(1) as cluster:
