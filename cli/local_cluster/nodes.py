@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -207,7 +207,7 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
     try:
         for node_id in down:
             supervisor.start_node(node_id)
-        if without := missing_majority(plan):
+        if without := missing_majority(plan, started=down):
             click.echo(f"Note: {_nodes(down)} cannot serve yet{without}.", err=True)
         supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
@@ -248,15 +248,15 @@ def _nodes(node_ids: Sequence[int]) -> str:
     return f"node{'s' * (len(node_ids) > 1)} {', '.join(map(str, node_ids))}"
 
 
-def missing_majority(plan: ClusterPlan) -> str:
+def missing_majority(plan: ClusterPlan, *, started: Collection[int] = ()) -> str:
     """What to do when so many controllers are down or paused that there is no majority, to follow another sentence.
 
-    It is empty where there is one.
+    It is empty where there is one. Nodes that were just `started` may not be seen yet, and do not count as down.
     """
     from ...cluster.local.supervisor import node_pid, paused_nodes
 
     controllers = [node for node in plan.nodes if node.controller_port is not None]
-    down = [str(node.node_id) for node in controllers if node_pid(node) is None]
+    down = [str(node.node_id) for node in controllers if node.node_id not in started and node_pid(node) is None]
     paused = list(map(str, paused_nodes(controllers)))
     if 2 * len(down + paused) < len(controllers):
         return ""

@@ -38,14 +38,16 @@ from ...cluster.local.layout import (
     plan_cluster,
     quorum_weakness,
     shape_of,
+    write_properties,
 )
 from ...cluster.local.local_console import CONSOLE_PORT, LocalConsole, stop_console
-from ...cluster.local.overrides import check_overrides, warnings_of
+from ...cluster.local.overrides import check_overrides, warnings_of, without_overrides
 from ...cluster.local.progress import NO_PROGRESS_LIMIT_S, killed_sentence, silent
 from ...cluster.local.running_up import CONSOLE_PID, AnotherUpError, running_up, staying_with
 from ...cluster.local.secured import check_libraries, is_secured
 from ...cluster.local.supervisor import (
     LocalNodeError,
+    RefusedSettingsError,
     Stopped,
     Supervisor,
     ask_to_stop,
@@ -142,6 +144,7 @@ def up(
     Node i listens on PORT + i - 1, and for other controllers on PORT + 1000 + i (see --controller-port). Its data is in
     DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
     again as it was, with all its data. With a larger -n it grows: new nodes join, and their controllers the quorum.
+    Settings that are given with -o are kept, unless the nodes refuse them (exit code 2).
 
     With --secure it has a certificate authority, certificates for its nodes, and two users: admin, as whom the commands
     log in that find the cluster by its directory, and app, for programs. DIR/security has files for clients of both.
@@ -168,7 +171,11 @@ def up(
     try:
         given = {"brokers": nodes, "port": port, "host": host, "metrics_port": metrics_port}
         given |= {"controller_port": controller_port, "separate": separate or None, "secure": secure or None}
-        ctx.exit(_run(_plan(where, given, parse_pairs(overrides, "--override")), options))
+        wanted = _plan(where, given, parse_pairs(overrides, "--override"))
+        try:
+            ctx.exit(_run(wanted.plan, options))
+        except RefusedSettingsError as error:
+            raise WrongConfiguration(_forgotten(wanted, str(error)) if overrides else str(error)) from None
     except BrokenPipeError:
         raise  # see LazyGroup
     except PortTakenError as error:
@@ -182,7 +189,21 @@ def up(
             shutil.rmtree(where, ignore_errors=True)
 
 
-def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> ClusterPlan:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The cluster that is to be started, and those of its settings that it was given before."""
+
+    plan: ClusterPlan
+    kept: Mapping[str, str]
+
+
+def _forgotten(wanted: _Wanted, why: str) -> str:
+    """Take back the settings that nodes have refused, so that the next start is without them; `why`, and that."""
+    write_properties(without_overrides(wanted.plan, wanted.kept))
+    return f"{why}; nothing that was given with -o is kept"
+
+
+def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> _Wanted:
     """The cluster in `directory` as it was, but for what is `given` and not None; or a new one."""
     given = {name: value for name, value in given.items() if value is not None}
     try:
@@ -192,7 +213,7 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
         former = None
     is_dynamic = former is not None and lists_static_voters(former) and has_dynamic_voters(former)
     if former is not None and not given and not overrides and not is_dynamic:
-        return former
+        return _Wanted(former, shape_of(former).overrides)
     shape = ClusterShape(brokers=1) if former is None else shape_of(former)
     wanted = replace(shape, **given, overrides={**shape.overrides, **overrides})
     plan = plan_cluster(directory, wanted, is_dynamic=is_dynamic)
@@ -200,7 +221,7 @@ def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> C
         check_settings(plan, wanted.overrides, secure=wanted.secure)  # those that it had are kept
     elif overrides:
         check_settings(plan, overrides, secure=wanted.secure)
-    return plan
+    return _Wanted(plan, shape.overrides)
 
 
 def check_settings(plan: ClusterPlan, overrides: Mapping[str, str], *, secure: bool) -> None:
@@ -317,6 +338,8 @@ def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) 
         if options.detach:
             return 0
         _watch(supervisor, options, stream, stopping, console)
+    except RefusedSettingsError:
+        raise  # the caller may have given them
     except LocalNodeError as error:
         click.echo(f"Error: {error}{lost_majority_told(plan)}", err=True)
         return 1

@@ -25,6 +25,9 @@ from ...log.manager.meta_properties import (
     refuse_several_clusters,
 )
 from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
+from ...raft.driver.log_end_checkpoint import lost_log_end
+from ...raft.driver.quorum_state_store import QuorumStateError
+from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.files.real_disk import RealDisk
 from ...runtime.loop import real_runtime
 from ...runtime.os_errors import os_words
@@ -70,6 +73,8 @@ def examine_config(path: str) -> list[Finding]:
     formatted = _formatted(config)
     for directory in config.all_dirs:
         found += _directory(directory, config, formatted)
+    if config.is_controller and config.metadata_log_dir in formatted:
+        found += _metadata_log(config.metadata_log_dir)
     return [*found, *_all_directories(formatted)]
 
 
@@ -139,6 +144,18 @@ def _owner(path: str, config: NodeConfig, formatted: Mapping[str, MetaProperties
     except LogDirError as error:
         return _refusal(error)
     return Finding(OK, f"{path}: formatted for cluster {found.cluster_id}, {size_text(free_bytes)} free")
+
+
+def _metadata_log(log_dir: str) -> Iterator[Finding]:
+    """Report a metadata log with which this controller would not start."""
+    try:
+        lost = lost_log_end(RealDisk(is_read_only=True), metadata_log_dir(log_dir))
+    except (QuorumStateError, OSError) as error:
+        reason = os_words(error) if isinstance(error, OSError) else error
+        yield Finding(FAILURE, f"the metadata log in {log_dir} cannot be read: {reason}", "restore it")
+    else:
+        if lost is not None:
+            yield Finding(FAILURE, lost.what, lost.way_out)
 
 
 def _formatted(config: NodeConfig) -> dict[str, MetaProperties]:

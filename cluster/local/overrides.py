@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from ..settings.node_config import ConfigError, Problem, load_config
-
-if TYPE_CHECKING:
-    from .layout import ClusterPlan
+from .layout import ClusterPlan, plan_cluster, shape_of
+from .secured import lacks_certificate
 
 _DIRECTORY = "the data of node i is in DIR/node-i: -d DIR chooses the directory"
 _LISTENERS = "--host, --port and --controller-port choose where nodes listen"
@@ -60,9 +59,26 @@ def check_overrides(plan: ClusterPlan, overrides: Mapping[str, str], *, secure: 
 
 
 def warnings_of(plan: ClusterPlan) -> list[str]:
-    """What nodes would warn of. Raises `ConfigError` for settings that they would refuse or not know."""
+    """What nodes would warn of. Raises `ConfigError` for settings that they do not know or would refuse at their start.
+
+    Key stores are read, but for those of a secured cluster that are made when it starts.
+    """
+    from ...runtime.loop import real_runtime  # these imports take time
+    from ..settings.listener_checks import refused_security
+    from ..settings.listener_security import KEY_STORES
+
     warnings: dict[str, None] = {}
     for node in {node.roles: node for node in plan.nodes}.values():
         config = load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
         warnings |= dict.fromkeys(config.warnings)
+        refused = refused_security(config, real_runtime())
+        if lacks_certificate(node):
+            refused = [one for one in refused if not one.key.endswith(KEY_STORES)]
+        if refused:
+            raise ConfigError(refused)
     return list(warnings)
+
+
+def without_overrides(plan: ClusterPlan, kept: Mapping[str, str]) -> ClusterPlan:
+    """The same cluster, which has been started, with no other settings given than those that are `kept`."""
+    return plan_cluster(plan.directory, replace(shape_of(plan), overrides=kept))

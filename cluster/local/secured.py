@@ -91,6 +91,11 @@ def is_secured(node: NodePlan) -> bool:
     return node.properties.get("ssl.keystore.location") == _certificate_file(node.directory, node.node_id)
 
 
+def lacks_certificate(node: NodePlan) -> bool:
+    """Whether a node of a secured cluster has no certificate yet; `prepare_security` makes it."""
+    return is_secured(node) and not os.path.exists(node.properties["ssl.keystore.location"])
+
+
 def lost_files(plan: ClusterPlan) -> str | None:
     """What to do where the directory with the certificates and logins of a secured cluster is gone; otherwise None.
 

@@ -21,8 +21,9 @@ from typing import NamedTuple
 from ...runtime.faults.fault_socket import FaultConnection, FaultSocketError, NodeFaults
 from ...runtime.files.real_disk import LOCK_FILE
 from ..command_line.cluster_address import options_of
+from ..node.exit_codes import EXIT_BAD_CONFIG
 from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, may_be_first_voter, write_properties
-from .processes import command_line, is_paused, is_running, lock_holders, process_ids
+from .processes import command_line, is_paused, is_running, lock_holders, process_ids, working_directory
 from .progress import NO_PROGRESS_LIMIT_S, Progress, StoppingNode, Tell, forget_progress, silent, wait_stopped
 from .secured import make_users, prepare_security
 
@@ -32,6 +33,10 @@ _LOOK_EVERY_S = 0.5
 
 class LocalNodeError(Exception):
     """A node did not start, or did not do what it was asked; the message says where to look."""
+
+
+class RefusedSettingsError(LocalNodeError):
+    """A node ended at its start because it refuses its settings."""
 
 
 @dataclass
@@ -194,7 +199,9 @@ class Supervisor:
                 else:
                     dead.append(child)
             if dead:
-                raise LocalNodeError("; ".join(self._why_it_died(child) for child in dead))
+                why = "; ".join(self._why_it_died(child) for child in dead)
+                refuses = any(child.process.returncode == EXIT_BAD_CONFIG for child in dead)
+                raise RefusedSettingsError(why) if refuses else LocalNodeError(why)
 
     def kill(self, node_id: int, sent: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a node; SIGKILL waits until the process is gone."""
@@ -492,10 +499,16 @@ def _is_node(pid: int, properties_file: str) -> bool:
 
 
 def _runs_node(pid: int, properties_file: str) -> bool:
-    """Whether the command of this process is `raftwerk node` with this server.properties."""
+    """Whether the command of this process is `raftwerk node` with this server.properties, by a relative path, too."""
     words = command_line(pid)
-    at = words.index("node") if "node" in words else len(words)
-    return words[at + 1 : at + 2] == [properties_file]
+    named = words[words.index("node") + 1 :][:1] if "node" in words else []
+    if not named:
+        return False
+    try:
+        path = os.path.join(working_directory(pid), named[0])
+    except OSError:
+        return False  # it has ended
+    return os.path.realpath(path) == os.path.realpath(properties_file)
 
 
 def last_line(path: str, start: int = 0) -> str:

@@ -27,16 +27,13 @@ from ...runtime.process.garbage_collection import ServerCollections, tune_gc_for
 from ...runtime.process.stall_watch import StallWatch
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.node_config import ConfigError, NodeConfig, load_config
+from .exit_codes import EXIT_BAD_CONFIG, EXIT_FAILED, EXIT_STOPPED
 
 if TYPE_CHECKING:
     from ...controller.metadata.metadata_records import UserScramCredentialRecord
     from ...raft.voters.voter_set import Voter
     from ..metrics.exporter import Exporter
     from .formatting import FirstVoters
-
-EXIT_STOPPED = 0
-EXIT_FAILED = 1
-EXIT_BAD_CONFIG = 2
 
 _LOOK_FOR_SPACE_S = 0.5
 _SPACE_MIN_BYTES = 8 << 20
@@ -209,6 +206,7 @@ async def _serve_once(
     from .errors import NodeFailedError
     from .formatting import FirstVoters, FormatChoiceError, FormatError, format_node
     from .node import Node
+    from .policies import PolicyError
 
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
@@ -246,7 +244,8 @@ async def _serve_once(
                 collections.close()
             _logger.error("%s; the node starts again when there is space", reason)
             return None
-        code = EXIT_BAD_CONFIG if isinstance(error, FormatChoiceError) else EXIT_FAILED
+        is_refused = isinstance(error, FormatChoiceError) or isinstance(error.__cause__, PolicyError)
+        code = EXIT_BAD_CONFIG if is_refused else EXIT_FAILED
     except ConfigError as error:
         others, _ = security_problems(config, runtime)
         return _refuse(ConfigError(dict.fromkeys((*error.problems, *others))))

@@ -29,10 +29,11 @@ _CONTEXT_0 = 0xA0
 _SOON = timedelta(days=30)
 
 
-def security_problems(config: NodeConfig, runtime: Runtime) -> tuple[list[Problem], list[Problem]]:
-    """Why listeners could not be secured as the settings say, or logins to other nodes be made; and what soon will be.
+def refused_security(config: NodeConfig, runtime: Runtime) -> list[Problem]:
+    """Why listeners could not be secured as the settings say, or logins to other nodes be made.
 
-    Key stores are read with their passwords, and the libraries that SCRAM and PKCS12 need are imported.
+    A node with these settings ends at its start. Key stores are read with their passwords, and the libraries that SCRAM
+    and PKCS12 need are imported.
     """
     current = CurrentConfig(config)
     made: list[Callable[[], object]] = [
@@ -47,6 +48,12 @@ def security_problems(config: NodeConfig, runtime: Runtime) -> tuple[list[Proble
             make()
         except ConfigError as error:
             found |= dict.fromkeys(error.problems)
+    return list(found)
+
+
+def security_problems(config: NodeConfig, runtime: Runtime) -> tuple[list[Problem], list[Problem]]:
+    """What keeps a node or its peers from connecting as the settings say, now, and what soon will."""
+    found = refused_security(config, runtime)
     now = datetime.fromtimestamp(runtime.clock.wall_ms() / 1000, UTC)
     ended: list[Problem] = []
     soon: list[Problem] = []

@@ -97,6 +97,10 @@ class ListenerSettings:
         return self._config.properties.get(self.jaas_key(mechanism))
 
 
+KEY_STORES = "ssl.*"
+"""How problems with the certificates and keys of a listener name the settings, behind the listener's prefix."""
+
+
 def uses_tls(protocol: str) -> bool:
     """Whether a security protocol encrypts."""
     return protocol.endswith("SSL")
@@ -119,15 +123,15 @@ def listener_security(
     if listener.protocol == "PLAINTEXT":
         return None
     settings = ListenerSettings(config, listener.name)
+    rules = settings["ssl.principal.mapping.rules"]
+    try:
+        mapper = PrincipalMapper(rules)  # before the key stores, which may not be there yet
+    except ValueError as error:
+        raise _problem(settings.name_of("ssl.principal.mapping.rules"), rules, str(error), "correct it") from None
     tls: TlsContext | None = None
     if uses_tls(listener.protocol):
         tls = _tls(settings, runtime.disk, server_context)
         choose_for_each_client(tls, _renewed(current, listener.name, runtime.disk, server_context).current)
-    rules = settings["ssl.principal.mapping.rules"]
-    try:
-        mapper = PrincipalMapper(rules)
-    except ValueError as error:
-        raise _problem(settings.name_of("ssl.principal.mapping.rules"), rules, str(error), "correct it") from None
     security = ListenerSecurity(
         tls=tls,
         mapper=mapper,
@@ -347,7 +351,7 @@ def _tls(
         return make_context(tls_material(settings, disk), tls_options(settings))
     except TlsError as error:
         way_out = "correct the ssl.* settings of this listener"
-        raise _problem(settings.prefix + "ssl.*", "", str(error), way_out) from None
+        raise _problem(settings.prefix + KEY_STORES, "", str(error), way_out) from None
 
 
 def _renewed(

@@ -15,8 +15,11 @@ import logging
 from dataclasses import dataclass
 
 from ...log.errors import StorageError
+from ...log.tools.log_end import sound_end
 from ...runtime.invariants import sometimes
 from ...runtime.ports import Disk
+from ..snapshots.snapshot_store import parse_snapshot_name
+from .quorum_state_store import QuorumStateStore
 
 LOG_END_FILE = "metadata-log-end-checkpoint"
 _WRITE_EVERY_S = 10.0
@@ -55,26 +58,76 @@ def parse_log_end(data: bytes) -> LogEnd:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class LostLogEnd:
+    """A metadata log that does not reach as far as was noted: `what` has happened, and the way out."""
+
+    what: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.way_out[:1].upper()}{self.way_out[1:]}."
+
+
+def lost_log_end(disk: Disk, directory: str) -> LostLogEnd | None:
+    """Why a voter would not start with the metadata log in `directory`; None if it would. Nothing is changed.
+
+    Raises `QuorumStateError`, and `OSError`.
+    """
+    log_dir = directory.rpartition("/")[0]
+    noted = _read(disk, f"{log_dir}/{LOG_END_FILE}")  # first, as a node that runs appends to the log
+    epoch = QuorumStateStore(disk, directory).read().epoch
+    names = disk.listdir(directory) if disk.exists(directory) else []
+    snapshots = [one.end_offset for one in map(parse_snapshot_name, names) if one is not None]
+    end_offset = max(sound_end(disk, directory), *snapshots, 0)  # a log that ends before its snapshot begins there
+    return _compared(noted, epoch, end_offset, directory)
+
+
+def _compared(noted: LogEnd, epoch: int, end_offset: int, directory: str) -> LostLogEnd | None:
+    """Compare the epoch of quorum-state and the log's end with what was noted."""
+    stopped_at = noted.end_offset if epoch == noted.epoch else _UNKNOWN
+    least = max(noted.committed_offset, stopped_at)
+    if epoch < noted.epoch:
+        what = f"quorum-state is of epoch {epoch}, and this voter was in epoch {noted.epoch}"
+    elif end_offset < least:
+        before = "it held committed records up to" if stopped_at == _UNKNOWN else "at its clean stop it ended at"
+        what = f"the log ends at offset {end_offset}, and {before} {least}"
+    else:
+        return None
+    return LostLogEnd(
+        f"{directory} has lost what this voter must know: {what}",
+        f"restore the directory, or, while a majority of the other controllers runs, empty "
+        f"{directory.rpartition('/')[0]} and format it again: the node then fetches all from them",
+    )
+
+
+def _read(disk: Disk, path: str) -> LogEnd:
+    if not disk.exists(path):
+        return LogEnd()
+    try:
+        return parse_log_end(disk.read_bytes(path))
+    except ValueError as error:
+        _logger.warning("%s cannot be read (%s): the end of the metadata log is not checked", path, error)
+        return LogEnd()
+
+
 class LogEndCheckpoint:
     """Checks the metadata log in `directory` at its start, and notes how far it reaches."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._log_dir = directory.rpartition("/")[0]
-        self._path = f"{self._log_dir}/{LOG_END_FILE}"
+        self._path = f"{directory.rpartition('/')[0]}/{LOG_END_FILE}"
         self._written = LogEnd()
         self._written_s = float("-inf")
 
     def check(self, epoch: int, end_offset: int) -> None:
         """Compare the epoch of quorum-state and the log's end with what was noted. `StorageError`, `OSError`."""
-        noted = self._written = self._read()
-        if epoch < noted.epoch:
-            self._refuse(f"quorum-state is of epoch {epoch}, and this voter was in epoch {noted.epoch}")
-        stopped_at = noted.end_offset if epoch == noted.epoch else _UNKNOWN
-        if end_offset < max(noted.committed_offset, stopped_at):
-            what = "it held committed records up to" if stopped_at == _UNKNOWN else "at its clean stop it ended at"
-            self._refuse(f"the log ends at offset {end_offset}, and {what} {max(noted.committed_offset, stopped_at)}")
+        noted = self._written = _read(self._disk, self._path)
+        lost = _compared(noted, epoch, end_offset, self._directory)
+        if lost is not None:
+            sometimes(True, "a voter did not start because its metadata log had lost its end")
+            raise StorageError(str(lost))
         if noted.end_offset != _UNKNOWN:
             self._write(LogEnd(noted.epoch, noted.committed_offset))
 
@@ -95,23 +148,6 @@ class LogEndCheckpoint:
     def _write(self, end: LogEnd) -> None:
         self._disk.write_atomic(self._path, end.encode())
         self._written = end
-
-    def _read(self) -> LogEnd:
-        if not self._disk.exists(self._path):
-            return LogEnd()
-        try:
-            return parse_log_end(self._disk.read_bytes(self._path))
-        except ValueError as error:
-            _logger.warning("%s cannot be read (%s): the end of the metadata log is not checked", self._path, error)
-            return LogEnd()
-
-    def _refuse(self, what: str) -> None:
-        sometimes(True, "a voter did not start because its metadata log had lost its end")
-        raise StorageError(
-            f"{self._directory} has lost what this voter must know: {what}. Restore the directory, or, while a majority"
-            f" of the other controllers runs, empty {self._log_dir} and format it again: the node then fetches all"
-            " from them."
-        )
 
 
 def _log_failure(written: asyncio.Future[None]) -> None:

@@ -27,6 +27,7 @@ from raftwerk.cluster.doctor.findings import FAILURE, OK, WARNING, Finding
 from raftwerk.cluster.doctor.node_checks import examine_config, examine_local_logs
 from raftwerk.cluster.doctor.silent_nodes import BrokerTroubles
 from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.local.supervisor import LocalNodeError
 from raftwerk.cluster.node.formatting import cluster_id_of
 from raftwerk.cluster.settings.listener_checks import certificate_end, certificate_problem
 from raftwerk.cluster.settings.node_config import load_config
@@ -428,6 +429,33 @@ def test_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_name_that_does_not_resolve() -> None:
     found = asyncio.run(examine_cluster("no-such-host.invalid:9092"))
     assert found[0].level == FAILURE
+
+
+@pytest.mark.process
+def test_a_controller_whose_metadata_log_was_cut_is_told_before_its_start() -> None:
+    """What `doctor -c` says is what the node says."""
+    with TestCluster.start(1) as cluster:
+        (node,) = cluster.plan.nodes
+        cluster.create_topic("flights", partitions=20)
+        assert FAILURE not in [one.level for one in examine_config(node.properties_file)], "while it runs"
+        cluster.stop_node(1)
+        assert FAILURE not in [one.level for one in examine_config(node.properties_file)]
+        directory = Path(node.data_dir) / "__cluster_metadata-0"
+        quorum_state = (directory / "quorum-state").read_bytes()
+        (directory / "quorum-state").write_bytes(b"?")
+        (found,) = [one for one in examine_config(node.properties_file) if one.level == FAILURE]
+        assert "quorum-state: not a quorum-state file" in found.what
+        (directory / "quorum-state").write_bytes(quorum_state)
+        log = directory / f"{0:020}.log"
+        log.write_bytes(log.read_bytes()[:2000])
+        before = sorted(directory.iterdir())
+        (found,) = [one for one in examine_config(node.properties_file) if one.level == FAILURE]
+        assert f"{directory} has lost what this voter must know: the log ends at offset " in found.what
+        assert "format it again" in found.way_out
+        assert (sorted(directory.iterdir()), log.stat().st_size) == (before, 2000)
+        with pytest.raises(LocalNodeError) as refused:
+            cluster.start_node(1)
+        assert found.what in str(refused.value)
 
 
 def test_a_configuration_is_tried_on_this_machine(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.errors import StorageError
-from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, LogEndCheckpoint, parse_log_end
+from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, LogEndCheckpoint, lost_log_end, parse_log_end
+from raftwerk.raft.driver.quorum_state_store import format_quorum_state
+from raftwerk.raft.types import ElectionState
 from raftwerk.runtime.files.real_disk import RealDisk
+from raftwerk.wire.records import NewRecord, encode_batch, set_base_offset, set_partition_leader_epoch
 
 
 def checkpoint(tmp_path: Path) -> LogEndCheckpoint:
@@ -79,3 +82,41 @@ def test_what_is_committed_is_noted_from_time_to_time() -> None:
         assert noted() == LogEnd(2, 21, 40), "what was committed stays committed"
 
     ProcessLoop(Scheduler(), "test").run_until_complete(notes())
+
+
+def segment(directory: Path, base: int, *epochs: int) -> None:
+    """A file with a batch of one record in each of these epochs."""
+    batches = b""
+    for offset, epoch in enumerate(epochs, base):
+        batch = bytearray(encode_batch([NewRecord(None, b"r", (), 0)]))
+        set_base_offset(batch, 0, offset)
+        set_partition_leader_epoch(batch, 0, epoch)
+        batches += batch
+    (directory / f"{base:020}.log").write_bytes(batches)
+
+
+def test_a_log_is_compared_with_the_note_before_the_voter_starts(tmp_path: Path) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+
+    def lost() -> str:
+        return str(lost_log_end(RealDisk(is_read_only=True), str(directory)) or "")
+
+    assert lost() == "", "nothing is there"
+    checkpoint(tmp_path).note_stop(2, 3, 4)
+    assert "quorum-state is of epoch 0, and this voter was in epoch 2. Restore the directory, or" in lost()
+    directory.mkdir()
+    (directory / "quorum-state").write_bytes(format_quorum_state(ElectionState(2, None, None)))
+    assert "the log ends at offset 0, and at its clean stop it ended at 4" in lost()
+    segment(directory, 0, 1, 1)
+    segment(directory, 2, 1, 2)
+    assert lost() == ""
+    whole = (directory / f"{2:020}.log").read_bytes()
+    (directory / f"{2:020}.log").write_bytes(whole[:-1])
+    assert "the log ends at offset 3, and at its clean stop it ended at 4" in lost()
+    segment(directory, 0, 1)
+    (directory / f"{2:020}.log").write_bytes(whole)
+    assert "the log ends at offset 1," in lost(), "what follows a gap is removed"
+    (directory / f"{4:020}-{2:010}.checkpoint").touch()
+    (directory / f"{9:020}-{2:010}.checkpoint.part").touch()
+    assert lost() == "", "the log begins anew at the snapshot"
+    assert (directory / f"{9:020}-{2:010}.checkpoint.part").exists(), "the node may run"

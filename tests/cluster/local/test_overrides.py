@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.security.certificates import Authority
 
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.overrides import check_overrides, warnings_of
@@ -62,3 +64,29 @@ def test_a_cluster_that_is_secured_by_settings_is_not_secured_twice(tmp_path: Pa
         "listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL: --secure has its own value of it, and "
         "of ssl.keystore.type; leave out --secure, for a cluster that its own settings secure, or those settings"
     )
+
+
+SECURED = {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT", "ssl.keystore.type": "PEM"}
+WRONG_RULE = "RULE:^CN=(.*)$/$2/"
+
+
+def test_what_a_node_refuses_of_its_listeners_is_refused_before(tmp_path: Path) -> None:
+    store = str(Authority(tmp_path).issue("node", "127.0.0.1"))
+
+    def warnings(**overrides: str) -> list[str]:
+        given = SECURED | {"ssl.keystore.location": store} | {k.replace("_", "."): v for k, v in overrides.items()}
+        return warnings_of(plan_cluster(str(tmp_path), ClusterShape(1, port=9092, overrides=given)))
+
+    assert warnings() == []
+    with pytest.raises(ConfigError, match=r"^ssl\.principal\.mapping\.rules=RULE.*'\$2' is no replacement"):
+        warnings(ssl_principal_mapping_rules=WRONG_RULE)
+    with pytest.raises(ConfigError, match=r"cannot read /nowhere: no such file"):
+        warnings(ssl_keystore_location="/nowhere")
+
+
+def test_certificates_that_the_start_makes_need_not_be_there(tmp_path: Path) -> None:
+    shape = ClusterShape(1, port=9092, secure=True)
+    assert warnings_of(plan_cluster(str(tmp_path), shape)) == []
+    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
+        wrong = {"ssl.principal.mapping.rules": WRONG_RULE}
+        warnings_of(plan_cluster(str(tmp_path), replace(shape, overrides=wrong)))

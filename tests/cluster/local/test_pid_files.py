@@ -13,6 +13,7 @@ import pytest
 
 from raftwerk.cli.local_cluster.live_table import node_state
 from raftwerk.cli.local_cluster.node_deaths import NodeDeaths
+from raftwerk.cli.local_cluster.nodes import missing_majority
 from raftwerk.cli.local_cluster.up import unclean_ends
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import STOPPED_CLEANLY, Child, Supervisor, node_pid, stop_nodes_in
@@ -63,6 +64,26 @@ def test_a_node_whose_pid_file_was_lost_is_found(tmp_path: Path) -> None:
         assert stop_nodes_in(node.directory).pids == {1: own.pid}
         assert own.wait() < 0
     assert node_pid(node) is None
+
+
+@pytest.mark.process
+def test_a_node_that_was_started_by_hand_in_the_directory_of_its_settings_counts(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path / "c"), ClusterShape(3, port=21000))
+    by_hand = plan.node(2)
+    Path(by_hand.data_dir).mkdir(parents=True)
+    Path(by_hand.properties_file).touch()
+    Path(by_hand.pid_file).touch()  # a clean stop before has emptied it
+    lock = Path(by_hand.data_dir) / ".lock"
+    hold = "import fcntl, sys; f = open(sys.argv[-1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, "raftwerk", "node", "s2.properties", str(lock)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=by_hand.directory) as running:
+        assert running.stdout is not None and running.stdout.readline()
+        assert node_pid(by_hand) == running.pid
+        assert "without controllers 1, 3 there is no majority" in missing_majority(plan)
+        assert missing_majority(plan, started=[1]) == ""
+        running.kill()
+    assert node_pid(by_hand) is None
 
 
 @pytest.mark.process

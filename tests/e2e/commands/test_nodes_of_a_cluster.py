@@ -241,6 +241,29 @@ def test_settings_of_up_are_checked_before_it_writes_anything(directory: str) ->
     assert not os.path.exists(directory)
 
 
+def test_a_setting_that_only_the_node_refuses_is_not_kept(
+    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = "class Licensed:\n    def configure(self, _): raise RuntimeError('no licence')\n    validate = configure\n"
+    (tmp_path / "licensed_policy.py").write_text(policy)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    wrong = "create.topic.policy.class.name=licensed_policy.Licensed"
+    up = ("up", "--detach", "-d", directory)
+    try:
+        for again, words in enumerate((("--port", "0", "-o", "num.partitions=3"), ("-o", "num.partitions=4"))):
+            told = fails(2, *up, *words, "-o", wrong)
+            assert "node 1 ended with exit code 2: raftwerk: Licensed cannot be made: RuntimeError: no licence" in told
+            assert told.endswith("; nothing that was given with -o is kept")
+            former = load_plan(directory)
+            assert "create.topic.policy.class.name" not in former.nodes[0].properties
+            assert former.nodes[0].properties.get("num.partitions") == ("3" if again else None)
+            ok(*up, *(() if again else ("-o", "num.partitions=3")))
+            assert load_plan(directory).bootstrap == former.bootstrap
+            ok("down", "-d", directory)
+    finally:
+        raftwerk("down", "-d", directory)
+
+
 def test_a_cluster_grows_with_the_settings_that_it_was_given(directory: str) -> None:
     ok("up", "-n", "1", "--port", "0", "-o", "num.partitions=3", "-d", directory, "--detach")
     ok("down", "-d", directory)
