@@ -109,7 +109,6 @@ class SegmentMending:
         for aborted in log.aborted_transactions(new.base_offset, self.end_offset):
             if new.base_offset <= aborted.last_offset < self.end_offset:
                 new.transaction_index.add(aborted)
-        new.next_offset = self.end_offset
         new.finish()
         yield Step(0, (new.file, *new.unsynced_index_files()))
         while log.is_changing_names:
