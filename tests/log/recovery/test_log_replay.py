@@ -127,7 +127,7 @@ def test_damage_before_the_offset_where_a_replay_begins_is_where_it_begins() -> 
     assert replayed(replay) == (headers[3:], 0)
 
 
-@pytest.mark.parametrize("piece_bytes", [100, 300, log_replay.PIECE_BYTES])
+@pytest.mark.parametrize("piece_bytes", [100, 450, log_replay.PIECE_BYTES])
 def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over(
     piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def test_what_is_below_a_snapshot_is_not_checked_where_a_leader_epoch_begins_rig
         append(log, epoch=3)
     end = log.size_bytes
     log.close(clean=False)
+    disk.write_atomic(EPOCHS, b"0\n2\n0 0\n3 12\n")
     steps = steps_of_check(disk)
     assert sum(step.done_bytes for step in steps) == end - size_bytes
     assert [(one.position, one.length) for one in (step.reads for step in steps) if one is not None] == [
