@@ -76,7 +76,6 @@ class LogReplay:
             self.offset = max(self.offset, segment.next_offset)
         else:
             self._position, header = found
-            self._next_offset = header.base_offset
             self.offset = max(self.offset, header.base_offset)
 
     def _current_segment(self) -> Segment | None:

@@ -166,6 +166,20 @@ def test_a_segment_does_not_begin_with_offsets_of_the_one_before_that_are_damage
     assert replayed(log.replay()) == (left, 2)
 
 
+def test_a_replay_ends_where_its_last_offset_was_compacted_away() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(5):
+        append(log)
+    content, headers = read_all(log), headers_of(read_all(log))
+    log.close()
+    size_bytes = headers[0].size_bytes
+    disk.write_atomic(log.segments[0].file.path, content[: 2 * size_bytes] + content[3 * size_bytes :])
+    log = open_log(runtime)
+    replay = LogReplay(lambda: log.segments, 0, 3)
+    assert replayed(replay) == (headers[:2], 0) and replay.offset == 3
+
+
 def test_at_the_end_there_is_nothing_to_read() -> None:
     _, log = filled()
     replay = LogReplay(lambda: log.segments, log.log_end_offset, log.log_end_offset)

@@ -129,6 +129,9 @@ def test_the_offset_index_goes_on_after_a_check_as_if_the_log_had_stayed_open(re
         runtime, _ = make_runtime()
         log = open_log(runtime, CONFIG)
         for number in range(40):
+            if number == POINT:
+                log.close()  # with a snapshot
+                log = open_log(runtime, CONFIG, recovery_point=POINT, clean_shutdown=True)
             if number == POINT + 8 and not stays_open:
                 log.close(clean=False)
                 log = unclean(runtime, recovery_point)

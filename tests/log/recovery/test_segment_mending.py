@@ -93,6 +93,8 @@ def test_recovery_keeps_what_follows_a_segment_whose_last_offsets_were_compacted
     log.flush()
     content = read_all(log)
     assert [header.next_offset for header in headers_of(content)][:kept] == list(range(1, kept + 1))
+    mended = headers_of(bytes(content_of(log.segments[0])))
+    assert {header.partition_leader_epoch for header in mended} == {4}, "also of what stands for the last offsets"
     disk.crash(power_loss=False)  # the checkpoint of the recovery point is still from before
     again = open_log(runtime, COMPACTED, recovery_point=0)
     assert again.log_end_offset == end and read_all(again) == content
