@@ -270,8 +270,8 @@ def test_a_mended_segment_has_the_aborted_transactions_that_end_in_it_and_no_oth
     runtime, disk = make_runtime()
     log = open_log(runtime, CONFIG, has_gaps=False)
     for sequence in range(2):
-        options = {"producer_id": 8, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
-        log.append_as_leader(batch(**options), 0, NOW_MS, guard=VERIFICATION_OFF)
+        data = batch(producer_id=8, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+        log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
         log.roll()
         log.append_as_leader(marker(8, NOW_MS), 0, NOW_MS, internal=True)
     log.roll()
