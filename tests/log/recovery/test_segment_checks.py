@@ -121,7 +121,7 @@ def test_no_segment_before_that_of_the_recovery_point_is_checked_even_without_a_
     assert open_log(runtime, recovery_point=base).log_end_offset == 60
 
 
-@pytest.mark.parametrize("recovery_point", [0, POINT])
+@pytest.mark.parametrize("recovery_point", [0, 10])
 def test_the_offset_index_goes_on_after_a_check_as_if_the_log_had_stayed_open(recovery_point: int) -> None:
     """Without what came after the last entry the next one would come late, and look-ups would scan more."""
     positions = []
@@ -129,10 +129,10 @@ def test_the_offset_index_goes_on_after_a_check_as_if_the_log_had_stayed_open(re
         runtime, _ = make_runtime()
         log = open_log(runtime, CONFIG)
         for number in range(40):
-            if number == POINT:
-                log.close()  # with a snapshot
-                log = open_log(runtime, CONFIG, recovery_point=POINT, clean_shutdown=True)
-            if number == POINT + 8 and not stays_open:
+            if number == 10:
+                log.close()  # with a snapshot, between two entries of the index
+                log = open_log(runtime, CONFIG, recovery_point=10, clean_shutdown=True)
+            if number == 20 and not stays_open:
                 log.close(clean=False)
                 log = unclean(runtime, recovery_point)
             append(log)
