@@ -161,10 +161,8 @@ def load_producers(
         if segment.next_offset < start:
             continue
         segment.transaction_index.cut(start)  # also where no batch follows: it may have been truncated
-        if segment.next_offset <= start:
-            continue
         try:
-            position = segment.locate(max(start, segment.base_offset))
+            position = segment.locate(start)
         except CorruptBatchError:
             position = 0
         yield from _load_producers_of(producers, segment, position, start, end)
@@ -218,10 +216,11 @@ def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
 
 def _has_first(segments: list[Segment], aborted: AbortedTransaction) -> bool:
     offset = aborted.first_offset
-    holding = [segment for segment in segments if segment.base_offset <= offset < segment.next_offset]
-    for segment in holding:
-        for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
-            if header.base_offset <= offset:  # if not, compaction has removed it
+    for segment in segments:
+        if segment.base_offset <= offset < segment.next_offset:
+            for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
+                if header.base_offset > offset:
+                    break  # compaction has removed it
                 is_first = header.is_transactional and not header.is_control and header.base_offset == offset
                 return is_first and header.producer_id == aborted.producer_id
     return True

@@ -73,11 +73,9 @@ class LogReplay:
             if self._current_segment() is not segment:
                 return
         if found is None:
-            self._position = segment.size_bytes
             self.offset = max(self.offset, segment.next_offset)
         else:
             self._position, header = found
-            self._next_offset = header.base_offset
             self.offset = max(self.offset, header.base_offset)
 
     def _current_segment(self) -> Segment | None:
@@ -98,7 +96,7 @@ class LogReplay:
             data = segment.file.pread(self._position, wanted)
         view = memoryview(data)
         begin = at = 0
-        while at < len(view):
+        while at < len(view) or not view:  # the file may have lost its end
             what = complaint_about(view, at)
             header = None if what is not None else read_header(view, at)
             if (

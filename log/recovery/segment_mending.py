@@ -109,9 +109,8 @@ class SegmentMending:
         for aborted in log.aborted_transactions(new.base_offset, self.end_offset):
             if new.base_offset <= aborted.last_offset < self.end_offset:
                 new.transaction_index.add(aborted)
-        new.next_offset = self.end_offset
         new.finish()
-        yield Step(0, (new.file, *new.unsynced_index_files()))
+        yield Step(fsyncs=(new.file, *new.unsynced_index_files()))
         while log.is_changing_names:
             yield PLAIN_STEP
         if log.is_closed or log.is_failed or log.history != self._history or self._damaged not in log.segments:

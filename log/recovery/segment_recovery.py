@@ -43,7 +43,6 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
             break
     if next_offset != offset or -1 != epoch != last_epoch:
         return False
-    segment.earliest_timestamp()
     segment.size_bytes, segment.next_offset = end, next_offset
     segment.uncounted_bytes = end - last_indexed
     return True
@@ -58,7 +57,7 @@ def start_over(segment: Segment) -> None:
 
 
 def check(
-    segment: Segment, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
+    segment: Segment, index_interval_bytes: int, epoch: int, *, has_gaps: bool, following: Segment | None
 ) -> Work[tuple[list[BatchHeader], str | None]]:
     """Check every byte after the accepted batches, accept what is valid, and cut off the rest.
 
@@ -96,7 +95,7 @@ def check(
         batches += 1
         if batches >= STEP_BATCHES or position - counted >= STEP_BYTES:
             done, counted, batches = segment.size_bytes - counted, segment.size_bytes, 0
-            yield Step(done, reads=FileRange(file, counted, max(min(STEP_BYTES, size - counted), 0)))
+            yield Step(done, reads=FileRange(file, counted, min(STEP_BYTES, size - counted)))
     yield Step(segment.size_bytes - counted)
     segment.uncounted_bytes = uncounted
     segment.earliest_timestamp()

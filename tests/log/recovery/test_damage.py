@@ -152,8 +152,9 @@ def test_lost_or_damaged_small_files_are_rebuilt(name: str, content: bytes | Non
     assert log.aborted_transactions(0, 10) == []
 
 
+@pytest.mark.parametrize("hit", [0, 2])
 @pytest.mark.parametrize("at", [8, 11, 16])
-def test_producers_beyond_a_damaged_batch_are_known(at: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_producers_beyond_a_damaged_batch_are_known(at: int, hit: int, caplog: pytest.LogCaptureFixture) -> None:
     """Their snapshot is lost, and the length or the magic of a batch is damaged after a clean stop."""
     runtime, disk = make_runtime()
     log = open_log(runtime)
@@ -165,12 +166,12 @@ def test_producers_beyond_a_damaged_batch_are_known(at: int, caplog: pytest.LogC
     for name in disk.listdir(DIRECTORY):
         if name.endswith(".snapshot"):
             disk.remove(f"{DIRECTORY}/{name}")
-    disk.flip_bit(FIRST, 2 * size + at, 6)
+    disk.flip_bit(FIRST, hit * size + at, 6)
     with caplog.at_level("ERROR"):
         log = open_log(runtime, clean_shutdown=True)
     known = [number for number in range(24) if log.producers.get(number) is not None]
-    assert known == [number for number in range(24) if number != 2]
-    assert f"{FIRST} is damaged at position {2 * size}" in caplog.text
+    assert known == [number for number in range(24) if number != hit]
+    assert f"{FIRST} is damaged at position {hit * size}" in caplog.text
 
 
 def test_leftovers_of_a_crash_are_removed() -> None:

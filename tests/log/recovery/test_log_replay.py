@@ -10,6 +10,7 @@ from support.log.logs import append, batch, headers_of, make_runtime, open_log, 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery import log_replay
 from raftwerk.log.recovery.log_replay import LogReplay
 from raftwerk.log.segment.segment import Segment
 from raftwerk.runtime.incremental_work import run_at_once
@@ -87,15 +88,17 @@ def test_a_large_piece_of_the_file_is_lost() -> None:
     assert found == headers[:1] + headers[5:]
 
 
-def test_the_end_of_a_file_is_lost() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_end_of_a_file_is_lost(whole: bool) -> None:
+    """Within a batch, or with a whole one: then there is nothing at all where the next batch was to come."""
     disk, log = filled()
     first = log.segments[0]
     headers = headers_of(read_all(log))
-    disk.open(first.file.path).truncate(first.size_bytes - 30)
+    last = [header for header in headers if header.base_offset < first.next_offset][-1]
+    disk.open(first.file.path).truncate(first.size_bytes - (last.size_bytes if whole else 30))
     found, damaged = replayed(log.replay())
     assert damaged == 1
-    last = max(header.base_offset for header in headers if header.base_offset < first.next_offset)
-    assert found == [header for header in headers if header.base_offset != last]
+    assert found == [header for header in headers if header != last]
 
 
 def test_a_segment_that_is_replaced_meanwhile() -> None:
@@ -124,8 +127,12 @@ def test_damage_before_the_offset_where_a_replay_begins_is_where_it_begins() -> 
     assert replayed(replay) == (headers[3:], 0)
 
 
-def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over() -> None:
+@pytest.mark.parametrize("piece_bytes", [100, 450, log_replay.PIECE_BYTES])
+def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over(
+    piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Apache Kafka's compaction may have removed them."""
+    monkeypatch.setattr(log_replay, "PIECE_BYTES", piece_bytes)
     _, log = filled()
     headers = headers_of(read_all(log))
     first = log.segments[0]
@@ -134,11 +141,51 @@ def test_offsets_that_are_missing_at_the_end_of_a_segment_are_passed_over() -> N
     assert replayed(log.replay()) == ([header for header in headers if header != inside[-1]], 0)
 
 
+@pytest.mark.parametrize("wrong", ["that of a batch before", "beyond the segment"])
+def test_a_batch_whose_offset_contradicts_its_place_is_damaged(wrong: str) -> None:
+    """No CRC covers it. State that is rebuilt would know the records by a wrong offset, or twice."""
+    disk, log = filled()
+    headers = headers_of(read_all(log))
+    first = log.segments[0]
+    inside = [header for header in headers if header.base_offset < first.next_offset]
+    hit, offset = (2, inside[1].base_offset) if wrong == "that of a batch before" else (-1, inside[-1].base_offset + 1)
+    assert wrong != "beyond the segment" or offset + inside[-1].last_offset_delta == first.next_offset
+    position = sum(header.size_bytes for header in inside[:hit])
+    disk.open(first.file.path).pwrite(position, offset.to_bytes(8, "big"))
+    assert replayed(log.replay()) == ([header for header in headers if header != inside[hit]], 1)
+
+
+def test_a_segment_does_not_begin_with_offsets_of_the_one_before_that_are_damaged_there() -> None:
+    disk, log = filled()
+    headers = headers_of(read_all(log))
+    first, second = log.segments[:2]
+    last = [header for header in headers if header.base_offset < first.next_offset][-1]
+    disk.flip_bit(first.file.path, first.size_bytes - 1, 0)
+    disk.open(second.file.path).pwrite(0, last.base_offset.to_bytes(8, "big"))
+    left = [header for header in headers if header.base_offset not in (last.base_offset, second.base_offset)]
+    assert replayed(log.replay()) == (left, 2)
+
+
+def test_a_replay_ends_where_its_last_offset_was_compacted_away() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(5):
+        append(log)
+    content, headers = read_all(log), headers_of(read_all(log))
+    log.close()
+    size_bytes = headers[0].size_bytes
+    disk.write_atomic(log.segments[0].file.path, content[: 2 * size_bytes] + content[3 * size_bytes :])
+    log = open_log(runtime)
+    replay = LogReplay(lambda: log.segments, 0, 3)
+    assert replayed(replay) == (headers[:2], 0) and replay.offset == 3
+
+
 def test_at_the_end_there_is_nothing_to_read() -> None:
     _, log = filled()
     replay = LogReplay(lambda: log.segments, log.log_end_offset, log.log_end_offset)
     assert replay.is_at_end and bytes(replay.read()) == b"" and replay.damage is None
     without = LogReplay(list, 0, log.log_end_offset)
+    run_at_once(without.passing_damage())
     assert bytes(without.read()) == b"" and without.damage is None, "a log that is closed has no segments"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from support.log.compacted_logs import COMPACT, Writer, plan_of
 from support.log.crashes import CONFIG, Kill, KilledError, transactional_log
-from support.log.logs import NOW_MS, append, headers_of, make_runtime, open_log, read_all
+from support.log.damaged_files import marker
+from support.log.logs import NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.cleaner.compaction import clean
@@ -14,7 +17,8 @@ from raftwerk.log.errors import StorageError
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.segment_mending import MendingGivenUpError, SegmentMending
 from raftwerk.log.segment.segment import Segment
-from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+from raftwerk.runtime.incremental_work import PLAIN_STEP, run_at_once
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import CorruptBatchError
 
@@ -89,6 +93,8 @@ def test_recovery_keeps_what_follows_a_segment_whose_last_offsets_were_compacted
     log.flush()
     content = read_all(log)
     assert [header.next_offset for header in headers_of(content)][:kept] == list(range(1, kept + 1))
+    mended = headers_of(bytes(content_of(log.segments[0])))
+    assert {header.partition_leader_epoch for header in mended} == {4}, "also of what stands for the last offsets"
     disk.crash(power_loss=False)  # the checkpoint of the recovery point is still from before
     again = open_log(runtime, COMPACTED, recovery_point=0)
     assert again.log_end_offset == end and read_all(again) == content
@@ -103,6 +109,28 @@ def test_a_replica_without_the_last_offsets_cannot_mend_a_log_that_has_no_gaps()
         mending.add(compacted_away(log, 3))
     mending.end()
     assert len(read_all(log)) == log.size_bytes
+
+
+def test_a_replica_that_lacks_offsets_within_a_segment_cannot_mend_a_log_that_has_no_gaps() -> None:
+    """Recovery would take the gap for lost records, and cut off what follows it."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    content = bytes(content_of(log.segments[0]))
+    size_bytes = headers_of(content)[0].size_bytes
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(MendingGivenUpError, match="a batch at 3, 2 is needed"):
+        mending.add(memoryview(bytearray(content[: 2 * size_bytes] + content[3 * size_bytes :])))
+    mending.end()
+
+
+def test_damaged_batches_of_another_replica_do_not_mend_a_log() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    content, other = read_all(log), bytearray(content_of(log.segments[0]))
+    other[-1] ^= 1
+    mending = SegmentMending(log, disk, 0)
+    with pytest.raises(CorruptBatchError, match="offset 4 is damaged"):
+        mending.add(memoryview(other))
+    mending.end()
+    assert read_all(log) == content
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -235,3 +263,116 @@ def test_offsets_that_were_compacted_away_take_the_timestamp_of_the_batch_before
     replay = log.replay()
     while not replay.is_at_end:
         assert replay.read(), "a batch without records has a header alone, and is sound"
+
+
+def test_a_mended_segment_has_the_aborted_transactions_that_end_in_it_and_no_others() -> None:
+    """A transaction belongs to the segment of its marker, which may be the first batch of that."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, CONFIG, has_gaps=False)
+    for sequence in range(2):
+        data = batch(producer_id=8, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+        log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+        log.roll()
+        log.append_as_leader(marker(8, NOW_MS), 0, NOW_MS, internal=True)
+    log.roll()
+    log.flush()
+    before = [list(segment.transaction_index.entries) for segment in log.segments]
+    assert [[one.last_offset for one in entries] for entries in before] == [[], [1], [3], []]
+    for segment in log.segments[:3]:
+        mending = SegmentMending(log, disk, segment.base_offset)
+        mending.add(content_of(segment))
+        run_at_once(mending.placing())
+        mending.end()
+    assert [segment.transaction_index.entries for segment in log.segments] == before
+
+
+def test_a_batch_that_reaches_into_the_next_segment_does_not_mend_a_log() -> None:
+    """Its last records would be in the log twice."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    four = content_of(log.segments[0])[: 4 * headers_of(read_all(log))[0].size_bytes]
+    beyond = batch(2, base_offset=4, leader_epoch=4)
+    with pytest.raises(MendingGivenUpError, match="a batch at 4"):
+        mending.add(memoryview(bytearray(bytes(four) + bytes(beyond))))
+    mending.end()
+
+
+@pytest.mark.parametrize("what", ["closed", "failed", "truncated", "deleted"])
+def test_a_log_that_changes_during_an_fsync_of_the_new_segment_is_not_mended(what: str) -> None:
+    """What was fetched may not be the content of that segment any more."""
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    mending.add(content_of(log.segments[0]))
+    placing = mending.placing()
+    assert next(placing).fsyncs
+    match what:
+        case "closed":
+            log.close(clean=False)
+        case "failed":
+            disk.fail_fsync(log.directory)
+            append(log, epoch=5)
+            with pytest.raises(StorageError):
+                log.flush()
+            disk.fail_fsync(None)
+        case "truncated":
+            log.truncate_to(12)
+        case _:
+            log.advance_start(5)
+    with pytest.raises(MendingGivenUpError, match="has changed"):
+        next(placing)
+    mending.end()
+    assert [segment.base_offset for segment in log.segments][-2:] == [5, 10]
+
+
+def test_a_mended_segment_waits_until_other_files_have_their_names() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    content, second = read_all(log), log.segments[1]
+    mending = SegmentMending(log, disk, 0)
+    mending.add(content_of(log.segments[0]))
+    other = Segment.create(disk, log.directory, second.base_offset, ".cleaned")
+    data = content_of(second)
+    other.append(data, headers_of(bytes(data)), 100)
+    other.finish()
+    change = log.replace_segments([second], other)
+    placing = mending.placing()
+    assert next(placing).fsyncs
+    for _ in range(3):
+        assert next(placing) == PLAIN_STEP, "the loop does something else meanwhile"
+    change.finish()
+    run_at_once(placing)
+    mending.end()
+    assert read_all(log) == content and not log.is_changing_names
+    assert all(disk.exists(f"{log.directory}/{base:020d}.log") for base in (0, 5, 10))
+
+
+def test_a_mending_that_is_given_up_leaves_no_file_and_takes_none_of_its_successor() -> None:
+    """A process that is killed may clean up after its successor has begun to mend the same segment."""
+    runtime, disk, log = log_of_three_segments(CONFIG)
+    content, good = read_all(log), bytearray(content_of(log.segments[0]))
+    names = disk.listdir(log.directory)
+    mending = SegmentMending(log, disk, 0)
+    mending.add(memoryview(good))
+    mending.end()
+    assert disk.listdir(log.directory) == names
+    mending = SegmentMending(log, disk, 0)
+    disk.crash(power_loss=False)
+    again = open_log(runtime, CONFIG, recovery_point=15, has_gaps=False)
+    successor = SegmentMending(again, disk, 0)
+    successor.add(memoryview(good))
+    mending.end()
+    run_at_once(successor.placing())
+    assert read_all(again) == content
+
+
+def test_a_mending_whose_directory_is_gone_keeps_no_file_open() -> None:
+    _, disk, log = log_of_three_segments(CONFIG)
+    mending = SegmentMending(log, disk, 0)
+    mending.add(content_of(log.segments[0]))
+    for segment in log.segments:
+        segment.close()
+    gc.collect()
+    before, _ = disk.open_files.count()
+    disk.fail_dir(log.directory)
+    mending.end()
+    gc.collect()
+    assert disk.open_files.count()[0] < before

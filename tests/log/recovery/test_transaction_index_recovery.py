@@ -7,17 +7,26 @@ import struct
 import pytest
 from support.log.crashes import CONFIG, Kill, KilledError, transactional_log
 from support.log.damaged_files import marker
-from support.log.logs import DIRECTORY, NOW_MS, batch, make_runtime, open_log
+from support.log.logs import DIRECTORY, NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
 
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.transaction_index import AbortedTransaction
 from raftwerk.log.state.producer_state import CompletedTransaction
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.records import ControlRecordType
+
+
+def add(log: PartitionLog, sequence: int, producer_id: int = 8) -> None:
+    """A batch of two records of a transaction."""
+    data = batch(2, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
 
 
 def abort(log: PartitionLog, sequence: int) -> None:
     """An aborted transaction of producer 8 of two records, and its marker."""
-    data = batch(2, producer_id=8, producer_epoch=0, base_sequence=sequence, is_transactional=True)
-    log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+    add(log, sequence)
     log.append_as_leader(marker(8, 1000), 0, NOW_MS, internal=True)
 
 
@@ -139,6 +148,64 @@ def test_a_damaged_log_does_not_make_its_transaction_index_wrong() -> None:
     disk.flip_bit(path, 16, 0)  # no batch begins there any more
     again = open_log(runtime, CONFIG, recovery_point=log.log_end_offset, clean_shutdown=True)
     assert again.aborted_transactions(0, again.log_end_offset) == before != []
+
+
+INDEX = f"{DIRECTORY}/{10:020d}.txnindex"
+
+
+def log_of_transactions() -> tuple[Runtime, SimDisk]:
+    """A closed log that begins at 10 with a transaction that producer 9 commits; producer 8 aborts the two others."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, CONFIG, log_start_offset=10)
+    add(log, 0, producer_id=9)
+    log.append_as_leader(marker(9, 1000, ControlRecordType.COMMIT), 0, NOW_MS, internal=True)
+    abort(log, 0)
+    append(log, 2)
+    abort(log, 2)
+    assert aborted(log) == [(13, 15), (18, 20)] and log.log_end_offset == 21
+    log.close()
+    return runtime, disk
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param((9, 10, 12), id="its marker commits the transaction"),
+        pytest.param((9, 5, 20), id="its marker is that of another producer"),
+        pytest.param((8, 13, 18), id="at its last offset there are records"),
+        pytest.param((8, 13, 19), id="no batch begins at its last offset"),
+        pytest.param((8, 10, 20), id="it begins with a batch of another producer, the first of the segment"),
+        pytest.param((8, 15, 20), id="it begins with a marker"),
+        pytest.param((8, 16, 20), id="it begins with a batch of no transaction"),
+        pytest.param((8, 19, 20), id="it begins within a batch"),
+    ],
+)
+def test_an_entry_that_the_batches_contradict_makes_the_index_be_made_again(entry: tuple[int, int, int]) -> None:
+    """With it a consumer of committed transactions would not see committed records, or see aborted ones."""
+    runtime, disk = log_of_transactions()
+    disk.write_atomic(INDEX, struct.pack(">hqqqq", 0, *entry, entry[1]))
+    log = open_log(runtime, CONFIG, recovery_point=21, clean_shutdown=True)
+    assert aborted(log) == [(13, 15), (18, 20)]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_transaction_index_that_is_right_is_not_made_again(compacted: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Else each start would read the whole log. Compaction may remove the first batch of a transaction."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, CONFIG)
+    abort(log, 0)
+    add(log, 2)
+    abort(log, 4)
+    before, headers, content = log.aborted_transactions(0, 8), headers_of(read_all(log)), read_all(log)
+    assert before == [AbortedTransaction(8, 0, 2, 3), AbortedTransaction(8, 3, 7, 8)]
+    log.close()
+    if compacted:
+        start = sum(header.size_bytes for header in headers[:2])
+        kept = content[:start] + content[start + headers[2].size_bytes :]
+        disk.write_atomic(f"{DIRECTORY}/{0:020d}.log", kept)
+    again = open_log(runtime, CONFIG, recovery_point=8, clean_shutdown=True)
+    assert again.aborted_transactions(0, 8) == before
+    assert not caplog.messages
 
 
 def test_segments_below_the_start_go_one_after_the_other_durably() -> None:

@@ -89,8 +89,8 @@ def original() -> tuple[Files, Seen]:
     return {path: disk.read_bytes(path) for path in paths if not disk.is_dir(path)}, seen
 
 
-def marker(producer_id: int, timestamp: int) -> memoryview:
-    record = encode_control_record(ControlRecordType.ABORT, struct.pack(">hi", 0, 1), timestamp)
+def marker(producer_id: int, timestamp: int, record_type: int = ControlRecordType.ABORT) -> memoryview:
+    record = encode_control_record(record_type, struct.pack(">hi", 0, 1), timestamp)
     data = encode_batch([record], is_control=True, is_transactional=True, producer_id=producer_id, producer_epoch=0)
     return memoryview(data)
 
