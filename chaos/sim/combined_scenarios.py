@@ -41,7 +41,7 @@ COMBINED_SCENARIOS = (
     ),
     Scenario(
         "votes",
-        "five controllers vote over slow links, with short time-outs",
+        "five impatient controllers vote over slow links",
         kinds=(*(FaultKind.SLOW_LINK,) * 6, *(FaultKind.KILL,) * 2, *(FaultKind.RESET,) * 2, FaultKind.CUT_ONE_WAY),
         targets=_FIVE_CONTROLLERS,
         fixed_targets={FaultKind.KILL: "controller"},
