@@ -17,9 +17,13 @@ def kind_of(reason: str) -> str:
 
 
 class LogLimiter:
-    """Logs each kind of reason once in ten minutes for each peer, and at most a thousand lines in that time."""
+    """Logs each kind of reason once in ten minutes for each peer, and at most a thousand lines in that time.
 
-    def __init__(self) -> None:
+    Of these at most `kinds_max` are for one peer, if that is given.
+    """
+
+    def __init__(self, kinds_max: int | None = None) -> None:
+        self._kinds_max = kinds_max
         self._logged_at: dict[tuple[str, str], float] = {}
         """By peer and kind, in the order of the times."""
 
@@ -34,6 +38,8 @@ class LogLimiter:
             del logged_at[next(iter(logged_at))]
         key = (peer, kind)
         if key in logged_at or len(logged_at) >= ENTRIES_MAX:
+            return False
+        if self._kinds_max is not None and sum(other == peer for other, _ in logged_at) >= self._kinds_max:
             return False
         logged_at[key] = now
         return True

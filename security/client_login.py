@@ -28,14 +28,17 @@ PREPARE_AGAIN_AT = 0.03
 PREPARE_AGAIN_MAX_S = 10.0
 """When what a login needs is asked for again: after that share of the session's time, and so many seconds at most."""
 
-_TOKEN = "correct sasl.oauthbearer.* or sasl.jaas.config, or try again later"
+# What is to be corrected in the client's properties stands last: the name of their file may follow.
+_TOKEN = "try again later, or correct sasl.oauthbearer.* or sasl.jaas.config"
+_AGAIN = "try again later with the login"
+_NEW_TICKET = "get a ticket by kinit, or correct keyTab and principal in sasl.jaas.config"
 _TICKET = (
-    "get a ticket by kinit, or correct keyTab and principal in sasl.jaas.config; the service must have a principal "
-    "sasl.kerberos.service.name/host, of the host by which it is reached"
+    "the service must have a principal sasl.kerberos.service.name/host, of the host by which it is reached; "
+    f"{_NEW_TICKET}"
 )
 _DELEGATION_TOKEN = (
     "the delegation token may have expired, or was ended: raftwerk tokens list shows its owner those that there are, "
-    "and raftwerk tokens create makes another; its id is the user name in sasl.jaas.config, its HMAC the password"
+    "and raftwerk tokens create makes another; its id is the user name, its HMAC the password in sasl.jaas.config"
 )
 _CREDENTIALS = "correct the user name or the password in sasl.jaas.config"
 
@@ -172,7 +175,7 @@ async def _next_token(
         kind = CredentialsRefusedError if isinstance(error, ImpossibleCredentialsError) else AuthenticationFailedError
         raise kind(connection, reason, _own_correction(exchange.name)) from None
     except RuntimeError as error:  # the system can start no thread for it
-        raise AuthenticationFailedError(connection, f"cannot be logged in at: {error}", "try again later") from error
+        raise AuthenticationFailedError(connection, f"cannot be logged in at: {error}", _AGAIN) from error
 
 
 def _own_correction(mechanism: str) -> str:
@@ -183,10 +186,9 @@ def _own_correction(mechanism: str) -> str:
 def _correction(mechanism: str) -> str:
     """What to correct after a refusal. The cluster keeps the passwords for SCRAM apart from those for PLAIN."""
     if mechanism == OAUTHBEARER:
-        return "use a token for this cluster; the log of the server says why it refuses this one"
+        return "the log of the server says why it refuses this token; correct sasl.oauthbearer.* or sasl.jaas.config"
     if mechanism == GSSAPI:
-        return "the log of the server says why; see kinit and klist for the ticket"
+        return f"the log of the server says why, and klist shows the ticket; {_NEW_TICKET}"
     if not mechanism.startswith("SCRAM"):
         return _CREDENTIALS
-    # The name of the file with sasl.jaas.config may follow.
     return f"raftwerk users list shows an administrator who has a password for {mechanism}; {_CREDENTIALS}"

@@ -510,12 +510,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._responses is not None and self._transport is not None:
             self._responses.flush()
 
-    def reject(self, reason: str) -> None:
+    def reject(self, reason: str, kind: str | None = None) -> None:
         """Log the reason, and close after the answered requests' responses have been sent."""
         transport = self._transport
         if transport is None or self._is_closing or transport.is_closing():
             return
-        self._server.log_rejection(self.peer, reason)
+        self._server.log_rejection(self.peer, reason, kind)
         self.close()
 
     def close(self) -> None:

@@ -70,8 +70,8 @@ class RequestSink(Protocol):
         """The peer has authenticated itself, for so many milliseconds, or for ever with 0."""
         ...
 
-    def reject(self, reason: str) -> None:
-        """Close the connection because of what the peer sent. `reason` is logged once in a while for each peer."""
+    def reject(self, reason: str, kind: str | None = None) -> None:
+        """Close the connection because of what the peer sent, and log why, as `Server.log_rejection` says."""
         ...
 
 
@@ -152,11 +152,11 @@ class Request:
         """The request is done and gets no response, since it had acks=0."""
         self.sink.complete(self, ())
 
-    def reject(self, reason: str) -> None:
-        """Close the connection instead of answering."""
+    def reject(self, reason: str, kind: str | None = None) -> None:
+        """Close the connection instead of answering, and log why, as `Server.log_rejection` says."""
         if self.memory is not None:
             self.memory.release()
-        self.sink.reject(reason)
+        self.sink.reject(reason, kind)
 
     def free_body(self) -> None:
         """Give back the memory of the body and of its items, which the answer does not need."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...runtime.accepted_sockets import AcceptingSockets
 from ...runtime.loop import host_to_listen_on, set_buffers
 from ...runtime.tls_contexts import report_failed_handshakes
-from ..log_limiter import LogLimiter
+from ..log_limiter import LogLimiter, kind_of
 from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
@@ -26,6 +26,8 @@ logger = logging.getLogger("raftwerk.broker")
 IDLE_TICKS = 10  # idle connections are closed after the time-out, at most a tenth late
 FILES_LEFT_MIN = 16
 """The number of files that is reserved for the node itself, for checkpoints and connections to other nodes."""
+KINDS_OF_REJECTIONS_MAX = 20
+"""So many kinds of reasons are logged in ten minutes for one address, even if peers choose a part of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Server:
         self.handshakes: TlsHandshakes | None = None
         self.accepted_total = 0
         self.rejected_total = 0
-        self._rejections = LogLimiter()
+        self._rejections = LogLimiter(KINDS_OF_REJECTIONS_MAX)
         self._server: asyncio.Server | None = None
         self._accepting: AcceptingSockets | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -202,10 +204,13 @@ class Server:
         """Log a bug that closed a connection."""
         logger.error("a connection on listener %s failed", self.listener_name, exc_info=error)
 
-    def log_rejection(self, peer: str, reason: str) -> None:
-        """Log why a connection was closed, once in ten minutes for each address and kind of reason."""
+    def log_rejection(self, peer: str, reason: str, kind: str | None = None) -> None:
+        """Log why a connection was closed, once in ten minutes for each address and kind of reason.
+
+        The kind is found in the reason where none is given.
+        """
         self.rejected_total += 1
-        if self._rejections.should_log(peer, reason, asyncio.get_running_loop().time()):
+        if self._rejections.should_log_of_kind(peer, kind or kind_of(reason), asyncio.get_running_loop().time()):
             logger.warning("closed a connection from %s on listener %s: %s", peer, self.listener_name, reason)
 
     def _schedule_idle_check(self) -> None:

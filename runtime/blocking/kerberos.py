@@ -18,7 +18,14 @@ _caches = itertools.count(1)
 
 
 class KerberosError(Exception):
-    """The library refuses; the text is its own, with names of principals and files and no secret."""
+    """The library refuses; the text is its own, with names of principals and files and no secret.
+
+    `code` is the minor status of GSSAPI, or the major one where there is none; its number is not of the peer's choice.
+    """
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def load_library() -> Any:
@@ -72,7 +79,7 @@ def _checked(library: Any, call: Callable[[], T]) -> T:
     try:
         return call()
     except library.exceptions.GSSError as error:
-        raise KerberosError(_words(error)) from None
+        raise KerberosError(_words(error), error.min_code or error.maj_code) from None
 
 
 def _words(error: Any) -> str:

@@ -77,8 +77,10 @@ class GssapiServer:
             if stage is _Stage.CHOOSING:
                 self._take_choice(self._context.unwrap(token))
                 return b""
-        except (KerberosError, NoUserNameError) as error:
-            raise _refused(str(error)) from None
+        except KerberosError as error:
+            raise _refused(str(error), f"Kerberos {error.code}") from None
+        except NoUserNameError as error:
+            raise _refused(str(error), "no name of a user") from None
         raise _refused("the exchange is complete")
 
     def _negotiate(self, token: bytes) -> bytes:
@@ -101,8 +103,8 @@ class GssapiServer:
         self.result = Authenticated(KafkaPrincipal(USER, self._user_of(self._context.initiator)))
 
 
-def _refused(reason: str) -> SaslAuthenticationError:
-    return SaslAuthenticationError(_REFUSAL, reason)
+def _refused(reason: str, kind: str | None = None) -> SaslAuthenticationError:
+    return SaslAuthenticationError(_REFUSAL, reason, kind)
 
 
 class GssapiClient:

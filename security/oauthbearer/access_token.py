@@ -23,11 +23,14 @@ class AccessToken:
 class TokenRefusedError(Exception):
     """A token that is not valid. The text is for the log of the server; it has no part of the token's signature.
 
-    `status` and `scope` are told to the client (RFC 7628, 3.2.2).
+    `status` and `scope` are told to the client (RFC 7628, 3.2.2). `kind` is that of `SaslAuthenticationError`.
     """
 
-    def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
+    def __init__(
+        self, reason: str, status: str = "invalid_token", scope: str | None = None, *, kind: str | None = None
+    ) -> None:
         super().__init__(reason)
+        self.kind = kind or reason
         self.status = status
         self.scope = scope
 
@@ -73,7 +76,8 @@ def time_claim_ms(claims: Mapping[str, Any], name: str) -> int | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < 2**53:
-        raise TokenRefusedError(f"the claim {name} is not a time in seconds: {shown_text(value)}")
+        reason = f"the claim {name} is not a time in seconds"
+        raise TokenRefusedError(f"{reason}: {shown_text(value)}", kind=reason)
     return int(value * 1000)
 
 
@@ -81,7 +85,8 @@ def text_claim(claims: Mapping[str, Any], name: str) -> str:
     """A claim that must be a text and not blank. Raises `TokenRefusedError`."""
     value = claims.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise TokenRefusedError(f"the claim {name} is not a text: {shown_text(value)}")
+        reason = f"the claim {name} is not a text"
+        raise TokenRefusedError(f"{reason}: {shown_text(value)}", kind=reason)
     return value
 
 
@@ -91,7 +96,8 @@ def check_times(claims: Mapping[str, Any], now_ms: int, skew_ms: int) -> int:
     if expires_at_ms is None:
         raise TokenRefusedError("the token has no time of expiry (the claim exp)")
     if now_ms >= expires_at_ms + skew_ms:
-        raise TokenRefusedError(f"the token has expired {(now_ms - expires_at_ms) // 1000} s ago")
+        raise TokenRefusedError(f"the token has expired {(now_ms - expires_at_ms) // 1000} s ago", kind="expired")
     if not_before_ms is not None and not_before_ms > now_ms + skew_ms:
-        raise TokenRefusedError(f"the token is not valid before {(not_before_ms - now_ms) // 1000} s from now")
+        starts_in_s = (not_before_ms - now_ms) // 1000
+        raise TokenRefusedError(f"the token is not valid before {starts_in_s} s from now", kind="not yet valid")
     return expires_at_ms

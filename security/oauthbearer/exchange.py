@@ -46,12 +46,13 @@ class OAuthBearerServer:
         except TokenRefusedError as error:
             answer = {"status": error.status} | ({} if error.scope is None else {"scope": error.scope})
             text = json.dumps(answer, separators=(", ", ":"))
-            self._refusal = SaslAuthenticationError(text, f"the token is refused because {error}")
+            self._refusal = SaslAuthenticationError(text, f"the token is refused because {error}", error.kind)
             return text.encode()
         if authorization_id and authorization_id != found.principal_name:
             raise SaslAuthenticationError(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
-                f"from the token's principal name ({found.principal_name})"
+                f"from the token's principal name ({found.principal_name})",
+                kind="authorization id",
             )
         # A token may have expired within the clock skew; 0 would mean that the login holds for ever.
         lifetime_ms = max(1, found.expires_at_ms - now_ms)

@@ -121,15 +121,15 @@ class SignedTokens:
     def _verify(self, token: str, header: Mapping[str, Any]) -> None:
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in _KEY_TYPES:
-            raise TokenRefusedError(
-                f"its signature is by {shown_text(algorithm)}, not by one of {', '.join(ALGORITHMS)}"
-            )
+            reason = f"its signature is by {shown_text(algorithm)}, not by one of {', '.join(ALGORITHMS)}"
+            raise TokenRefusedError(reason, kind="algorithm")
         if "crit" in header or "b64" in header:
             raise TokenRefusedError("its header has extensions that must be understood (crit)")
         candidates = [one for one in self._keys() if _fits(one, algorithm, key_id)]
         if not candidates:
             self._on_unknown_key()
-            raise TokenRefusedError(f"there is no key {shown_text(key_id)} for {algorithm} in the JWKS document")
+            reason = f"there is no key {shown_text(key_id)} for {algorithm} in the JWKS document"
+            raise TokenRefusedError(reason, kind="unknown key")
         if not any(_is_signed_by(token, one.key, algorithm) for one in candidates):
             raise TokenRefusedError("its signature is wrong")
 
@@ -142,7 +142,8 @@ class SignedTokens:
         if expires_at_ms < max(issued_at_ms, time_claim_ms(claims, "nbf") or 0):
             raise TokenRefusedError("the token expires before it is issued or valid (the claims exp, iat, nbf)")
         if options.issuer is not None and claims.get("iss") != options.issuer:
-            raise TokenRefusedError(f"its issuer is {shown_text(claims.get('iss'))}, not {options.issuer}")
+            reason = f"its issuer is {shown_text(claims.get('iss'))}, not {options.issuer}"
+            raise TokenRefusedError(reason, kind="issuer")
         self._check_audience(claims.get("aud"))
         _check_scopes(claims.get(options.scope_claim), options.scope_claim)
         return AccessToken(text_claim(claims, options.subject_claim).strip(), expires_at_ms)
@@ -153,7 +154,7 @@ class SignedTokens:
             return
         if not isinstance(audience, list) or not any(one in self._options.audience for one in audience):
             expected = ", ".join(self._options.audience) or "none (sasl.oauthbearer.expected.audience is not set)"
-            raise TokenRefusedError(f"its audience is {shown_text(found)}; expected is {expected}")
+            raise TokenRefusedError(f"its audience is {shown_text(found)}; expected is {expected}", kind="audience")
 
 
 def _fits(key: PublicKey, algorithm: str, key_id: Any) -> bool:
@@ -177,4 +178,5 @@ def _check_scopes(found: Any, name: str) -> None:
         raise TokenRefusedError(f"the claim {name} is blank")
     names = [one.strip() if isinstance(one, str) else "" for one in scopes]
     if "" in names or len(dict.fromkeys(names)) < len(names):
-        raise TokenRefusedError(f"the claim {name} is not a list of different names: {shown_text(found)}")
+        reason = f"the claim {name} is not a list of different names"
+        raise TokenRefusedError(f"{reason}: {shown_text(found)}", kind=reason)

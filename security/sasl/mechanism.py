@@ -12,12 +12,14 @@ from ..principals import KafkaPrincipal
 class SaslAuthenticationError(Exception):
     """The peer has not proved who it is. The text is sent to it, so it says nothing that helps to guess.
 
-    `reason` is for the log of the server; it is the text where the server knows no more.
+    `reason` is for the log of the server; it is the text where the server knows no more. The log tells each `kind` of
+    reason once in a while. A kind has nothing that the peer chooses, so it is given where the reason has.
     """
 
-    def __init__(self, text: str, reason: str | None = None) -> None:
+    def __init__(self, text: str, reason: str | None = None, kind: str | None = None) -> None:
         super().__init__(text)
         self.reason = reason or text
+        self.kind = kind or self.reason
 
 
 class ImpossibleCredentialsError(SaslAuthenticationError):

@@ -22,6 +22,7 @@ from .scram_credential import (
 from .scram_messages import (
     ClientFinal,
     ClientFirst,
+    MalformedMessageError,
     base64_text,
     escaped,
     parse_client_final,
@@ -86,8 +87,10 @@ class ScramServer:
         try:
             text = token.decode()
             return (self._begin(text) if self._begun is None else self._end(self._begun, text)).encode()
-        except ValueError as error:
+        except MalformedMessageError as error:
             raise self._refused(str(error)) from None
+        except ValueError as error:
+            raise self._refused(str(error), kind="no text, or no base64") from None
 
     def _begin(self, text: str) -> str:
         first = parse_client_first(text)
@@ -137,10 +140,10 @@ class ScramServer:
             raise self._refused(_TOKEN_IS_GONE)
         return Authenticated(login.owner, login.lifetime_ms)
 
-    def _refused(self, reason: str | None = None) -> SaslAuthenticationError:
+    def _refused(self, reason: str | None = None, kind: str | None = None) -> SaslAuthenticationError:
         """The refusal. `reason` is for the log of the server, where it knows more than the client is told."""
         told = "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-        return SaslAuthenticationError(told + self._mechanism, reason)
+        return SaslAuthenticationError(told + self._mechanism, reason, kind)
 
 
 class ScramClientExchange:

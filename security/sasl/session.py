@@ -25,6 +25,8 @@ class TokenAnswer(NamedTuple):
     """How long the session holds, 0 for ever or while the exchange goes on."""
     reason: str | None = None
     """Why the login failed, for the log of the server."""
+    kind: str | None = None
+    """The kind of that reason, as `SaslAuthenticationError` has it."""
 
 
 class SaslSession:
@@ -103,7 +105,7 @@ class SaslSession:
         try:
             return self._answered(exchange.evaluate(token), exchange.result)
         except SaslAuthenticationError as error:
-            return self._failed(str(error), error.reason)
+            return self._failed(error)
 
     async def evaluate_soon(self, token: bytes) -> TokenAnswer:
         """As `evaluate`, where `is_awaited`. A second token before the answer to the first one is refused."""
@@ -115,7 +117,7 @@ class SaslSession:
             answer = await exchange.evaluate_soon(token)
             return self._answered(answer, exchange.result)
         except SaslAuthenticationError as error:
-            return self._failed(str(error), error.reason)
+            return self._failed(error)
         finally:
             self._is_evaluating = False
 
@@ -125,15 +127,15 @@ class SaslSession:
         self._exchange = None
         before = self.authenticated
         if before is not None and str(before.principal) != str(result.principal):
-            return self._failed(
-                f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
-            )
+            text = f"Cannot change principals during re-authentication from {before.principal}: {result.principal}"
+            return self._failed(SaslAuthenticationError(text, kind="another principal"))
         self.authenticated, self.mechanism = result, self._mechanism
         return TokenAnswer(ErrorCode.NONE, None, answer, self._lifetime_ms(result.lifetime_ms))
 
-    def _failed(self, text: str, reason: str | None = None) -> TokenAnswer:
+    def _failed(self, error: SaslAuthenticationError) -> TokenAnswer:
         self._exchange, self._has_failed = None, True
-        return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, reason=reason or text)
+        code = ErrorCode.SASL_AUTHENTICATION_FAILED
+        return TokenAnswer(code, str(error), reason=error.reason, kind=error.kind)
 
     def _lifetime_ms(self, credentials_ms: int | None) -> int:
         limit_ms = self._max_reauth_ms.get(self.mechanism, 0)

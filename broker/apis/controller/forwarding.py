@@ -86,7 +86,7 @@ class EnvelopeSink:
     def on_authenticated(self, session_lifetime_ms: int) -> None:
         """A login is never forwarded."""
 
-    def reject(self, reason: str) -> None:
+    def reject(self, reason: str, kind: str | None = None) -> None:
         """The request is malformed, or of a version that this node does not serve."""
         if not self.answer.done():
             self.answer.set_result(None)

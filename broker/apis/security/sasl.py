@@ -37,7 +37,7 @@ def handshake(_: Any, request: Request) -> None:
     fields = {"error_code": int(error), "mechanisms": offered}
     request.respond(encode_response(ApiKey.SASL_HANDSHAKE, request.api_version, fields))
     if error is not ErrorCode.NONE and sasl is not None:
-        request.reject(reason)
+        request.reject(reason, kind=error.name)
 
 
 def authenticate(_: Any, request: Request) -> None:
@@ -77,13 +77,14 @@ def _answer_token(request: Request, sasl: SaslSession, answer: TokenAnswer) -> N
         _answer(request, fields)
     else:
         reason = f"the login failed: {answer.reason or answer.message}"
-        asyncio.get_running_loop().call_later(sasl.failure_delay_s, partial(_fail, request, fields, reason))
+        kind = f"login: {answer.kind or reason}"
+        asyncio.get_running_loop().call_later(sasl.failure_delay_s, partial(_fail, request, fields, reason, kind))
 
 
 def _answer(request: Request, fields: dict[str, Any]) -> None:
     request.respond(encode_response(ApiKey.SASL_AUTHENTICATE, request.api_version, fields))
 
 
-def _fail(request: Request, fields: dict[str, Any], reason: str) -> None:
+def _fail(request: Request, fields: dict[str, Any], reason: str, kind: str) -> None:
     _answer(request, fields)
-    request.reject(reason)
+    request.reject(reason, kind)

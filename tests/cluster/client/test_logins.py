@@ -18,7 +18,10 @@ from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableE
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.peer_protocol import explained
 from raftwerk.runtime.tls_contexts import TlsMaterial, TlsOptions, client_context, server_context
-from raftwerk.security.client_login import ClientLogin, _correction
+from raftwerk.security.client_login import ClientLogin, _correction, _own_correction
+from raftwerk.security.kerberos.exchange import GSSAPI
+from raftwerk.security.oauthbearer.exchange import OAUTHBEARER, OAuthBearerClient
+from raftwerk.security.oauthbearer.token_source import TokenError
 from raftwerk.security.sasl.mechanism import ClientMechanism
 from raftwerk.security.sasl.plain import PLAIN, PlainClient, PlainServer
 
@@ -99,6 +102,23 @@ def test_a_refusal_of_scram_names_the_mechanism_and_says_where_its_users_are_lis
         "password in sasl.jaas.config"
     )
     assert _correction(PLAIN) == "correct the user name or the password in sasl.jaas.config"
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM, OAUTHBEARER, GSSAPI])
+def test_what_to_correct_in_the_file_stands_last_since_its_name_follows(mechanism: str) -> None:
+    for way_out in (_correction(mechanism), _own_correction(mechanism)):
+        clause = way_out.rpartition("; ")[2]
+        assert "correct " in clause and clause.endswith("sasl.jaas.config")
+
+
+def test_without_a_token_one_may_wait_or_correct_the_file_whose_name_follows() -> None:
+    async def no_token() -> None:
+        raise TokenError("the token endpoint answers 503")
+
+    error = refusal(listener(None), ClientLogin(new_exchange=lambda _: OAuthBearerClient(""), prepare=no_token))
+    reason, way_out = told(error)
+    assert reason == "wants a login, for which there is no token: the token endpoint answers 503"
+    assert way_out == "try again later, or correct sasl.oauthbearer.* or sasl.jaas.config"
 
 
 def test_what_hinders_a_login_before_the_password_is_looked_at_says_nothing_about_it(
