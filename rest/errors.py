@@ -31,8 +31,7 @@ BATCH_ERROR = 42208
 KAFKA_ERROR = 50002
 KAFKA_RETRIABLE_ERROR = 50003
 NO_BROKER_ANSWERS = 50302
-_THE_RIGHT = "the right"
-"""What tells a missing right, also in the errors of the cluster's client."""
+_NEEDS_RIGHT = "needs the right"
 
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -100,7 +99,7 @@ def kafka_error(code: int, message: str, rights: Mapping[int, str] | None = None
     if message.endswith(": "):  # librdkafka's words where the broker has none of its own
         message += error_name(code)
     if rights is not None and code in rights:
-        message = f"{message}; it needs {_THE_RIGHT} {rights[code]}"
+        message = f"{message}; it {_NEEDS_RIGHT} {rights[code]}"
     if code in _UNKNOWN_TOPIC:
         return unknown_topic_or_partition()
     if code in _AUTHORIZATION:
@@ -134,6 +133,8 @@ def error_of(error: ClientError) -> RestError:
         return RestError(NO_BROKER_ANSWERS, f"{error}: {error.way_out}")
     if isinstance(error, UnreachableError):
         return RestError(NO_BROKER_ANSWERS, f"{error}; raftwerk doctor shows which nodes are to be started or woken")
+    if isinstance(error, RefusedError) and error.is_of_rights:
+        return RestError(AUTHORIZATION_FAILED, error.refusal)  # the right that the path needs follows
     if isinstance(error, RefusedError):
         return kafka_error(error.code, str(error))
     return RestError(KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {error}")
@@ -141,6 +142,6 @@ def error_of(error: ClientError) -> RestError:
 
 def naming_right(error: RestError, what: str, right: str) -> RestError:
     """The error, with the right that this needs if it is a refusal for want of one and names none yet."""
-    if error.code != AUTHORIZATION_FAILED or not right or _THE_RIGHT in str(error):
+    if error.code != AUTHORIZATION_FAILED or not right or _NEEDS_RIGHT in str(error):
         return error
-    return RestError(AUTHORIZATION_FAILED, f"{error}; {what} needs {_THE_RIGHT} {right}")
+    return RestError(AUTHORIZATION_FAILED, f"{error}; {what} {_NEEDS_RIGHT} {right}")

@@ -60,6 +60,8 @@ TOPIC = "t"
 CLIENT_HOST = "client"
 _START_LIMIT_S = 10.0
 _HEAL_LIMIT_S = 30.0
+_REST_LIMIT_S = 45.0
+"""A leader that does not know a producer refuses it for 30 s, and preferred leaders are elected some seconds later."""
 _DRAIN_LIMIT_S = 15.0
 _ACK_LIMIT_S = 8.0
 """Writes resume within a second or two. A wait for a session's or a request's time-out would take longer than this."""
@@ -205,7 +207,7 @@ class Run:
         check_history(self.history)
         for actor in self._workloads:
             settled = lambda actor=actor: actor.why_not_settled() is None  # noqa: E731
-            self._until(settled, _HEAL_LIMIT_S, f"{actor.name} comes to rest", actor.why_not_settled)
+            self._until(settled, _REST_LIMIT_S, f"{actor.name} comes to rest", actor.why_not_settled)
             actor.check()
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)

@@ -93,7 +93,7 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self._min_isr = int(self.properties(self.brokers[0])["min.insync.replicas"])
+        self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
         self.partitions = PartitionChecker(world.trace.note, self._min_isr)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self._recovery_points = RecoveryPointChecker()

@@ -207,6 +207,11 @@ class RefusedError(ClientError):
         return (self._message or meaning_of(self.code)).rstrip(".")
 
     @property
+    def refusal(self) -> str:
+        """What was refused and why, without a way out."""
+        return f"{self._what}: {self.reason}"
+
+    @property
     def is_of_rights(self) -> bool:
         """Whether the user has not the right to it."""
         return self.code in _OF_RIGHTS
