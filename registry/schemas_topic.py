@@ -220,14 +220,16 @@ class SchemasTopic:
             consumer.close()
 
     def _first_end(self) -> int:
-        """As `_end`, but wait for brokers that have not heard of a new topic yet."""
+        """As `_end`, but wait for brokers that have not heard of a new topic yet, or do not lead it any more."""
         from confluent_kafka import KafkaError, KafkaException
 
+        of_client = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+        of_broker = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION)
         for _ in range(round(_TIMEOUT_S / _POLL_S)):
             try:
                 return self._end()
             except KafkaException as error:
-                if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+                if error.args[0].code() not in (*of_client, *of_broker):
                     raise
                 self._ended.wait(_POLL_S)
         return self._end()

@@ -61,6 +61,26 @@ def test_other_errors_are_told_at_once() -> None:
     assert producer.asked == 1
 
 
+@pytest.mark.parametrize(
+    "code", [KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION]
+)
+def test_a_broker_that_has_not_heard_of_the_new_topic_is_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Metadata may name the leader before that has taken up its role."""
+    asked: list[None] = []
+
+    def end(_: SchemasTopic) -> int:
+        asked.append(None)
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(code))
+        return 7
+
+    async def main() -> None:
+        assert await asyncio.to_thread(SchemasTopic({}, "schemas")._first_end) == 7
+
+    monkeypatch.setattr(SchemasTopic, "_end", end)
+    asyncio.run(main())
+
+
 class LogInMemory:
     """The log of the topic, with the clients for it. It is followed when it grows, or when its end was asked for."""
 
