@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -165,11 +165,10 @@ class ChaosRun:
 
     def _run(self) -> RunResult:
         faults = self._choose()
-        os.makedirs(os.path.join(self.options.directory, "history"))
         with self._cluster(faults) as cluster, self._remains_told(), self._left_healed():
             use_login(self._client_properties)
-            self._has_topics = True
             self._create_topics(cluster)
+            os.makedirs(os.path.join(self.options.directory, "history"))
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
             cluster.nodes = self._watch = WatchedNodes(cluster.nodes, partial(self._on_node_end, nemesis))
@@ -259,6 +258,8 @@ class ChaosRun:
             replicas = min(3, self.options.nodes)
             configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
             async with ClusterClient(cluster.bootstrap) as client:
+                await client.metadata([])  # whether it is there at all
+                self._has_topics = True
                 for topic, partitions in self._topics().items():
                     await AdminClient(client).create_topic(NewTopic(topic, partitions, replicas, configs))
 
@@ -459,19 +460,33 @@ class ChaosRun:
             self._under_way = planned
             if self._watch is not None and planned.may_end is not None:
                 self._watch.may_end(planned.may_end, later=planned.may_end_later)
-            planned.begin()
-            fields = {"fault": fault.name, "id": number, "target": planned.target, "start": start_ns}
-            nemesis.event("invoke", "fault", **fields)
-            nemesis.flush()
-            self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
+            fields = {"fault": fault.name, "id": number, "start": start_ns}
+            with self._counted(nemesis, fields, planned):
+                planned.begin()
             self._sleep(cluster.hold_s * self.rng.uniform(0.4, 1.6) if planned.hold_s is None else planned.hold_s)
         finally:
             self._take_back()
-        nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
+        nemesis.event("info", "fault", **fields, target=planned.target, end=time.monotonic_ns())
         nemesis.flush()
         lasted = f"ended after {(time.monotonic_ns() - start_ns) / 1e9:.1f} s"
         self.say(f"{fault.name}: {lasted if planned.target == told else f'{planned.target}; {lasted}'}")
         self._await_recovery(cluster, planned)
+
+    @contextmanager
+    def _counted(self, nemesis: HistoryWriter, fields: Mapping[str, Any], planned: PlannedFault) -> Iterator[None]:
+        """Count a fault that has begun, also one that Ctrl-C interrupts as it begins, as while a disk is filled."""
+
+        def tell() -> None:
+            nemesis.event("invoke", "fault", **fields, target=planned.target)
+            nemesis.flush()
+            self.inflicted[fields["fault"]] = self.inflicted.get(fields["fault"], 0) + 1
+
+        try:
+            yield
+        except KeyboardInterrupt:
+            tell()
+            raise
+        tell()
 
     def _await_recovery(self, cluster: ClusterUnderTest, healed: PlannedFault) -> None:
         """Wait until a node that the fault might have ended has got over it: a later end has another cause."""

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
 from raftwerk.chaos.live.nemesis.watched_nodes import WatchedNodes
 from raftwerk.chaos.live.run import ChaosRun, RunOptions
 from raftwerk.cli.main import cli
-from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.client_errors import ClientError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterView, PartitionView, TopicView
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 
@@ -152,6 +153,8 @@ def test_a_fault_that_ctrl_c_interrupts_is_healed(
         chaos_run._inject(cluster, FAULTS["pause-leader"], nemesis)
     chaos_run._heal(cluster, nemesis)
     assert done(cluster)[0] == "SIGSTOP 2" and set(done(cluster)[1:]) == {"SIGCONT 2"}
+    assert chaos_run.inflicted == {"pause-leader": 1}, "it was announced, and may have done harm"
+    assert '"fault":"pause-leader"' in (tmp_path / "nemesis.jsonl").read_text()
 
 
 def test_a_fault_is_told_as_it_begins_and_as_it_ends(cluster: ClusterUnderTest, tmp_path: Path) -> None:
@@ -208,6 +211,18 @@ def test_what_stays_in_a_cluster_is_told_with_the_commands_that_remove_it(
         f"stay; to remove: raftwerk topics delete {' '.join([run.topic, *topics.all])} --if-exists{where}; "
         f"raftwerk groups delete {group}{where}"
     )
+
+
+def test_a_run_against_a_cluster_that_does_not_answer_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No topics are said to stay there, and the directory can be named again when the address is corrected."""
+    said: list[str] = []
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # nothing listens
+        bootstrap = f"127.0.0.1:{nobody.getsockname()[1]}"
+        run = ChaosRun(RunOptions(str(tmp_path), bootstrap=bootstrap, faults=()), said.append)
+        with pytest.raises(UnreachableError):
+            run._run()
+    assert said == [] and not (tmp_path / "history").exists()
 
 
 def test_a_paused_node_is_not_in_sync_before_the_cluster_notices(
