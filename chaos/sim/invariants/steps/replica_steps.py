@@ -182,6 +182,8 @@ class ReplicaStepChecker:
         partition = self._partitions.setdefault(key, _Partition())
         if not partition.specification.states:
             partition.has_digests = not replica.log.config.is_compacted
+        if self._nodes[node_id].disk.failed_dirs:  # its former log may be in one that failed as the process started
+            partition.specification.on_log_lost(node_id)
         partition.specification.on_created(node_id)
         return _ObservedReplica(replica, partition)
 
