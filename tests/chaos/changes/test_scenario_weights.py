@@ -83,7 +83,7 @@ def test_the_table_is_of_the_scenarios_and_the_code_that_there_are() -> None:
     known = sum(name in there for name in found)
     assert known > 0.8 * len(found), "much has changed: run write_reached_code.py"
     chosen = weights(["raft/voters/voter_change_handler.py:"], ReachedCode.load(), tuple(SCENARIOS))
-    assert max(chosen, key=lambda name: chosen[name]) == "voters"
+    assert max(chosen, key=lambda name: chosen[name]) in ("voters", "hasty-voters")
 
 
 def functions_in(path: str) -> set[str]:

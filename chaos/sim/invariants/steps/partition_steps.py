@@ -29,8 +29,6 @@ from ..invariant_broken import InvariantBroken
 _Change = tuple[UUID, int, PartitionRegistration | None, PartitionRegistration]
 """The partition, and its registration before and after a record; None before it is created."""
 
-_RULE = "each change of a partition is a step of its specification"
-
 
 class PartitionStepChecker:
     """Replays the records of the metadata log."""
@@ -112,7 +110,7 @@ class PartitionStepChecker:
                     path = []
             wrong = f"from {_state(before)} to {state}: {path}" if isinstance(path, Deviation) else ""
         if wrong:
-            raise InvariantBroken(_RULE, f"{where}: {wrong}")
+            raise InvariantBroken("each change of a partition is a step of its specification", f"{where}: {wrong}")
         self._on_change(topic_id, index, after.partition_epoch, state)
 
     def _settle(self) -> None:
@@ -120,7 +118,8 @@ class PartitionStepChecker:
             self._unexcused.pop(broker_id, None)
         for broker_id in self._fenced:
             if broker_id in self._unexcused:
-                raise InvariantBroken(_RULE, self._unexcused[broker_id])
+                detail = self._unexcused[broker_id]
+                raise InvariantBroken("each change of a partition is a step of its specification", detail)
 
     def _minimum(self, topic: TopicImage | None) -> int | None:
         if topic is None or not self._image.elr_enabled:
