@@ -441,7 +441,7 @@ def encode_topics_in_steps(version: int, topics: Sequence[FetchTopicResponse]) -
                 yield PLAIN_STEP
         if flexible:
             out.append(0)
-        if not topic.partitions and pace.ends_step():
+        if pace.ends_step():
             yield PLAIN_STEP
     return EncodedTopics(len(topics), [*buffers, out])
 

@@ -249,7 +249,7 @@ def encode_produce_response_in_steps(
                 yield PLAIN_STEP
         if flexible:
             out.append(0)
-        if not topic.partitions and pace.ends_step():
+        if pace.ends_step():
             yield PLAIN_STEP
     return _with_tail(out, version, throttle_ms, node_endpoints)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...wire.api_keys import ApiKey
-from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
 from .access.needed_rights import Asked
@@ -114,12 +113,12 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
         topics.setdefault(move.topic, []).append({"partition_index": move.partition, "replicas": replicas})
     fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
     answer = await attempts.request(client, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
-    _check(answer, "the reassignment", Asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS))
+    asked = Asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+    raise_if_refused(answer.error_code, "the reassignment", answer.error_message, asked)
     rows = {(topic.name, row.partition_index): row for topic in answer.responses for row in topic.partitions}
     not_moving = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     refused = [key for key, row in rows.items() if attempts.error_of(row.error_code, not_moving)]
     if refused:
-        asked = Asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
         errors = [
             RefusedError(rows[key].error_code, f"{key[0]}-{key[1]}", rows[key].error_message, asked=asked)
             for key in refused
@@ -134,7 +133,8 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
 async def reassignments(client: ClusterClient) -> list[OngoingMove]:
     """The moves that are under way."""
     answer = await client.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": _TIMEOUT_MS, "topics": None})
-    _check(answer, "the reassignments", Asked(ApiKey.LIST_PARTITION_REASSIGNMENTS))
+    asked = Asked(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+    raise_if_refused(answer.error_code, "the reassignments", answer.error_message, asked)
     return [
         OngoingMove(
             topic.name,
@@ -273,11 +273,6 @@ def _brokers(chosen: Iterable[_Replica]) -> list[int]:
 def _elsewhere(places: Mapping[_Replica, _Place], chosen: Mapping[_Replica, str]) -> list[_Replica]:
     """The replicas that are not where they were chosen to be."""
     return [key for key, path in chosen.items() if key not in places or places[key].path != path]
-
-
-def _check(row: Struct, what: str, asked: Asked) -> None:
-    if row.error_code:
-        raise RefusedError(row.error_code, what, row.error_message, asked=asked)
 
 
 # ---- throttles and progress

@@ -137,7 +137,7 @@ def _refuse_in_steps(request: Request, message: FetchRequest) -> Work[None]:
             if pace.ends_step():
                 yield PLAIN_STEP
         response.topics.append(FetchTopicResponse(topic.name, topic.topic_id, rows))
-        if not rows and pace.ends_step():
+        if pace.ends_step():
             yield PLAIN_STEP
     yield from _respond_in_steps(request, response)
 
@@ -149,9 +149,9 @@ def _separate(
     wanted: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
     pace = Pace()
     for topic in message.topics:
+        if pace.ends_step():
+            yield PLAIN_STEP
         if not topic.partitions:
-            if pace.ends_step():
-                yield PLAIN_STEP
             continue
         partitions = wanted.setdefault((topic.name, topic.topic_id), {})
         for partition in topic.partitions:

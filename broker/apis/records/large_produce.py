@@ -74,7 +74,7 @@ class _LargeResponse:
                 failed = failed or next((row for row in rows if row.error_code), None)
                 if pace.ends_step(len(rows)):
                     yield PLAIN_STEP
-            if not topic.partitions and pace.ends_step():
+            if pace.ends_step():
                 yield PLAIN_STEP
         if self.message.acks == 0:
             answer_without_acks(request, failed)
@@ -130,7 +130,7 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
                 _carry_out(_Part(whole), message, topic, rows)
             if pace.ends_step(len(topic.partitions)):
                 yield PLAIN_STEP
-        if not partitions and pace.ends_step():
+        if pace.ends_step():
             yield PLAIN_STEP
     whole.end_part()
 
@@ -144,7 +144,7 @@ def _lacks_transactional_id(services: BrokerServices, request: Request, message:
             has_transactional = has_transactional or any(is_transactional(records) for _, records in partitions)
             if pace.ends_step(len(partitions)):
                 yield PLAIN_STEP
-        if not topic.partitions and pace.ends_step():
+        if pace.ends_step():
             yield PLAIN_STEP
     if not has_transactional or message.transactional_id is None:
         return has_transactional

@@ -45,7 +45,7 @@ class PartitionStepChecker:
         self._fenced: dict[int, None] = {}
         """The brokers that are fenced in the present batch."""
         self._unexcused: dict[int, str] = {}
-        """Brokers that left an ISR and are not eligible, in which way; see `_judge`."""
+        """By broker: a change by which it left an ISR and did not become eligible, as only an unclean stop explains."""
         self._epoch = -1
         self._image = MetadataImage("simulated")
 
