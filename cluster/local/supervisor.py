@@ -505,9 +505,9 @@ def _runs_node(pid: int, properties_file: str) -> bool:
     if not named:
         return False
     try:
-        path = os.path.join(working_directory(pid), named[0])
+        path = named[0] if os.path.isabs(named[0]) else os.path.join(working_directory(pid), named[0])
     except OSError:
-        return False  # it has ended
+        return False  # it has ended, or another user's process tells nobody where it works
     return os.path.realpath(path) == os.path.realpath(properties_file)
 
 
