@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from ..cluster.client.client_errors import ClientError
 from ..cluster.client.cluster_client import NO_ANSWER, ClusterClient
-from ..cluster.client.coordinator_requests import CoordinatorRequests, CoordinatorType
 from ..cluster.client.peer_protocol import no_answer_reason
+from ..cluster.client.requests.coordinator_requests import CoordinatorRequests, CoordinatorType
 from ..wire.api_keys import ApiKey
 from ..wire.codec import Struct
 from ..wire.errors import ErrorCode, error_name

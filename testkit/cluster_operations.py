@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.attempts import Attempts
 from ..cluster.client.client_errors import RefusedError, no_such_partition
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.client.consumer import LATEST, READ_COMMITTED, Consumer
 from ..cluster.client.group_client import GroupClient
 from ..cluster.client.producer import Producer
+from ..cluster.client.requests.attempts import Attempts
 from ..cluster.command_line.plural import counted
 from ..wire.errors import ErrorCode
 

@@ -108,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, client_id: str | None, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._loop = asyncio.get_running_loop()
+        self._throttled_until = 0.0
         self._client_id = client_id
         self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
@@ -118,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self.received_bytes = 0
         self.closed: asyncio.Future[Exception | None] = self._loop.create_future()
         """Done when the connection has ended. The result is the reason, or None after `close`."""
+        self.on_throttled: Callable[[float], None] | None = None
+        """Called when the broker throttles this connection, with the loop's time until when it does not read it."""
 
     @property
     def is_closed(self) -> bool:
@@ -138,14 +141,33 @@ class Connection(asyncio.BufferedProtocol):
     async def request(
         self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
     ) -> codec.Struct:
-        """Send a request and wait for its decoded response.
+        """Send a request and wait for its decoded response; first, until the broker no longer throttles the client.
 
         Raises `ConnectionLostError`, `RequestTimedOutError` after `timeout_s`, `WireFormatError` for a malformed
         response, and `ValueError` for fields that do not fit the schema.
         """
         body = codec.encode_request(api_key, version, fields)
+        await self.unthrottled()
         response = await self.send_raw(api_key, version, [body], timeout_s=timeout_s)
-        return codec.decode_response(api_key, version, response)
+        answer = codec.decode_response(api_key, version, response)
+        self.throttle(answer.get("throttle_time", 0))
+        return answer
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Take note of the throttle time in a response: for so long the broker does not read the connection (KIP-219).
+
+        That time counts for no request's `timeout_s`, also of those that have been sent already.
+        """
+        until = self._loop.time() + throttle_ms / 1000
+        if throttle_ms > 0 and until > self._throttled_until:
+            self._throttled_until = until
+            if self.on_throttled is not None:
+                self.on_throttled(until)
+
+    async def unthrottled(self) -> None:
+        """Wait until the broker reads the connection again, or has closed it."""
+        while not self.closed.done() and (wait_s := self._throttled_until - self._loop.time()) > 0:
+            await asyncio.wait([self.closed], timeout=wait_s)
 
     def send_raw(
         self, api_key: int, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
@@ -218,8 +240,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_timeout(self, correlation_id: int, timeout_s: float) -> None:
         pending = self._pending.get(correlation_id)
-        if pending is not None and not pending[2].done():
-            api_key = pending[0]
+        if pending is None or pending[2].done():
+            return
+        api_key, version, future, _, sent_at = pending
+        left_s = max(sent_at, self._throttled_until) + timeout_s - self._loop.time()
+        if left_s > 0:
+            timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, timeout_s)
+            self._pending[correlation_id] = (api_key, version, future, timer, sent_at)
+        else:
             self._shut(
                 RequestTimedOutError(f"no answer from {self.peer} to {_api_name(api_key)} within {timeout_s:g} s")
             )

@@ -15,10 +15,10 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import by_topic
 from .access.needed_rights import Asked
-from .attempts import Attempts
 from .client_errors import ClientError, RefusedError, is_retriable, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
 from .peer_protocol import no_answer_reason
+from .requests.attempts import Attempts
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...security.client_login import ClientLogin, CredentialsRefusedError
@@ -48,6 +49,7 @@ from .peer_protocol import (
     speaks,
     spoken_protocol,
 )
+from .requests.throttling import Throttling
 
 T = TypeVar("T")
 WaitsFor: TypeAlias = Callable[[], Awaitable[str | None]]
@@ -218,6 +220,7 @@ class ClusterClient:
         self._is_silent = is_silent
         self._is_interactive = is_interactive
         self._has_told = is_silent
+        self.throttling = Throttling(is_silent=is_silent)
         self._is_closed = False
 
     async def __aenter__(self) -> ClusterClient:
@@ -393,6 +396,7 @@ class ClusterClient:
         telling: list[asyncio.Task[None]] = []
 
         async def tell() -> None:
+            await self.throttling.wait(NOTICE_AFTER_S)
             if self._has_told:
                 return  # of another request that waits at the same time
             self._has_told = True
@@ -529,6 +533,7 @@ class ClusterClient:
             if other is not None and not other.is_closed:  # made by another request meanwhile
                 connection.close()
                 return other
+            connection.on_throttled = partial(self.throttling.on_throttled, bootstrap_text([(host, port)]))
             self._connections[host, port] = connection
         return connection
 

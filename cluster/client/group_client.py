@@ -14,11 +14,11 @@ from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import TopicPartition
 from ..command_line.plural import counted
 from .access.needed_rights import Asked
-from .attempts import Attempts
 from .client_errors import RefusedError, partitions_text, refused_in_part
 from .cluster_client import ClusterClient, Gathered
 from .consumer import EARLIEST, LATEST, Consumer, topic_offsets
-from .coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
+from .requests.attempts import Attempts
+from .requests.coordinator_requests import MOVED, CoordinatorRequests, CoordinatorType
 
 _LIST_GROUPS_VERSION = 5
 _DESCRIBE_GROUPS_VERSION = 5

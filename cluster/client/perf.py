@@ -35,6 +35,7 @@ _BATCH_BYTES = 64 * 1024
 _STAMP_EVERY_MS = 200
 _LONG_WAIT_S = 1.0
 _NO_ANSWER_YET = "no answer yet"
+_THROTTLED = "a quota throttles this client"
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class PerfResult:
     longest_gap_s: float = 0.0
     latency: Latency = field(default_factory=Latency)
     longest_latency_s: float = 0.0
+    throttled_s: float = 0.0
+    """For how long quotas have throttled the client, which it waited for."""
     unacked: int = 0
     """Records that were sent and had no ack when the run ended. They may be written all the same."""
 
@@ -73,6 +76,8 @@ class PerfResult:
             found[f"latency_p{quantile * 100:g}_ms"] = round(duration_s * 1000, 3)
         if self.latency.count:
             found |= {"longest_gap_ms": round(self.longest_gap_s * 1000, 1), "retries": self.retries}
+        if self.throttled_s:
+            found["throttled_ms"] = round(self.throttled_s * 1000)
         if self.unacked:
             found["unacked_records"] = self.unacked
         return found
@@ -82,13 +87,15 @@ class PerfResult:
         seconds = self.seconds or 1e-9
         rates = f"{self.records / seconds:,.0f} records/s, {self.size_bytes / seconds / 1e6:,.2f} MB/s"
         text = f"{self.records:,} records in {self.seconds:,.2f} s: {rates}"
+        throttled = f"throttled by a quota for {self.throttled_s:,.1f} s" if self.throttled_s else ""
         unacked = f"{counted(self.unacked, 'record')} without ack" if self.unacked else ""
         if not self.latency.count:
-            return "; ".join(filter(None, (text, unacked)))
+            return "; ".join(filter(None, (text, throttled, unacked)))
         latencies = (f"p{quantile * 100:g} {s * 1000:,.1f} ms" for quantile, s in self._quantiles_s())
+        latency = f"latency {' '.join(latencies)}"
         gap = f"longest gap {self.longest_gap_s * 1000:,.0f} ms" if self.longest_gap_s else ""
         retries = f"{self.retries:,} retries" if self.retries else ""
-        return "; ".join(part for part in (text, f"latency {' '.join(latencies)}", gap, retries, unacked) if part)
+        return "; ".join(filter(None, (text, latency, gap, retries, throttled, unacked)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +108,8 @@ class PerfProgress:
     waiting_records: int
     waiting_s: float
     """How long the oldest of the waiting records has been waiting."""
-    reason: str = ""
-    """Why the oldest was sent again; empty if it was sent once."""
+    reason: str
+    """Why the oldest was sent again, or has no answer yet."""
 
     def to_json(self) -> dict[str, float]:
         """The figures as plain values: those of `PerfResult`, the rate of the interval, and what waits."""
@@ -119,7 +126,7 @@ class PerfProgress:
         if self.waiting_s < _LONG_WAIT_S:
             return text
         waiting = f"{counted(self.waiting_records, 'record')} without ack, the oldest for {self.waiting_s:,.1f} s"
-        return f"{text}; {waiting}: {self.reason or _NO_ANSWER_YET}"
+        return f"{text}; {waiting}: {self.reason}"
 
     @property
     def _rate(self) -> float:
@@ -238,7 +245,7 @@ class ProducePerf:
         self._reported = (now, records)
         oldest = next(iter(self._waiting), _Waiting(0, now))
         counts = (now - before, records - records_before, self._unacked)
-        return PerfProgress(self.result, *counts, now - oldest.sent_at, oldest.reason)
+        return PerfProgress(self.result, *counts, now - oldest.sent_at, oldest.reason or self._reason())
 
     @property
     def _unacked(self) -> int:
@@ -248,6 +255,7 @@ class ProducePerf:
         """Count the time without acks up to now, which it returns."""
         now = asyncio.get_running_loop().time()
         self.result.seconds = now - self._begun
+        self.result.throttled_s = self._client.throttling.seconds
         if self._waiting:
             self.result.longest_gap_s = max(self.result.longest_gap_s, now - self._last_ack)
         return now
@@ -265,7 +273,7 @@ class ProducePerf:
             waiting = _Waiting(size, loop.time())
             self._waiting[waiting] = None
             try:
-                async with asyncio.timeout_at(self._deadline(waiting.sent_at)):
+                async with self._client.throttling.limit_until(self._deadline(waiting.sent_at)):
                     await self._send(partition, batch.data(size), waiting)
             except TimeoutError:
                 raise self._late() from None
@@ -296,8 +304,12 @@ class ProducePerf:
         oldest = next(iter(self._waiting))
         waited_s = asyncio.get_running_loop().time() - oldest.sent_at
         what = f"{counted(self._unacked, 'record')} without ack, the oldest for {waited_s:,.1f} s"
-        reason = next((one.reason for one in self._waiting if one.reason), _NO_ANSWER_YET)
+        reason = next((one.reason for one in self._waiting if one.reason), self._reason())
         return ClientError(f"{what}: {reason}; they may be written all the same; raftwerk doctor shows what is wrong")
+
+    def _reason(self) -> str:
+        """Why records that were sent once have no answer yet."""
+        return _THROTTLED if self._client.throttling.is_throttled else _NO_ANSWER_YET
 
     async def _send(self, partition: int, data: bytes, waiting: _Waiting) -> None:
         load = self._load
@@ -379,6 +391,7 @@ async def consume_perf(client: ClusterClient, topic: str, result: PerfResult, ma
     while not consumer.is_full and not await consumer.is_past(ends):
         await consumer.poll()
         result.seconds = loop.time() - began
+        result.throttled_s = client.throttling.seconds
 
 
 async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count: int, record_size: int) -> None:
@@ -411,6 +424,7 @@ async def e2e_perf(client: ClusterClient, topic: str, result: PerfResult, count:
                 result.records += 1
                 result.size_bytes += record_size
                 result.seconds = loop.time() - began
+                result.throttled_s = client.throttling.seconds
         finally:
             for task in readers:
                 task.cancel()

@@ -192,7 +192,7 @@ class Producer:
         began_at = loop.time()
         code, message = int(ErrorCode.REQUEST_TIMED_OUT), None
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with self.client.throttling.limit_until(began_at + self.timeout_s):
                 while True:
                     code, offset, message = await self._try_batch(batch)
                     if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:

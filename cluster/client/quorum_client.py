@@ -17,7 +17,6 @@ from ...wire.errors import ErrorCode
 from .access.bootstrap import bootstrap_text, parse_bootstrap
 from .access.needed_rights import Asked
 from .admin_client import BROKER, AdminClient
-from .attempts import Attempts
 from .client_errors import (
     Address,
     ClientError,
@@ -29,6 +28,7 @@ from .client_errors import (
 )
 from .cluster_client import NO_ANSWER, ClusterClient, silence_of
 from .peer_protocol import no_answer_reason
+from .requests.attempts import Attempts
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]

@@ -17,10 +17,10 @@ from ...wire.errors import ErrorCode
 from ..command_line.plural import counted, size_text
 from .access.needed_rights import Asked
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
-from .attempts import Attempts
 from .client_errors import ClientError, RefusedError, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered
 from .peer_protocol import no_answer_reason
+from .requests.attempts import Attempts
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2

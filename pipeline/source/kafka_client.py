@@ -270,7 +270,7 @@ class KafkaClient:
             row = response.topics[0].partitions[0] if response is not None and response.topics else None
             if response is not None and row is None:  # Apache Kafka's answer to a client that is over its quota
                 reason = "its leader throttles this client by a quota"
-                await asyncio.sleep(max(response.throttle_ms / 1000, _RETRY_PAUSE_S))
+                await asyncio.sleep(_RETRY_PAUSE_S)
             elif row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
                 if row.records or row.error_code:
                     return row
@@ -305,8 +305,10 @@ class KafkaClient:
             connection = await self._client.connection(leader)
             body = encode_fetch_request(_FETCH_VERSION, request)
             timeout_s = self._client.timeout_s + options.fetch_max_wait_ms / 1000
+            await connection.unthrottled()
             answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, [body], timeout_s=timeout_s)
             response = decode_fetch_response(_FETCH_VERSION, answer)
+            connection.throttle(response.throttle_ms)
         except NO_ANSWER:
             return None
         if response.error_code:

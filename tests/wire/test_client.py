@@ -438,3 +438,76 @@ def test_a_host_name_that_cannot_be_encoded_is_refused_as_one_that_is_unknown(
             loop.run_until_complete(connect(host, 9092))
     finally:
         loop.close()
+
+
+def test_a_throttled_client_waits_and_that_time_is_no_time_out() -> None:
+    setting = Setting()
+    received_at: list[float] = []
+
+    def throttle_the_first(broker: ScriptedBroker, header: frames.RequestHeader, body: memoryview) -> None:
+        loop = asyncio.get_running_loop()
+        received_at.append(loop.time())
+        is_first = len(received_at) == 1
+        fields = {"cluster_id": "c", "throttle_time": 5000 if is_first else 0}
+        loop.call_later(0.0 if is_first else received_at[0] + 6.0 - loop.time(), broker.respond, header, fields)
+
+    setting.serve("a", throttle_the_first)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        connection = await connect("a", 9092)
+        told: list[float] = []
+        connection.on_throttled = told.append
+        in_flight = [loop.create_task(cluster_id(connection, "t", timeout_s=3.0)) for _ in range(2)]
+        assert await in_flight[0] == "c"
+        assert told == [pytest.approx(loop.time() + 5.0)]
+        assert await cluster_id(connection, "t", timeout_s=3.0) == "c"
+        assert await in_flight[1] == "c"
+        assert told[1:] == []
+        connection.close()
+
+    setting.run(main())
+    first, second, third = received_at
+    assert second - first < 1.0
+    assert 5.0 <= third - first < 6.0
+
+
+def test_a_broker_that_is_silent_after_the_throttle_time_is_given_up() -> None:
+    setting = Setting()
+
+    def throttle_once(broker: ScriptedBroker, header: frames.RequestHeader, _: memoryview) -> None:
+        broker.respond(header, {"throttle_time": 5000})
+        broker.answer = hold
+
+    setting.serve("a", throttle_once)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        connection = await connect("a", 9092)
+        began = loop.time()
+        sent_before = connection.send_raw(ApiKey.METADATA, 9, [codec.encode_request(ApiKey.METADATA, 9, {})])
+        in_flight = loop.create_task(cluster_id(connection, "t", timeout_s=3.0))
+        await asyncio.sleep(0)
+        connection.throttle(codec.decode_response(ApiKey.METADATA, 9, await sent_before).throttle_time)
+        with pytest.raises(RequestTimedOutError, match="within 3 s"):
+            await in_flight
+        assert loop.time() - began == pytest.approx(8.0, abs=0.2)
+
+    setting.run(main())
+
+
+def test_a_throttled_request_learns_at_once_that_the_connection_is_lost() -> None:
+    setting = Setting()
+    setting.serve("a", lambda broker, header, _: broker.respond(header, {"throttle_time": 60_000}))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        connection = await connect("a", 9092)
+        await cluster_id(connection, "t")
+        waiting = loop.create_task(cluster_id(connection, "t"))
+        await asyncio.sleep(1.0)
+        setting.brokers[0].transport.close()
+        with pytest.raises(ConnectionLostError):
+            await asyncio.wait_for(waiting, 5.0)
+
+    setting.run(main())

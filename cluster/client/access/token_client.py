@@ -10,9 +10,9 @@ from ....security.principals import KafkaPrincipal
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ..attempts import Attempts
 from ..client_errors import ClientError, RefusedError, raise_if_refused
 from ..cluster_client import ClusterClient
+from ..requests.attempts import Attempts
 
 _TOKENS_VERSION = 3
 _TOKEN_CHANGE_VERSION = 2

@@ -19,8 +19,8 @@ from ....wire.types import TopicPartition
 from ..access.needed_rights import Asked
 from ..client_errors import RefusedError
 from ..cluster_client import ClusterClient
-from ..coordinator_requests import CoordinatorRequests, CoordinatorType
 from ..group_client import GroupClient
+from ..requests.coordinator_requests import CoordinatorRequests, CoordinatorType
 
 _INIT_PRODUCER_ID_VERSION = 4
 _ADD_OFFSETS_VERSION = 3

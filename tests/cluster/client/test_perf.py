@@ -39,6 +39,8 @@ def test_a_batch_is_64_kb_unless_the_load_is_paced() -> None:
 def test_the_figures_of_a_result() -> None:
     result = PerfResult(records=1000, size_bytes=100_000, seconds=2.0, retries=1, longest_gap_s=0.25)
     assert result.to_json() == {"records": 1000, "seconds": 2.0, "records_per_s": 500, "mb_per_s": 0.05}
+    assert replace(result, throttled_s=12.34).to_json()["throttled_ms"] == 12_340
+    assert str(replace(result, throttled_s=12.34)).endswith(" MB/s; throttled by a quota for 12.3 s")
     result.observe(0.001)
     found = result.to_json()
     assert found["latency_p50_ms"] == 1.0

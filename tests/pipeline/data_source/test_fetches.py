@@ -30,6 +30,7 @@ class Broker:
 
     def __init__(self, *answers: FetchResponse) -> None:
         self.answers = list(answers)
+        self.events: list[str] = []
 
     async def metadata(self, _topics: Any = None, **_: Any) -> ClusterView:
         brokers = (BrokerView(1, "localhost", 9092, None),)
@@ -37,6 +38,12 @@ class Broker:
 
     async def connection(self, _node_id: int) -> Broker:
         return self
+
+    async def unthrottled(self) -> None:
+        self.events.append("waited")
+
+    def throttle(self, throttle_ms: int) -> None:
+        self.events.append(f"throttled for {throttle_ms} ms")
 
     async def send_raw(self, *_: Any, **__: Any) -> memoryview:
         return memoryview(in_memory(encode_fetch_response(VERSION, self.answers.pop(0))))
@@ -63,6 +70,7 @@ def read(monkeypatch: pytest.MonkeyPatch, broker: Broker, poll_timeout_ms: int =
 def test_a_fetch_that_was_throttled_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(THROTTLED, THROTTLED, of_records(bytes(whole_batch())))
     assert read(monkeypatch, broker) == list(range(RECORDS))
+    assert broker.events == ["waited", "throttled for 20 ms"] * 2 + ["waited", "throttled for 0 ms"]
 
 
 def test_a_read_that_is_throttled_for_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ...wire.api_keys import ApiKey
-from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
-from .cluster_client import ClusterClient
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ..cluster_client import ClusterClient
 
 _RETRY_PAUSE_S = 0.1
 

@@ -12,12 +12,12 @@ import pytest
 
 from raftwerk.cluster.client.access.token_client import TokenClient, TokenRow
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
-from raftwerk.cluster.client.attempts import Attempts
 from raftwerk.cluster.client.client_errors import ClientError, RefusedError, UnreachableError
 from raftwerk.cluster.client.cluster_client import ClusterClient, WaitsFor
 from raftwerk.cluster.client.group_client import GroupClient
 from raftwerk.cluster.client.quorum_client import QuorumClient
 from raftwerk.cluster.client.reassignment import Move, reassign
+from raftwerk.cluster.client.requests.attempts import Attempts
 from raftwerk.raft.types import ReplicaKey
 from raftwerk.raft.voters.voter_set import Voter
 from raftwerk.security.authorizer.acl_binding import AclBinding, AclBindingFilter

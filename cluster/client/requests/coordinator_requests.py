@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from ...wire.api_keys import ApiKey
-from ...wire.client import ConnectionLostError, RequestTimedOutError
-from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
-from .access.needed_rights import Asked
-from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient
-from .peer_protocol import no_answer_reason
+from ....wire.api_keys import ApiKey
+from ....wire.client import ConnectionLostError, RequestTimedOutError
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ..access.needed_rights import Asked
+from ..client_errors import ClientError, RefusedError, is_retriable
+from ..cluster_client import NO_ANSWER, ClusterClient
+from ..peer_protocol import no_answer_reason
 
 _FIND_COORDINATOR_VERSION = 4
 _RETRY_PAUSE_S = 0.1

@@ -1,0 +1,73 @@
+"""How a client of a cluster takes it that a quota throttles it (KIP-219)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+_TOLD_FROM_S = 1.0
+"""It is said that a quota throttles the client once it has done so for this time."""
+
+_logger = logging.getLogger("raftwerk.cluster.client")
+
+
+class Throttling:
+    """For how long brokers have throttled a client. That time counts for none of its limits.
+
+    Where several brokers throttle it at the same time, that time counts once. With `is_silent` nothing is said of it.
+    """
+
+    def __init__(self, *, is_silent: bool) -> None:
+        self._total_s = 0.0
+        """To the end of the present throttle time."""
+        self._until = -math.inf
+        self._limits: dict[asyncio.Timeout, None] = {}
+        self._has_told = is_silent
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a broker throttles the client now."""
+        return asyncio.get_running_loop().time() < self._until
+
+    @property
+    def seconds(self) -> float:
+        """For how long the client has been throttled up to now."""
+        return self._total_s - max(0.0, self._until - asyncio.get_running_loop().time())
+
+    def on_throttled(self, peer: str, until: float) -> None:
+        """A broker throttles the client until this time of the loop."""
+        added_s = until - max(self._until, asyncio.get_running_loop().time())
+        if added_s <= 0:
+            return
+        self._until = until
+        self._total_s += added_s
+        for limit in self._limits:
+            end = limit.when()
+            if end is not None and not limit.expired():
+                limit.reschedule(end + added_s)
+        if self._total_s >= _TOLD_FROM_S and not self._has_told:
+            self._has_told = True
+            text = "a quota throttles this client at %s: waiting for %.1f s; raftwerk quotas list shows the quotas"
+            _logger.warning(text, peer, added_s)
+
+    @asynccontextmanager
+    async def limit_until(self, end: float | None) -> AsyncIterator[None]:
+        """`asyncio.timeout_at`, with a later end after each time for which the client is throttled."""
+        async with asyncio.timeout_at(end) as limit:
+            self._limits[limit] = None
+            try:
+                yield
+            finally:
+                del self._limits[limit]
+
+    async def wait(self, quiet_s: float) -> None:
+        """Wait until no broker has throttled the client for so many seconds."""
+        loop = asyncio.get_running_loop()
+        while True:
+            left_s = self._until + quiet_s - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)

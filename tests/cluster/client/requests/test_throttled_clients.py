@@ -1,0 +1,74 @@
+"""What our clients do and say while a quota throttles them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+from support.e2e.command import raftwerk
+
+from raftwerk.cluster.client.requests.throttling import Throttling
+from raftwerk.testkit.process_cluster import TestCluster
+
+TOLD = "a quota throttles this client at localhost:9092: waiting for 4.0 s; raftwerk quotas list shows the quotas"
+
+
+def test_a_limit_ends_later_by_the_time_of_throttling_and_once_for_several_brokers() -> None:
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        throttling = Throttling(is_silent=True)
+        began = loop.time()
+        with pytest.raises(TimeoutError):
+            async with throttling.limit_until(began + 0.1):
+                throttling.on_throttled("a:9092", began + 0.2)
+                throttling.on_throttled("b:9092", began + 0.3)
+                throttling.on_throttled("a:9092", began + 0.25)
+                await asyncio.sleep(30)
+        assert throttling.seconds == pytest.approx(0.3, abs=0.05)
+        assert not throttling.is_throttled
+        return loop.time() - began
+
+    assert 0.39 < asyncio.run(run()) < 5
+
+
+def test_a_limit_that_has_no_end_keeps_none() -> None:
+    async def run() -> None:
+        throttling = Throttling(is_silent=True)
+        async with throttling.limit_until(None):
+            throttling.on_throttled("a:9092", asyncio.get_running_loop().time() + 60)
+            await asyncio.sleep(0)
+        assert throttling.is_throttled
+        assert throttling.seconds < 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("is_silent", "steps_s", "told"), [(False, [4, 8], 1), (False, [0.4], 0), (True, [4], 0)])
+def test_it_is_said_once(*, is_silent: bool, steps_s: list[float], told: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        throttling = Throttling(is_silent=is_silent)
+        for step_s in steps_s:
+            throttling.on_throttled("localhost:9092", asyncio.get_running_loop().time() + step_s)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records] == [TOLD] * told
+
+
+@pytest.mark.process
+def test_producers_and_consumers_beyond_a_quota_wait_and_say_so() -> None:
+    with TestCluster.start(1) as cluster:
+        at = ("-b", cluster.bootstrap_servers)
+        cluster.create_topic("q", partitions=2)
+        settings = ("producer_byte_rate=8000", "consumer_byte_rate=30000")
+        assert raftwerk("quotas", "set", "--default-client-id", *settings, *at).returncode == 0
+        done = raftwerk("perf", "produce", "q", "-n", "1500", "--json", *at, timeout=120)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert found["records"] == 1500
+        assert found["retries"] == 0
+        assert "not answered" not in done.stderr
+        consumed = raftwerk("perf", "consume", "q", *at, timeout=120)
+        assert consumed.stdout.startswith("1,500 records in "), consumed.stdout
