@@ -201,7 +201,9 @@ class Consumer:
         missing = list(partitions)
         isolation = self.isolation_level if isolation_level is None else isolation_level
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.client.leader_wait_s
+        limit_s = self.client.leader_wait_s
+        deadline = loop.time() + limit_s
+        told_at = deadline - limit_s + NOTICE_AFTER_S if limit_s >= 2 * NOTICE_AFTER_S else math.inf
         asked: dict[int, set[int]] = {}
         for attempt in itertools.count():
             groups = self._by_leader(missing)
@@ -215,6 +217,10 @@ class Consumer:
             missing = [one for one in missing if one not in found]
             if not missing:
                 break
+            if loop.time() >= told_at:
+                told_at = math.inf
+                late = {one: why[one] for one in missing}
+                _logger.warning("%s; asking again for up to %g s", partitions_text(self.topic, late), limit_s)
             await self._pause_and_refresh(attempt)
             now_led = self._by_leader(missing).items()
             if loop.time() > deadline and all(asked.get(one, set()).issuperset(group) for one, group in now_led):

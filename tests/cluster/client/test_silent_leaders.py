@@ -207,6 +207,20 @@ def test_a_consumer_says_for_which_leaders_it_waits_and_goes_on_when_there_are_o
     ]
 
 
+def test_it_is_said_once_for_which_leaders_offsets_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "NOTICE_AFTER_S", 0.05)
+    client = _Ailing(heals_at=6)
+    client.timeout_s = 10.0
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(ends(client)) == dict.fromkeys(range(5), 7)
+    assert caplog.messages == [
+        "t-0, t-2, t-4: broker 1 (a:9092) does not answer in time; t-3: no broker leads this partition; "
+        "asking again for up to 10 s"
+    ]
+
+
 def test_a_partition_without_a_leader_is_looked_for_while_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_module, "_LOOK_FOR_LEADER_S", 0.0)
     client = _Ailing()
