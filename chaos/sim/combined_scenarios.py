@@ -74,7 +74,10 @@ COMBINED_SCENARIOS = (
         mean_gap_s=0.25,
         mean_duration_s=0.8,
         workloads=("hasty voters", "churn"),
-        drawn_properties={"controller.quorum.fetch.snapshot.max.bytes": ("100", "300")},
+        drawn_properties={
+            "controller.quorum.fetch.snapshot.max.bytes": ("100", "300"),
+            "controller.quorum.fetch.timeout.ms": ("1000", "2000"),
+        },
     ),
     Scenario(
         "failing-moves",

@@ -22,6 +22,9 @@ from .clients import ClientContext
 CONTROLLER_LISTENER = "CONTROLLER"
 _TIMEOUT_S = 2.0
 _HASTY_PAUSE_S = 0.1
+_UNSEEN = 0.5
+_UNSEEN_S = 4.0
+"""How often, and for how long at most, a hasty removal stays with the leader, or reaches one other controller."""
 _VOTERS_MIN = 3
 """With two voters, one that loses its disk would take the majority with it for good."""
 
@@ -33,12 +36,16 @@ class VoterChanges(RepeatedChange):
     mean_pause_s = 0.6
 
     def __init__(self, context: ClientContext, cluster: SimulatedCluster, *, is_hasty: bool = False) -> None:
-        """A hasty one makes hardly a pause, and asks twice for each change without waiting for the first answer."""
+        """A hasty one makes hardly a pause, and asks twice for each change without waiting for the first answer.
+
+        Some removals stay with the leader, until the others, who get no metadata, elect another one that lacks it.
+        """
         super().__init__(context)
-        self._times = 2 if is_hasty else 1
+        self._is_hasty = is_hasty
         if is_hasty:
             self.mean_pause_s = _HASTY_PAUSE_S
         self._checker = cluster.quorum
+        self._network = cluster.world.network
         self._controllers = cluster.controllers
         self._why_not_all = cluster.why_not_all_vote
         bootstrap = ",".join(f"{host}:{port}" for host, port in self._controllers.values())
@@ -62,10 +69,27 @@ class VoterChanges(RepeatedChange):
         elif len(voters) > _VOTERS_MIN:
             leaders = [voter for voter in voters if voter.node_id == leader_id]
             chosen = rng.choice(leaders if leaders and rng.random() < 0.4 else voters)
-            since = self._checker.committed_end
-            await self._ask(lambda: self._quorum.remove_voter(chosen.node_id, chosen.directory_id))
-            key = ReplicaKey(chosen.node_id, chosen.directory_id)
-            self._checker.check_voter_change(key, since, is_added=False)
+            removing = asyncio.ensure_future(self._remove(chosen))
+            if self._is_hasty and rng.random() < _UNSEEN:
+                await self._let_nobody_see(removing, leader_id)
+            await removing
+
+    async def _let_nobody_see(self, change: asyncio.Task[None], leader_id: int) -> None:
+        """Until the change is answered, all other controllers, or all but one, get no metadata."""
+        others = [host for node_id, (host, _) in self._controllers.items() if node_id != leader_id]
+        unseeing = self.context.rng.sample(others, len(others) - self.context.rng.randrange(2))
+        for host in unseeing:
+            self._network.stall_metadata(host)
+        try:
+            await asyncio.wait([change], timeout=_UNSEEN_S)
+        finally:
+            for host in unseeing:
+                self._network.deliver_metadata(host)
+
+    async def _remove(self, voter: QuorumReplica) -> None:
+        key, since = ReplicaKey(voter.node_id, voter.directory_id), self._checker.committed_end
+        await self._ask(lambda: self._quorum.remove_voter(voter.node_id, voter.directory_id))
+        self._checker.check_voter_change(key, since, is_added=False)
 
     async def _add(self, replica: QuorumReplica) -> None:
         listener = VoterListener(CONTROLLER_LISTENER, *self._controllers[replica.node_id])
@@ -75,7 +99,8 @@ class VoterChanges(RepeatedChange):
 
     async def _ask(self, change: Callable[[], Awaitable[None]]) -> None:
         """Return if the change was carried out. Raises `ClientError` if it was refused, or nobody knows."""
-        answers = await asyncio.gather(*(change() for _ in range(self._times)), return_exceptions=True)
+        times = 2 if self._is_hasty else 1
+        answers = await asyncio.gather(*(change() for _ in range(times)), return_exceptions=True)
         errors = [answer for answer in answers if answer is not None]
         for error in errors:
             if not isinstance(error, ClientError):
