@@ -212,7 +212,7 @@ class Run:
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
         cluster.partitions.check_whole_logs()
-        cluster.check_settings()
+        cluster.check_metadata_in_force()
 
     def _until_acked(self, what: str) -> None:
         acked = len(self.history.acked)

@@ -23,6 +23,7 @@ from .invariants.derived.compacted_logs import check_compacted
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
 from .invariants.derived.recovery_points import RecoveryPointChecker
+from .invariants.derived.roles_in_force import check_roles
 from .invariants.derived.settings_in_force import check_minimum, check_settings
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
@@ -435,13 +436,15 @@ class SimulatedCluster:
         if node.broker is not None:
             self._producer_ids.after_event(node_id, node.broker.producer_ids)
 
-    def check_settings(self) -> None:
-        """All logs of a partition go by the same settings. Raises `InvariantBroken`."""
-        check_settings(
+    def check_metadata_in_force(self) -> None:
+        """Brokers go by the metadata that they know, in the end. Raises `InvariantBroken`."""
+        brokers = [
             (node_id, node.replica_manager, node.loader.image)
             for node_id, node in self.nodes.items()
             if node.replica_manager is not None and node.loader is not None
-        )
+        ]
+        check_roles(brokers)
+        check_settings(brokers)
 
     def _watch(self, node_id: int) -> None:
         node = self.nodes.get(node_id)

@@ -48,6 +48,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "no producer id is given to two brokers",
         "a leader goes by the min.insync.replicas of the metadata",
         "all logs of a partition go by the same settings",
+        "replicas have acted on the newest metadata in the end",
         "what is below a recovery point is on the disk",
         "compaction passes no open transaction",
     ),
