@@ -16,6 +16,7 @@ MODULES = {
         "derived/metadata_images",
         "derived/producer_ids",
         "derived/recovery_points",
+        "derived/roles_in_force",
         "derived/settings_in_force",
         "derived/voters_of_log",
     ),
