@@ -33,7 +33,10 @@ def handshake(_: Any, request: Request) -> None:
         error, offered, reason = ErrorCode.UNSUPPORTED_VERSION, sasl.offered, _TOKENS_WITHOUT_HEADERS
     else:
         error, offered = sasl.handshake(message.mechanism), sasl.offered
-        reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"
+        if error is ErrorCode.ILLEGAL_SASL_STATE:
+            reason = f"SaslHandshake chose {message.mechanism!r} during a login, after a failed one, or for a session of another one"
+        else:
+            reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"
     fields = {"error_code": int(error), "mechanisms": offered}
     request.respond(encode_response(ApiKey.SASL_HANDSHAKE, request.api_version, fields))
     if error is not ErrorCode.NONE and sasl is not None:
