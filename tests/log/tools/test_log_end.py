@@ -1,4 +1,4 @@
-"""Where a log would end if it were opened is where recovery cuts it off, also where two segments contradict each other."""
+"""Where a log would end is where recovery cuts it off, also where two segments contradict each other."""
 
 from __future__ import annotations
 
