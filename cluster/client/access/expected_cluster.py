@@ -46,7 +46,7 @@ class ExpectedCluster:
     way_out: Callable[[], str]
     """Finds out what to do where another cluster has its addresses."""
     is_down: Callable[[], bool]
-    """Finds out whether none of its nodes runs, so that whoever answers at its addresses is no node of it."""
+    """Finds out whether none of its nodes runs, so that what answers at its addresses is none of them."""
 
     def has(self, address: Address) -> bool:
         """Whether one of its nodes should be at this address."""
