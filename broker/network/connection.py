@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
 from ...security.principals import ANONYMOUS
-from .decoded_memory import Releasable
+from .decoded_memory import DecodedItems, Releasable
 from .frame_reader import READ_BYTES, SHORT_READ_BYTES, BadFrameError, FrameReader
 from .loop_budget import BYTES_PER_UNIT, FREED_BYTES_PER_UNIT, READ_BYTES_PER_UNIT, UNITS_PER_SHARE, UNITS_PER_WAKE_UP
 from .request import NO_BODY, Request
@@ -440,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
     def defer(self, request: Request, size_bytes: int) -> Callable[[], None] | None:
         """Account for a copy that waits. No more requests start while there are too many of them."""
         memory = request.memory
-        if memory is None:
+        if memory is None or isinstance(memory, DecodedItems):  # its other parts need the frame, and its items count
             memory = claim = self.memory.claim(self, size_bytes)
             claim.complete()
             if not claim.keep(size_bytes):

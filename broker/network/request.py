@@ -178,7 +178,8 @@ class Request:
     def defer(self, size_bytes: int) -> Callable[[], None] | None:
         """Account for so many bytes of the body that are copied and wait; its connection is charged for them.
 
-        Returns what gives the memory back; None where there is no memory. A copy of a large body takes its place.
+        Returns what gives the memory back; None where there is no memory. A copy of a large body takes its place,
+        unless the request is handled in parts.
         """
         return self.sink.defer(self, size_bytes)
 

@@ -293,8 +293,8 @@ class AdminClient:
         if resource_type != BROKER:
             return await self.describe_configs(resource_type, name, everything=True)
         # Of what holds for all brokers only what is set is described.
-        brokers = [str(one.node_id) for one in (await self._client.metadata(())).brokers]
-        *others, last = sorted(brokers, key=lambda one: one != name)
+        live = [one.node_id for one in (await self._client.metadata(())).brokers]
+        *others, last = sorted(map(str, live or await self.find()), key=lambda one: one != name)
         for broker in others:
             try:
                 return await self.describe_configs(BROKER, broker, everything=True)

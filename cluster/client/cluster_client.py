@@ -23,7 +23,7 @@ from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.types import is_under_replicated
 from .access.bootstrap import bootstrap_text, parse_bootstrap
 from .access.current_login import CURRENT_LOGIN
-from .access.expected_cluster import WrongClusterError, check_cluster, is_broker_checked
+from .access.expected_cluster import WrongClusterError, check_cluster, is_broker_checked, way_out_if_down
 from .access.needed_rights import Asked
 from .client_errors import (
     CONTROLLER_APIS,
@@ -323,7 +323,7 @@ class ClusterClient:
         reasons: dict[Address, str] = {}
         silent: list[Address] = []
         closing: list[Address] = []
-        ways_out: list[str] = []
+        ways_out: dict[Address, str] = {}
         are_wrong = False
         of_other_cluster: WrongClusterError | None = None
         left = self._in_order(asks_another=asks_another)
@@ -358,7 +358,7 @@ class ClusterClient:
                 if isinstance(error, WrongClusterError):
                     of_other_cluster = error
                 elif way_out is not None:
-                    ways_out.append(way_out)
+                    ways_out[host, port] = way_out
                     are_wrong = are_wrong or isinstance(error, CredentialsRefusedError)
                 elif isinstance(error, RequestTimedOutError):
                     silent.append((host, port))
@@ -367,10 +367,12 @@ class ClusterClient:
                         is_waiting = True
                 elif isinstance(error, ConnectionLostError) and not isinstance(error.__cause__, OtherProtocolError):
                     closing.append((host, port))
-        if of_other_cluster is not None:
-            raise OtherClusterError(reasons, of_other_cluster.way_out)
+        unknown = [*ways_out, *(one for one in closing if one not in self._connections)]  # others have told their id
+        of_other = of_other_cluster.way_out if of_other_cluster else way_out_if_down(unknown)
+        if of_other is not None:
+            raise OtherClusterError(reasons, of_other)
         if ways_out:
-            raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, ways_out[0])
+            raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, next(iter(ways_out.values())))
         raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
 
     async def _still_answers(self, host: str, port: int) -> bool:

@@ -105,15 +105,22 @@ def expect_cluster(directory: str | None) -> None:
     """
     from ..client.access.expected_cluster import EXPECTED_CLUSTER, ExpectedCluster
     from ..local.layout import broker_endpoints, controller_endpoints, load_plan
+    from ..local.supervisor import has_running_nodes
 
     if directory is None:
         EXPECTED_CLUSTER.set(None)
         return
     plan = load_plan(directory)
     brokers, controllers = tuple(broker_endpoints(plan).values()), tuple(controller_endpoints(plan).values())
-    name = name_of(plan.directory)
     EXPECTED_CLUSTER.set(
-        ExpectedCluster(plan.cluster_id, name, brokers, controllers, lambda: way_out_of_other_cluster(plan.directory))
+        ExpectedCluster(
+            plan.cluster_id,
+            name_of(plan.directory),
+            brokers,
+            controllers,
+            way_out=lambda: way_out_of_other_cluster(plan.directory),
+            is_down=lambda: not has_running_nodes(plan.directory),
+        )
     )
 
 

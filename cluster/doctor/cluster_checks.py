@@ -15,7 +15,7 @@ from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ..client.access.bootstrap import parse_bootstrap
 from ..client.access.current_login import CURRENT_LOGIN
-from ..client.access.expected_cluster import WrongClusterError, check_cluster
+from ..client.access.expected_cluster import WrongClusterError, check_cluster, way_out_if_down
 from ..client.access.needed_rights import Asked
 from ..client.admin_client import AdminClient
 from ..client.client_errors import (
@@ -230,7 +230,7 @@ async def _reach(host: str, port: int) -> Reached:
     except OSError as error:
         in_login = login_way_out(error)
         if in_login is not None:
-            return Reached(no_answer_reason(error), way_out=in_login)
+            return Reached(no_answer_reason(error), way_out=way_out_if_down([(host, port)]) or in_login)
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
         return Reached(f"cannot be reached from here ({no_answer_reason(error)})", way_out=way_out)
     try:
@@ -249,7 +249,8 @@ async def _reach(host: str, port: int) -> Reached:
 async def _no_answer(host: str, port: int, error: Exception) -> Reached:
     protocol = await spoken_protocol(host, port)
     if protocol is not None:
-        return Reached(f"speaks {protocol} instead of Kafka's protocol", way_out=WAYS_OUT[protocol])
+        way_out = (way_out_if_down([(host, port)]) if protocol == "TLS" else None) or WAYS_OUT[protocol]
+        return Reached(f"speaks {protocol} instead of Kafka's protocol", way_out=way_out)
     if isinstance(error, RequestTimedOutError):
         way_out = (
             "the process is paused, hangs or is overloaded: raftwerk status shows the first, raftwerk kill N --signal "
@@ -258,7 +259,8 @@ async def _no_answer(host: str, port: int, error: Exception) -> Reached:
         return Reached(
             f"accepts the connection but does not answer within {_TIMEOUT_S:g} s", way_out=way_out, why=TIMES_OUT
         )
-    return Reached(no_answer_reason(error), way_out="does the port belong to another service?")
+    way_out = way_out_if_down([(host, port)]) or "does the port belong to another service?"
+    return Reached(no_answer_reason(error), way_out=way_out)
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:

@@ -88,7 +88,8 @@ async def plan_shrink(former: ClusterPlan, brokers: int) -> Shrink:
     staying = {node.node_id for node in smaller.brokers}
     for node in smaller.nodes:
         if node_pid(node) is None:
-            raise CannotShrinkError(f"node {node.node_id} is down, and is to stay: raftwerk start {node.node_id}")
+            start = f"raftwerk start {node.node_id}{options_of(former.directory)}"
+            raise CannotShrinkError(f"node {node.node_id} is down, and is to stay: {start}")
     paused = paused_nodes(smaller.nodes)
     if paused:
         raise CannotShrinkError(paused_sentence(paused, options_of(former.directory)))

@@ -21,6 +21,7 @@ logger = logging.getLogger("raftwerk.broker")
 
 _TOKENS_WITHOUT_HEADERS = "the client logs in by SaslHandshake 0; version 1 is needed, which clients have since 2017"
 _NOT_SASL = "this listener does not authenticate by SASL"
+_OUT_OF_TURN = "during a login, after a failed one, or for a session of another mechanism"
 
 
 def handshake(_: Any, request: Request) -> None:
@@ -33,7 +34,10 @@ def handshake(_: Any, request: Request) -> None:
         error, offered, reason = ErrorCode.UNSUPPORTED_VERSION, sasl.offered, _TOKENS_WITHOUT_HEADERS
     else:
         error, offered = sasl.handshake(message.mechanism), sasl.offered
-        reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"
+        if error is ErrorCode.ILLEGAL_SASL_STATE:
+            reason = f"SaslHandshake chose {message.mechanism!r} {_OUT_OF_TURN}"
+        else:
+            reason = f"SASL mechanism {message.mechanism!r} is not one of {', '.join(offered)}"
     fields = {"error_code": int(error), "mechanisms": offered}
     request.respond(encode_response(ApiKey.SASL_HANDSHAKE, request.api_version, fields))
     if error is not ErrorCode.NONE and sasl is not None:

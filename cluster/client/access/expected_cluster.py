@@ -7,7 +7,7 @@ id before anything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,12 @@ class ExpectedCluster:
     controllers: Collection[Address]
     way_out: Callable[[], str]
     """Finds out what to do where another cluster has its addresses."""
+    is_down: Callable[[], bool]
+    """Finds out whether none of its nodes runs, so that what answers at its addresses is none of them."""
+
+    def has(self, address: Address) -> bool:
+        """Whether one of its nodes should be at this address."""
+        return _normal(address) in map(_normal, (*self.brokers, *self.controllers))
 
 
 EXPECTED_CLUSTER: ContextVar[ExpectedCluster | None] = ContextVar("expected cluster", default=None)
@@ -64,7 +70,7 @@ async def check_cluster(connection: Connection, address: Address, timeout_s: flo
     `Connection.request`. The connection is closed after an error.
     """
     expected = EXPECTED_CLUSTER.get()
-    if expected is None or _normal(address) not in map(_normal, (*expected.brokers, *expected.controllers)):
+    if expected is None or not expected.has(address):
         return
     version, fields = _ASK_BROKER if is_broker_checked(address) else _ASK_CONTROLLER
     try:
@@ -75,6 +81,17 @@ async def check_cluster(connection: Connection, address: Address, timeout_s: flo
     except BaseException:
         connection.close()
         raise
+
+
+def way_out_if_down(addresses: Iterable[Address]) -> str | None:
+    """What to do where somebody at these addresses cannot be asked for the cluster id, as it does not take our login.
+
+    None unless they are addresses of the expected cluster, and none of its nodes runs.
+    """
+    expected = EXPECTED_CLUSTER.get()
+    if expected is None or not any(map(expected.has, addresses)) or not expected.is_down():
+        return None
+    return f"that is not {expected.name}; {expected.way_out()}"
 
 
 def _normal(address: Address) -> Address:

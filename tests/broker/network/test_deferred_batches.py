@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from raftwerk.isr.ports import AppendCaller
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.produce import PARTITION_BYTES, PARTITIONS_PER_STEP
 from raftwerk.wire.records import encode_batch
 
 MIB = 1024 * 1024
@@ -43,11 +44,17 @@ class Clients:
     def connect(self) -> FakeTransport:
         return self.hosting.harness.connect()
 
-    def frame(self, size_bytes: int = SMALL_BYTES, partition: int = 0) -> bytes:
-        """A Produce of about this size; decompressed, it is too large for the event loop."""
+    def records(self, size_bytes: int) -> bytes:
+        """A batch of about this size; decompressed, it is too large for the event loop."""
         value = random.Random(1).randbytes(size_bytes) + bytes(300_000)
-        records = bytes(encode_batch([(None, value, (), WALL_MS)], compression=Compression.ZSTD))
-        partitions = [{"index": partition, "records": records}]
+        return bytes(encode_batch([(None, value, (), WALL_MS)], compression=Compression.ZSTD))
+
+    def frame(self, size_bytes: int = SMALL_BYTES, partition: int = 0) -> bytes:
+        """A Produce of such a batch."""
+        return self.frame_of([{"index": partition, "records": self.records(size_bytes)}])
+
+    def frame_of(self, partitions: Sequence[Mapping[str, Any]]) -> bytes:
+        """A Produce of these rows of partitions."""
         fields = {"acks": 1, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": partitions}]}
         return self.hosting.harness.frame(ApiKey.PRODUCE, VERSION, fields)
 
@@ -174,6 +181,27 @@ def test_the_memory_of_batches_whose_connections_end_counts_until_they_are_appen
             assert clients.memory.used_bytes == used_bytes
             await clients.do_all()
             assert clients.memory.used_bytes == 0
+
+    run(main())
+
+
+def test_a_request_for_many_partitions_counts_until_its_answer_also_when_one_of_its_parts_has_waited() -> None:
+    async def main() -> None:
+        clients = await with_clients()
+        client, many = clients.connect(), 2 * PARTITIONS_PER_STEP
+        rows = [{"index": 1, "records": bytes(encode_batch([(None, b"v", (), WALL_MS)]))}] * many
+        rows[0] = rows[-1] = {"index": 0, "records": clients.records(LARGE_BYTES)}
+        client.deliver(clients.frame_of(rows))
+        await settle(50)
+        assert clients.thread.left == 2
+        frame_bytes, items_bytes = LARGE_BYTES * 2, many * PARTITION_BYTES
+        clients.thread.do_one()
+        await settle()
+        assert not client.frames(), "its last part waits"
+        assert clients.memory.used_bytes >= frame_bytes and clients.memory.decoded.used_bytes >= items_bytes
+        await clients.do_all()
+        assert [code for code, _ in results(client)] == [0]
+        assert clients.memory.used_bytes == clients.memory.decoded.used_bytes == 0
 
     run(main())
 

@@ -133,6 +133,26 @@ def test_a_handshake_of_version_0_is_offered_and_refused() -> None:
     asyncio.run(main())
 
 
+def test_the_log_names_no_mechanism_as_unknown_that_was_chosen_in_the_midst_of_a_login(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        server = secured(Harness())
+        await server.start()
+        try:
+            client = await connect("127.0.0.1", server.port)
+            codes = [(await client.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": PLAIN})).error_code for _ in "12"]
+            assert codes == [ErrorCode.NONE, ErrorCode.ILLEGAL_SASL_STATE]
+            await asyncio.wait_for(client.closed, 10)
+        finally:
+            await server.stop()
+
+    with caplog.at_level(logging.WARNING, "raftwerk.broker"):
+        asyncio.run(main())
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "SaslHandshake chose 'PLAIN' during a login, after a failed one, or for" in said
+
+
 class Waiting:
     """A mechanism whose every token waits until the connection ends."""
 

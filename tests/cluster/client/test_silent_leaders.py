@@ -150,6 +150,27 @@ def test_a_setting_is_unset_though_a_broker_is_down_which_may_be_so_because_of_i
     assert len(client.altered) == 1
 
 
+class _Fenced(_Settings):
+    """All its brokers are fenced, as of full disks, so that metadata names none of them."""
+
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
+        self._brokers = dict(self._added)
+        return ClusterView("c", 1, (), ())
+
+    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any], *_: Any, **__: Any) -> Struct:
+        if api is ApiKey.DESCRIBE_CLUSTER:
+            row = {"host": "b", "port": 9092, "rack": None, "is_fenced": True}
+            return Struct({"brokers": [Struct({**row, "broker_id": one}) for one in (1, 2)]})
+        return await super().request(api, version, fields)
+
+
+@pytest.mark.parametrize("broker", ["1", "2", ""])
+def test_a_setting_is_unset_though_all_brokers_are_fenced(broker: str) -> None:
+    client = _Fenced()
+    asyncio.run(AdminClient(client).alter_configs(BROKER, broker, {}, ["log.retention.ms"]))
+    assert [one["resource_name"] for one in client.altered] == [broker]
+
+
 class _Group(GroupClient):
     """A group that has committed the offset 3 in two partitions of t."""
 

@@ -21,7 +21,7 @@ from raftwerk.cluster.local.layout import (
     plan_cluster,
     write_properties,
 )
-from raftwerk.cluster.local.shrinking import lost_tolerance, moves_to, plan_shrink, shrink
+from raftwerk.cluster.local.shrinking import CannotShrinkError, lost_tolerance, moves_to, plan_shrink, shrink
 
 
 @given(st.lists(st.permutations(range(1, 6)), max_size=12), st.integers(1, 5), st.integers(1, 5))
@@ -56,6 +56,16 @@ def test_a_broker_is_not_left_out_by_a_smaller_plan(tmp_path: Path) -> None:
         *range(1, 5),
         *range(101, 104),
     ]
+
+
+def test_the_command_that_starts_a_node_which_is_to_stay_names_the_cluster(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=21000))
+    for node in plan.nodes:
+        Path(node.data_dir).mkdir()
+        Path(node.data_dir, "meta.properties").write_text(f"version=1\ncluster.id={plan.cluster_id}\n")
+    write_properties(plan)
+    with pytest.raises(CannotShrinkError, match=f"node 1 is down, and is to stay: raftwerk start 1 -d {tmp_path}$"):
+        asyncio.run(plan_shrink(load_plan(str(tmp_path)), 1))
 
 
 def test_a_quorum_that_survives_less_is_told(tmp_path: Path) -> None:
