@@ -236,7 +236,7 @@ def test_a_partition_that_its_topic_no_longer_has_is_without_a_leader() -> None:
 
 
 class _MovingLeader(ClusterClient):
-    """The leader of the only partition moves from broker 1 to 2, and to 3. The first broker asked of it answers late."""
+    """The leader of the only partition moves from broker 1 to 2, and to 3. The answer that says 2 comes late."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
