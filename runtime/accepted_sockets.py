@@ -71,9 +71,10 @@ class _EarlyBytes(asyncio.Protocol):
 
     def pass_on(self, transport: asyncio.Transport) -> None:
         """Give all to the transport's present protocol, the TLS layer."""
-        layer = cast(asyncio.BufferedProtocol, transport.get_protocol())
-        if layer is self or transport.is_closing():
+        current = transport.get_protocol()
+        if current is self or transport.is_closing():
             return
+        layer = cast(asyncio.BufferedProtocol, current)  # that of uvloop is no subclass
         data = self._data
         while data:
             buffer = cast(memoryview, layer.get_buffer(len(data)))

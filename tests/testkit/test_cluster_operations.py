@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,7 +27,7 @@ def test_a_broker_that_hears_late_of_a_topic_is_waited_for_and_a_dead_one_is_not
         waiting = asyncio.ensure_future(wait_until_known("late", [broker, "127.0.0.1:1"]))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        records = [TopicRecord("late", UUID(int=99)), PartitionRecord(UUID(int=99), 0, (1,), (1,), 1)]
+        records: list[Any] = [TopicRecord("late", UUID(int=99)), PartitionRecord(UUID(int=99), 0, (1,), (1,), 1)]
         for offset, record in enumerate(records, 1000):
             harness.image.replay(record, offset, MetadataDelta())
         await asyncio.wait_for(waiting, 10)

@@ -67,7 +67,8 @@ def test_all_running_brokers_know_a_topic_that_was_created() -> None:
             for number in range(20):
                 name = f"topic-{number}"
                 await started.create_topic(name, replicas=3)
-                assert all(name in node.loader.image.topics_by_name for node in started._nodes.values())
+                loaders = [node.loader for node in started._nodes.values()]
+                assert all(loader and name in loader.image.topics_by_name for loader in loaders)
             await started.kill(3)
             await started.create_topic("with-two")
 
