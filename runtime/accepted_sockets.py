@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from .loop import TaskSet
 from .tls_contexts import TlsContext
@@ -32,18 +33,69 @@ class AcceptedSocket:
         return self._socket.fileno()
 
     async def begin_tls(
-        self, make_protocol: Callable[[], asyncio.BaseProtocol], tls: TlsContext, timeout_s: float
-    ) -> None:
-        """Do the server's side of the handshake, and connect a protocol when it is done.
+        self, make_protocol: Callable[[asyncio.Transport], asyncio.BaseProtocol], tls: TlsContext, timeout_s: float
+    ) -> asyncio.Transport:
+        """Do the server's side of the handshake. Returns the transport of what is to be encrypted.
 
-        Raises OSError, after which the connection is closed.
+        `make_protocol` gets the transport of the encrypted bytes. Its protocol takes what is decrypted; that it is
+        connected, it is not told. Raises OSError, after which the connection is closed.
         """
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(make_protocol, self._socket, ssl=tls, ssl_handshake_timeout=timeout_s)
+        transport, early = await loop.connect_accepted_socket(_EarlyBytes, self._socket)
+        protocol = make_protocol(transport)
+        handshake = loop.create_task(_start_tls(transport, protocol, tls, timeout_s))
+        # In the loop's next iteration the layer is told of its transport, and then of these bytes, before it reads.
+        loop.call_soon(loop.call_soon, early.pass_on, transport)
+        return await handshake
 
     def close(self) -> None:
         """Close it without a word."""
         self._socket.close()
+
+
+class _EarlyBytes(asyncio.Protocol):
+    """Keeps what is read of a connection before its TLS layer is there."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._has_ended = False
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it."""
+        self._data += data
+
+    def eof_received(self) -> bool:
+        """The layer is told of it."""
+        self._has_ended = True
+        return True
+
+    def pass_on(self, transport: asyncio.Transport) -> None:
+        """Give all to the transport's present protocol, the TLS layer."""
+        current = transport.get_protocol()
+        if current is self or transport.is_closing():
+            return
+        layer = cast(asyncio.BufferedProtocol, current)  # that of uvloop is no subclass
+        data = self._data
+        while data:
+            buffer = cast(memoryview, layer.get_buffer(len(data)))
+            size_bytes = min(len(buffer), len(data))
+            buffer[:size_bytes] = data[:size_bytes]
+            data = data[size_bytes:]
+            layer.buffer_updated(size_bytes)
+        if self._has_ended and not layer.eof_received():
+            transport.close()
+
+
+async def _start_tls(
+    transport: asyncio.Transport, protocol: asyncio.BaseProtocol, tls: TlsContext, timeout_s: float
+) -> asyncio.Transport:
+    if transport.is_closing():
+        raise ConnectionResetError("the connection was closed before its handshake")
+    loop = asyncio.get_running_loop()
+    encrypting = await loop.start_tls(transport, protocol, tls, server_side=True, ssl_handshake_timeout=timeout_s)
+    if encrypting is None:
+        raise ConnectionResetError("the connection was closed in its handshake")
+    return encrypting
 
 
 class AcceptingSockets:

@@ -23,7 +23,12 @@ AUTHENTICATE_VERSION = 1
 RENEW_AT = 0.85
 """The share of a session's time after which we log in again (KIP-368)."""
 RENEW_PAUSE_MIN_S = 1.0
-"""The least time between two logins. Each login by a token that has ended for the server's clock holds for 1 ms."""
+"""The least time between two logins by a token that ends: each holds for less time than the one before.
+
+When the token has ended for the server's clock, each holds for 1 ms.
+"""
+SESSION_MIN_S = 0.1
+"""A shorter session cannot be renewed before its end, also where all sessions are as short."""
 PREPARE_AGAIN_AT = 0.03
 PREPARE_AGAIN_MAX_S = 10.0
 """When what a login needs is asked for again: after that share of the session's time, and so many seconds at most."""
@@ -97,11 +102,14 @@ class ClientLogin:
     ) -> None:
         """An error that nobody has expected closes the connection, too: its session would end unnoticed."""
         loop = asyncio.get_running_loop()
+        lifetime_before_s = 0.0
         try:
             while lifetime_ms:
                 lifetime_s = lifetime_ms / 1000
                 ends_at_s = loop.time() + lifetime_s
-                await asyncio.sleep(max(RENEW_AT * lifetime_s, RENEW_PAUSE_MIN_S))
+                is_renewable = lifetime_s >= max(SESSION_MIN_S, lifetime_before_s)
+                lifetime_before_s = lifetime_s
+                await asyncio.sleep(max(RENEW_AT * lifetime_s, 0.0 if is_renewable else RENEW_PAUSE_MIN_S))
                 pause_s = min(PREPARE_AGAIN_AT * lifetime_s, PREPARE_AGAIN_MAX_S)
                 lifetime_ms = await self._log_in_once(connection, new_exchange, ends_at_s - pause_s, pause_s)
         except (OSError, WireFormatError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..cluster.client.admin_client import AdminClient, NewTopic
-from ..cluster.client.client_errors import RefusedError, no_such_partition
+from ..cluster.client.admin_client import AdminClient, NewTopic, has_leaders
+from ..cluster.client.client_errors import ClientError, RefusedError, no_such_partition
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.client.consumer import LATEST, READ_COMMITTED, Consumer
 from ..cluster.client.group_client import GroupClient
@@ -20,6 +22,8 @@ from ..wire.errors import ErrorCode
 T = TypeVar("T")
 Value = str | bytes | tuple[str | bytes | None, str | bytes | None]
 _TIMEOUT_S = 60.0
+_HEARS_WITHIN_S = 10.0
+_LOOK_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,29 @@ class ClusterOperations(ABC):
         if not 0 <= partition < len(partitions):
             raise no_such_partition(topic, partition, len(partitions))
         return partitions[partition].leader
+
+
+async def wait_until_known(topic: str, brokers: Iterable[str]) -> None:
+    """Return when each of these brokers, given by its address, shows the topic with its leaders.
+
+    They hear of it one after another. Those that do not answer are not waited for. Raises `ClientError` for one that
+    answers and does not show it within ten seconds.
+    """
+    await asyncio.gather(*(_wait_until_one_knows(topic, broker) for broker in brokers))
+
+
+async def _wait_until_one_knows(topic: str, broker: str) -> None:
+    async def look() -> None:
+        with suppress(ClientError):
+            async with ClusterClient(broker, timeout_s=_HEARS_WITHIN_S / 2) as client:
+                while not has_leaders(await client.metadata([topic]), topic):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+
+    try:
+        await asyncio.wait_for(look(), _HEARS_WITHIN_S)
+    except TimeoutError:
+        text = f"topic {topic} was created, and the broker at {broker} does not show it after {_HEARS_WITHIN_S:g} s"
+        raise ClientError(text) from None
 
 
 def with_number_of_nodes(error: RefusedError, replicas: int, brokers: int) -> RefusedError:

@@ -16,7 +16,7 @@ from ..cluster.node.formatting import FirstVoters, format_node
 from ..cluster.node.node import Node
 from ..cluster.settings.node_config import load_config
 from ..runtime.loop import real_runtime
-from .cluster_operations import ClusterOperations, texts_of
+from .cluster_operations import ClusterOperations, texts_of, wait_until_known
 
 T = TypeVar("T")
 _PREFIX = "raftwerk-in-process-"
@@ -96,6 +96,16 @@ class InProcessCluster(ClusterOperations):
             if plan.node_id == node_id:
                 return plan
         raise ValueError(f"there is no node {node_id}, only {', '.join(map(str, self.node_ids))}")
+
+    async def create_topic(
+        self, name: str, *, partitions: int = 1, replicas: int = -1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic, and wait until all running brokers show it with its leaders.
+
+        Raises `RefusedError` for what the cluster refuses.
+        """
+        await super().create_topic(name, partitions=partitions, replicas=replicas, config=config)
+        await wait_until_known(name, [self._plan_of(node_id).addresses[0] for node_id in self._nodes])
 
     def _wall_ms(self) -> int:
         return round(time.time() * 1000)

@@ -29,7 +29,7 @@ from ..cluster.local.secured import is_secured, login_of_admin, password_in
 from ..cluster.local.supervisor import Child, LocalNodeError, Supervisor, has_running_nodes
 from ..cluster.settings.setting_names import way_out_of_names
 from ..wire.errors import ErrorCode
-from .cluster_operations import with_number_of_nodes
+from .cluster_operations import wait_until_known, with_number_of_nodes
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -178,8 +178,9 @@ class TestCluster:
         replicas: int = -1,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one.
+        """Create a topic; returns its name when all brokers show it with its leaders. Without a `name` it is unique.
 
+        Brokers are left out that are paused or dead, or that `partition` has cut off from most of the controllers.
         Raises `RefusedError` for a topic that is there already, and for what the cluster cannot do; `ValueError` for
         a number that is none.
         """
@@ -190,7 +191,7 @@ class TestCluster:
         chosen = unique_topic() if name is None else name
         topic = NewTopic(chosen, partitions, replicas, _texts(config or {}))
         try:
-            self._ask(lambda client: AdminClient(client).create_topic(topic))
+            self._ask(lambda client: self._create(client, topic))
         except RefusedError as error:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise error.with_way_out("create_topic() without a name makes a unique one") from None
@@ -199,6 +200,16 @@ class TestCluster:
                 raise error.with_way_out(way_out) from None
             raise with_number_of_nodes(error, replicas, len(self.plan.brokers)) from None
         return chosen
+
+    async def _create(self, client: ClusterClient, topic: NewTopic) -> None:
+        await AdminClient(client).create_topic(topic)
+        side = self._side_of_majority()
+        nodes = [child.plan for node_id, child in self._supervisor.children.items() if self._hears_of(node_id, side)]
+        await wait_until_known(topic.name, [plan.addresses[0] for plan in nodes if plan.port is not None])
+
+    def _hears_of(self, node_id: int, side: frozenset[int]) -> bool:
+        child = self._child(node_id)
+        return node_id in side and child.alive and child.pid not in self._paused
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises `RefusedError` when there is none of this name."""
@@ -416,16 +427,19 @@ class TestCluster:
         The others know of nothing that was decided since the cut, such as new leaders. Those that are or were paused
         come last: they may know as little.
         """
-        controllers = controller_endpoints(self.plan).keys()
 
         def lateness(node_id: int) -> int:
             return 2 if self._child(node_id).pid in self._paused else int(node_id in self._was_paused)
 
-        for side in [*self._sides, frozenset(self.node_ids)]:
-            asked = self.bootstrap_of(*sorted(sorted(side), key=lateness)) if side else ""
-            if asked and 2 * len(controllers & side) > len(controllers):
-                return asked
-        return self.bootstrap_servers
+        return self.bootstrap_of(*sorted(sorted(self._side_of_majority()), key=lateness))
+
+    def _side_of_majority(self) -> frozenset[int]:
+        """The nodes of the side with a broker and a majority of the controllers; all nodes where there is none."""
+        controllers, every = controller_endpoints(self.plan).keys(), frozenset(self.node_ids)
+        for side in self._sides:
+            if side and self.bootstrap_of(*side) and 2 * len(controllers & side) > len(controllers):
+                return side
+        return every
 
     def _ask(self, question: Any) -> Any:
         __tracebackhide__ = True

@@ -186,14 +186,9 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Requests that were received are still carried out, but not with TLS.
-
-        TLS ends both ways at once, so nobody would take the answers.
-        """
-        transport = self._transport
-        is_half_open = transport is not None and transport.get_extra_info("sslcontext") is None
+        """The client sends no more. Requests that were received are still carried out."""
         is_carrying_out = self._blocked or any(request.is_waited_for for request in self._pending)
-        if is_half_open and (is_carrying_out or self._is_sending_files):
+        if self._transport is not None and (is_carrying_out or self._is_sending_files):
             self._close_when_drained = True
             return True
         return False

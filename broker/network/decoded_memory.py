@@ -101,6 +101,12 @@ class DecodedItems:
         self.check()
         self._hold(self.counted_bytes)
 
+    def free_frame(self) -> None:
+        """The bytes of the request are not needed any more. What is decoded counts until the answer."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            frame.release()
+
     def release(self) -> None:
         """Give everything back. A second call does nothing."""
         if self.is_released:
@@ -109,8 +115,7 @@ class DecodedItems:
         self._begin = None
         self._hold(0)
         self._memory.released(self)
-        if self._frame is not None:
-            self._frame.release()
+        self.free_frame()
 
     def _hold(self, size_bytes: int) -> None:
         change = size_bytes - self.held_bytes

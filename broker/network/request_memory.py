@@ -1,10 +1,11 @@
 """The memory that all connections of a node use for large requests, with a bound (`queued.max.request.bytes`).
 
-Every request that is too large for the shared read buffer has a claim, from its first bytes until it is answered. A
-claim grows with the bytes that have arrived. Near the bound it gets all of the rest of its frame or nothing, so that
-each frame that goes on can be completed; the others wait, and their connections are not read. The bytes of a frame that
-were read before it was known to be large are kept in any case; for them an eighth of the bound is set aside, and for
-the copies of small requests that wait for a thread.
+Every request that is too large for the shared read buffer has a claim, from its first bytes until it is answered. Those
+that may wait for long without needing their bytes, Produce and Fetch, end it before: a produced batch that is in the
+log and waits for followers must keep no memory from their fetches. A claim grows with the bytes that have arrived. Near
+the bound it gets all of the rest of its frame or nothing, so that each frame that goes on can be completed; the others
+wait, and their connections are not read. The bytes of a frame that were read before it was known to be large are kept
+in any case; for them an eighth of the bound is set aside, and for the copies of small requests that wait for a thread.
 
 While a claim waits, frames that do not arrive are given up: those that have received nothing for five seconds, and
 those that began thirty seconds ago, as their clients have given them up too (`request.timeout.ms`).

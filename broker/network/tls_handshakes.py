@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...runtime.accepted_sockets import AcceptedSocket
 from ...runtime.loop import TaskSet, files_left_after
 from ...runtime.tls_contexts import TlsContext
+from .tls_connection import RECEIVED_BYTES, TlsConnection
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -28,6 +29,7 @@ class TlsHandshakes:
         self._server = server
         self._tls = tls
         self._tasks = TaskSet()
+        self._received = memoryview(bytearray(RECEIVED_BYTES))
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -51,7 +53,14 @@ class TlsHandshakes:
         if not admission.is_closed_then:
             # What a client did wrong is told by `report_failed_handshakes`.
             with contextlib.suppress(OSError):
-                await accepted.begin_tls(lambda: connection, self._tls, TLS_HANDSHAKE_TIMEOUT_S)
+                made: list[TlsConnection] = []
+
+                def make(transport: asyncio.Transport) -> TlsConnection:
+                    made.append(TlsConnection(connection, transport, self._received))
+                    return made[0]
+
+                transport = await accepted.begin_tls(make, self._tls, TLS_HANDSHAKE_TIMEOUT_S)
+                made[0].begin(transport)
 
     def _on_done(self, connection: Connection, accepted: AcceptedSocket) -> None:
         if not connection.was_made:

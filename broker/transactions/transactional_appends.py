@@ -66,6 +66,8 @@ class AppendRequest(NamedTuple):
     entries: Entries
     done: AppendDone
     caller: AppendCaller | None = None
+    on_appended: Callable[[], None] | None = None
+    """Called when its batches are appended or refused, and their memory is not needed any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +125,8 @@ class TransactionalAppends:
 
     def _append_at_once(self, request: AppendRequest) -> None:
         self._log.append(request.acks, request.timeout_ms, request.entries, request.done, caller=request.caller)
+        if request.on_appended is not None:
+            request.on_appended()
 
     def _verify(self, waiting: _Waiting) -> None:
         request = waiting.request
@@ -148,10 +152,11 @@ class TransactionalAppends:
         request = waiting.request
         rows = [self._refusal(waiting, key, verified) for key, _ in request.entries]
         entries = [entry for entry, row in zip(request.entries, rows, strict=True) if row is None]
+        answer = request.done  # the copies of the batches must not be kept until the answer
 
         def done(responses: list[ProducePartitionResponse]) -> None:
             appended = iter(responses)
-            request.done([next(appended) if row is None else row for row in rows])
+            answer([next(appended) if row is None else row for row in rows])
 
         if entries:
             self._log.append(
@@ -159,6 +164,8 @@ class TransactionalAppends:
             )
         else:
             done([])
+        if request.on_appended is not None:
+            request.on_appended()
 
     def _refusal(self, waiting: _Waiting, key: TopicPartition, verified: Verified) -> ProducePartitionResponse | None:
         if self._topic_id_of(key.topic) != waiting.topic_ids[key.topic]:

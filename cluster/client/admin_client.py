@@ -162,7 +162,7 @@ class AdminClient:
         asked = Asked(ApiKey.CREATE_TOPICS, topic=topic.name)
         raise_if_refused(code, f"topic {topic.name}", answer.error_message, asked)
         if wait and not validate_only:
-            await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
+            await self._until(lambda view: has_leaders(view, topic.name), topic.name)
 
     async def delete_topic(self, name: str, *, wait: bool = True, attempts: Attempts | None = None) -> None:
         """Delete a topic. With `wait`, return when the broker that is asked no longer shows it.
@@ -195,7 +195,7 @@ class AdminClient:
         code = known.error_of(answer.error_code, ErrorCode.INVALID_PARTITIONS)
         raise_if_refused(code, f"topic {name}", answer.error_message, Asked(ApiKey.CREATE_PARTITIONS, topic=name))
         view = await self._until(
-            lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name
+            lambda view: len(view.topic(name).partitions) >= count and has_leaders(view, name), name
         )
         if answer.error_code and (view is None or len(view.topic(name).partitions) != count):
             raise RefusedError(answer.error_code, f"topic {name}", answer.error_message)
@@ -573,7 +573,8 @@ def resource_name(resource_type: int, name: str) -> str:
     return f"{_RESOURCE_NOUNS[resource_type]} {name}"
 
 
-def _has_leaders(view: ClusterView, name: str) -> bool:
+def has_leaders(view: ClusterView, name: str) -> bool:
+    """Whether the topic is there, and each of its partitions has a leader."""
     topics = [topic for topic in view.topics if topic.name == name]
     return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
 

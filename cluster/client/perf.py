@@ -23,11 +23,11 @@ from .access.bootstrap import bootstrap_text
 from .access.needed_rights import Asked
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import NO_ANSWER, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .error_sentences import SENTENCES
 from .peer_protocol import no_answer_reason
-from .producer import Producer
+from .producer import Producer, TopicLeaders
 
 _PRODUCE_VERSION = 9
 _RETRY_PAUSE_S = 0.05
@@ -207,7 +207,7 @@ class ProducePerf:
         self.result = result
         self._client = client
         self._load = load
-        self._view: TopicView | None = None
+        self._leaders = TopicLeaders(client, load.topic)
         self._begun = self._last_ack = 0.0
         self._taken = 0
         self._waiting: dict[_Waiting, None] = {}
@@ -221,14 +221,12 @@ class ProducePerf:
         without acks for longer than the load allows.
         """
         load, loop = self._load, asyncio.get_running_loop()
-        self._view = (await self._client.metadata([load.topic], purpose=ApiKey.PRODUCE)).topic(load.topic)
+        view = await self._leaders.start()
         batch = _Batch(load)
         self._begun = self._last_ack = loop.time()
         self._reported = (self._begun, 0)
         workers = [
-            loop.create_task(self._work(one.partition, batch))
-            for one in self._view.partitions
-            for _ in range(load.in_flight)
+            loop.create_task(self._work(one.partition, batch)) for one in view.partitions for _ in range(load.in_flight)
         ]
         try:
             await asyncio.gather(*workers)
@@ -330,10 +328,12 @@ class ProducePerf:
             self.result.retries += 1
             waiting.reason = f"{load.topic}-{partition}: {message or SENTENCES[code][0]}"
             await asyncio.sleep(_RETRY_PAUSE_S)
-            await self._refresh()
+            with suppress(ClientError):
+                await self._leaders.refresh()
 
     async def _try(self, partition: int, fields: Mapping[str, object]) -> tuple[int, str | None]:
-        leader = self._view.partition(partition).leader if self._view is not None else -1
+        view = self._leaders.view
+        leader = view.partition(partition).leader if view is not None else -1
         if leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE, None
         try:
@@ -342,10 +342,6 @@ class ProducePerf:
             return ErrorCode.NETWORK_EXCEPTION, f"{self._client.broker_text(leader)} {no_answer_reason(error)}"
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.error_message
-
-    async def _refresh(self) -> None:
-        with suppress(ClientError):
-            self._view = await self._client.topic_again(self._load.topic, self._view)
 
 
 class _CountingConsumer(Consumer):

@@ -60,6 +60,39 @@ class _Batch:
     data: bytes
 
 
+class TopicLeaders:
+    """The leaders of a topic as they were told last. Those who find them wrong at the same time ask once.
+
+    Otherwise each would ask for itself, and a late answer take the place of a newer one.
+    """
+
+    def __init__(self, client: ClusterClient, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._asking = asyncio.Lock()
+        self._times_asked = 0
+        self.view: TopicView | None = None
+
+    async def start(self) -> TopicView:
+        """Ask for the first time. Raises `RefusedError` when there is no such topic."""
+        view = await self._client.metadata([self._topic], purpose=ApiKey.PRODUCE)
+        self.view = view.topic(self._topic)
+        return self.view
+
+    async def refresh(self) -> None:
+        """Ask again, or wait until somebody who asks has an answer or none. Raises `ClientError` for one's own only."""
+        before = self._times_asked
+        async with self._asking:
+            if self._times_asked != before:
+                return
+            try:
+                self.view = await self._client.topic_again(self._topic, self.view)
+            except ClientError:
+                self._times_asked += 1
+                raise
+            self._times_asked += 1
+
+
 class Producer:
     """Sends to one topic. `acks` is -1 (all), 1 or 0; only acks=all is idempotent."""
 
@@ -81,7 +114,7 @@ class Producer:
         """How many records were acked, by partition."""
         self.taken = 0
         """How many records `send` was called with; those that are not acked may be written all the same."""
-        self._view: TopicView | None = None
+        self._leaders = TopicLeaders(client, topic)
         self._producer: tuple[int, int] = (-1, -1)
         self._sequences: dict[int, int] = {}
         self._round = 0
@@ -90,7 +123,7 @@ class Producer:
 
     async def start(self) -> None:
         """Read the topic's partitions and get a producer id. Raises `RefusedError` when there is no such topic."""
-        self._view = (await self.client.metadata([self.topic], purpose=ApiKey.PRODUCE)).topic(self.topic)
+        await self._leaders.start()
         if self.acks == -1:
             self._producer = await self._init_producer_id()
         # Producers that send one batch each begin at different partitions.
@@ -135,9 +168,10 @@ class Producer:
             raise no_such_partition(self.topic, partition, count)
 
     def _topic(self) -> TopicView:
-        if self._view is None or not self._view.partitions:
+        view = self._leaders.view
+        if view is None or not view.partitions:
             raise ClientError(f"topic {self.topic} has no partitions yet")
-        return self._view
+        return view
 
     async def _init_producer_id(self) -> tuple[int, int]:
         fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
@@ -278,7 +312,7 @@ class Producer:
 
     async def _refresh(self) -> None:
         with suppress(ClientError):
-            self._view = await self.client.topic_again(self.topic, self._view)
+            await self._leaders.refresh()
 
 
 def _described(topic: str, partition: int, records: Sequence[NewRecord]) -> str:

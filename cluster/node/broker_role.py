@@ -31,7 +31,7 @@ from ..settings.settings_per_package import (
     broker_config,
     log_maintenance_change,
     replica_manager_config,
-    request_memory,
+    request_memories,
     server_config,
     unused_min_isr,
     verifies_transactions,
@@ -102,7 +102,7 @@ class BrokerRole:
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties, self.broker.config.quota_window)
-        memory = request_memory(config)
+        memories = request_memories(config)
         find = loader.find_scram_credential, token_logins(config, runtime, loader).find
         self.servers = [
             Server(
@@ -110,7 +110,7 @@ class BrokerRole:
                 dispatcher,
                 quota,
                 observers.requests,
-                memory,
+                memories[one.name],
             )
             for one in config.broker_listeners
         ]

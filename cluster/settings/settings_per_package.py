@@ -355,9 +355,25 @@ def advertised(listener: Listener) -> AdvertisedListener:
 
 
 def request_memory(config: NodeConfig) -> RequestMemory:
-    """The memory for large requests of all listeners of one role."""
+    """The memory for large requests of some listeners of one role."""
     limit, largest = config["queued.max.request.bytes"], config["socket.request.max.bytes"]
     return RequestMemory(limit if limit > 0 else default_limit_bytes(largest), largest)
+
+
+def request_memories(config: NodeConfig) -> dict[str, RequestMemory]:
+    """The memory for large requests of each of a broker's listeners, by name.
+
+    Those of clients share it. A separate listener between brokers has its own: followers wait for no client's requests.
+    """
+    shared = request_memory(config)
+    return {
+        one.name: request_memory(config) if _is_for_brokers_only(config, one) else shared
+        for one in config.broker_listeners
+    }
+
+
+def _is_for_brokers_only(config: NodeConfig, listener: Listener) -> bool:
+    return len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name
 
 
 def server_config(config: NodeConfig, listener: Listener, security: ListenerSecurity | None) -> ServerConfig:
@@ -370,6 +386,6 @@ def server_config(config: NodeConfig, listener: Listener, security: ListenerSecu
         max_idle_ms=config["connections.max.idle.ms"],
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
-        is_protected=len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name,
+        is_protected=_is_for_brokers_only(config, listener),
         security=security,
     )

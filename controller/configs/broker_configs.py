@@ -211,8 +211,8 @@ _OWN: tuple[ConfigKey, ...] = (
         "queued.max.request.bytes",
         LONG,
         "-1",
-        "Memory for the large requests of all connections; beyond it reading waits. -1: 256 MiB, or twice the largest "
-        "request.",
+        "Memory for the large requests of all connections; beyond it reading waits. A separate listener between "
+        "brokers has as much of its own. -1: 256 MiB, or twice the largest request.",
     ),
     ConfigKey(
         "max.connections",

@@ -16,6 +16,7 @@ from raftwerk.cluster.settings.settings_per_package import (
     controller_settings,
     log_manager_config,
     raft_config,
+    request_memories,
 )
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 from raftwerk.raft.messages import requests
@@ -113,6 +114,20 @@ def test_ipv6_and_named_listeners() -> None:
     assert config.advertised[1] == Listener("OUTSIDE", "example.org", 19094, "PLAINTEXT")
     assert config.voters == (Voter(1, "::1", 9093),)
     assert str(config.listeners[0]) == "INSIDE://[::1]:9092"
+
+
+def test_brokers_do_not_share_the_memory_for_requests_with_clients_where_they_have_a_listener() -> None:
+    two = {
+        "listeners": "INSIDE://:9092,OUTSIDE://:9094,MORE://:9095,CONTROLLER://:9093",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,MORE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "queued.max.request.bytes": str(200 << 20),
+    }
+    memories = request_memories(NodeConfig.from_properties(COMBINED | two))
+    assert list(memories) == ["INSIDE", "OUTSIDE", "MORE"]
+    assert memories["INSIDE"] is not memories["OUTSIDE"] is memories["MORE"]
+    assert memories["INSIDE"].decoded.limit_bytes == memories["OUTSIDE"].decoded.limit_bytes == 200 << 20
+    assert list(request_memories(NodeConfig.from_properties(COMBINED))) == ["PLAINTEXT"]
 
 
 REFUSED = [

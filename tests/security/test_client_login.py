@@ -22,6 +22,7 @@ from raftwerk.security.oauthbearer.exchange import OAUTHBEARER, OAuthBearerClien
 from raftwerk.security.oauthbearer.token_source import TokenError, TokenSource
 from raftwerk.security.oauthbearer.unsecured_tokens import UnsecuredTokens, unsecured_token
 from raftwerk.security.sasl.plain import PLAIN, PlainClient, PlainServer
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import Connection, connect
 
 SESSION_S = 1000
@@ -42,13 +43,13 @@ def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class Cluster:
     """A listener whose sessions end, and what a client needs to log in there."""
 
-    def __init__(self, port: int = 9092) -> None:
+    def __init__(self, port: int = 9092, session_s: float = SESSION_S) -> None:
         self.passwords = {"node": "secret"}
         self.is_endpoint_down = False
         self.unexpected: Exception | None = None
         self.prepared_at: list[float] = []
         mechanisms = {PLAIN: lambda: PlainServer(lambda user, password: self.passwords.get(user) == password)}
-        security = ListenerSecurity(mechanisms=mechanisms, max_reauth_ms={PLAIN: SESSION_S * 1000})
+        security = ListenerSecurity(mechanisms=mechanisms, max_reauth_ms={PLAIN: int(session_s * 1000)})
         config = ServerConfig("SASL", HOST, port, max_idle_ms=-1, security=security)
         self.server = Server(config, Harness().server.dispatcher)
 
@@ -93,6 +94,23 @@ def test_a_session_that_cannot_be_renewed_ends() -> None:
         assert not connection.is_closed
         await asyncio.sleep(15)
         assert connection.is_closed
+
+    on_virtual_time(main)
+
+
+@pytest.mark.parametrize("session_s", [0.1, 0.5, 0.9, 1.1, 3.0])
+def test_a_short_session_is_kept(session_s: float) -> None:
+    """After its end the listener takes nothing but a login: any other request would cut the connection."""
+
+    async def main() -> None:
+        cluster = Cluster(session_s=session_s)
+        connection = await cluster.log_in()
+        topics = {"topics": [], "allow_auto_topic_creation": False}
+        for _ in range(200):
+            await connection.request(ApiKey.METADATA, 4, topics)
+            await asyncio.sleep(session_s / 20)
+        assert not connection.is_closed
+        assert 10 <= len(cluster.prepared_at) <= 16
 
     on_virtual_time(main)
 

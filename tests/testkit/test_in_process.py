@@ -59,6 +59,22 @@ def test_a_client_writes_and_reads() -> None:
     assert not directories()
 
 
+def test_all_running_brokers_know_a_topic_that_was_created() -> None:
+    """Each learns it from the metadata log: who asked another one was told that there is no such topic."""
+
+    async def main() -> None:
+        async with cluster(nodes=3) as started:
+            for number in range(20):
+                name = f"topic-{number}"
+                await started.create_topic(name, replicas=3)
+                loaders = [node.loader for node in started._nodes.values()]
+                assert all(loader and name in loader.image.topics_by_name for loader in loaders)
+            await started.kill(3)
+            await started.create_topic("with-two")
+
+    asyncio.run(main())
+
+
 def test_a_majority_restarts_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with cluster(nodes=3) as started:

@@ -22,7 +22,7 @@ from ....wire.produce import (
 )
 from ....wire.records import BATCH_HEADER_SIZE
 from ...network.decoded_memory import DecodedItems
-from ...network.request import Request
+from ...network.request import NO_BODY, Request
 from ...quotas.throttling import throttle
 from ...services import BrokerServices
 from ...topic_view import node_endpoints
@@ -46,13 +46,24 @@ _RESERVED_PER_BYTE = PARTITION_BYTES // BATCH_HEADER_SIZE
 class _LargeResponse:
     """The answer to the request, which is sent when all parts have ended."""
 
-    def __init__(self, services: BrokerServices, request: Request, message: ProduceRequest) -> None:
+    def __init__(self, services: BrokerServices, request: Request, acks: int, items: DecodedItems) -> None:
         self.services = services
         self.request = request
-        self.message = message
+        self.acks = acks
+        self._items = items
         self.topics: list[ProduceTopicResponse] = []
         self.parts_left = 1
         """Those that are begun and have not ended; it counts the handling of the request itself, too."""
+        self.appends_left = 1
+        """Those whose batches are not in the logs yet; it counts the handling of the request itself, too."""
+
+    def end_append(self) -> None:
+        """The batches of a part are in the logs. When all are, the memory of the frame is given back."""
+        self.appends_left -= 1
+        request = self.request
+        if not self.appends_left and request.memory is self._items:  # else copies that wait count in its place
+            request.body = NO_BODY
+            self._items.free_frame()
 
     def end_part(self) -> None:
         """A part has its rows."""
@@ -76,7 +87,7 @@ class _LargeResponse:
                     yield PLAIN_STEP
             if pace.ends_step():
                 yield PLAIN_STEP
-        if self.message.acks == 0:
+        if self.acks == 0:
             answer_without_acks(request, failed)
             return
         quota = self.services.quotas.request
@@ -94,9 +105,17 @@ class _Part(PendingResponse):
     __slots__ = ("_whole",)
 
     def __init__(self, whole: _LargeResponse) -> None:
-        super().__init__(whole.services, whole.request, whole.message.acks)
+        super().__init__(whole.services, whole.request, whole.acks)
         self._whole = whole
         whole.parts_left += 1
+
+    def begin_append(self) -> None:
+        """Its batches are to be appended; `on_appended` ends that."""
+        self._whole.appends_left += 1
+
+    def on_appended(self) -> None:
+        """What can be appended of the part is in the logs."""
+        self._whole.end_append()
 
     def answer(self) -> None:
         """The part has ended."""
@@ -116,7 +135,7 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
     if produce_quota.is_on:
         throttle(produce_quota, request, request.frame_bytes)
     is_refused = yield from _lacks_transactional_id(services, request, message)
-    whole = _LargeResponse(services, request, message)
+    whole = _LargeResponse(services, request, message.acks, items)
     pace = Pace()
     for name, topic_id, partitions in message.topics:
         rows: list[ProducePartitionResponse] = []
@@ -132,6 +151,7 @@ def _handle(services: BrokerServices, request: Request, items: DecodedItems) -> 
                 yield PLAIN_STEP
         if pace.ends_step():
             yield PLAIN_STEP
+    whole.end_append()
     whole.end_part()
 
 
@@ -159,4 +179,5 @@ def _carry_out(part: _Part, message: ProduceRequest, topic: ProduceTopic, rows: 
     elif not entries:
         part.answer()
     else:
+        part.begin_append()
         append(part, message, entries)

@@ -64,6 +64,14 @@ class PendingResponse:
         self.appended: list[tuple[list[ProducePartitionResponse], int, int]] = []
         """For each entry to append, in order: the list that its response goes to, the place in it, the partition."""
 
+    def on_appended(self) -> None:
+        """What can be appended is in the logs. The answer needs no memory while it waits for other replicas.
+
+        Otherwise such requests could take all memory, and followers could not ask for what is to be committed.
+        """
+        if self.request.memory is not None:
+            self.request.free_body()
+
     def done(self, responses: list[ProducePartitionResponse]) -> None:
         """Answer the request; `responses` are those of the entries."""
         for (rows, index, _), response in zip(self.appended, responses, strict=True):
@@ -206,6 +214,7 @@ def append(pending: PendingResponse, message: ProduceRequest, entries: Sequence[
     try:
         if transactional_id is None:
             services.replicas.append(message.acks, message.timeout_ms, entries, pending.done, caller=request)
+            pending.on_appended()
         else:
             operation = produce_operation(request.api_version)
             services.transactional_appends.append(
@@ -217,6 +226,7 @@ def append(pending: PendingResponse, message: ProduceRequest, entries: Sequence[
                     entries,
                     pending.done,
                     request,
+                    pending.on_appended,
                 )
             )
     except InvariantViolation:

@@ -286,18 +286,6 @@ def test_requests_are_carried_out_after_the_client_has_closed_its_side() -> None
     run(main())
 
 
-def test_with_tls_a_client_that_closes_its_side_has_closed_the_connection() -> None:
-    async def main() -> None:
-        harness = Harness(ConnectionLimits(max_in_flight=1))
-        harness.replicas.hold = True
-        transport = harness.connect()
-        transport.tls = object()
-        transport.deliver(produce(harness, acks=0) + produce(harness, acks=0))
-        assert connection_of(transport).eof_received() is False
-
-    run(main())
-
-
 def test_acks_0_is_never_answered_and_an_error_closes() -> None:
     async def main() -> None:
         harness = Harness()

@@ -9,12 +9,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from support.broker.broker_harness import TOPIC, FakeTransport, Harness, connection_of, settle
+from support.broker.broker_harness import TOPIC, FakeTransport, Harness, connection_of, make_image, settle
 
 from raftwerk.broker.network import request_memory
 from raftwerk.broker.network.connection import ConnectionLimits
+from raftwerk.broker.network.decoded_memory import DecodedMemory
 from raftwerk.broker.network.request_memory import Claim, RequestMemory
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from raftwerk.wire.records import encode_batch
 
 MIB = 1024 * 1024
@@ -31,11 +33,18 @@ def limited(limit_bytes: int, frame_bytes: int) -> Harness:
     return harness
 
 
-def produce(harness: Harness, value_bytes: int) -> bytes:
+def produce(harness: Harness, value_bytes: int, acks: int = 1, partitions: int = 1) -> bytes:
     records = bytes(encode_batch([(None, random.Random(1).randbytes(value_bytes), [], 1)]))
-    partitions = [{"index": 0, "records": records}]
-    fields = {"acks": 1, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": partitions}]}
+    rows = [{"index": index, "records": records} for index in range(partitions)]
+    fields = {"acks": acks, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": rows}]}
     return harness.frame(ApiKey.PRODUCE, 9, fields)
+
+
+def full_fetch(harness: Harness, partitions: int) -> bytes:
+    """A follower's, which begins a session."""
+    topics = [FetchTopic(TOPIC, None, [FetchPartition(index) for index in range(partitions)])]
+    message = FetchRequest(2, 1, 0, 1, MIB, 0, 0, 0, topics)
+    return harness.frame(ApiKey.FETCH, 12, encode_fetch_request(12, message))
 
 
 def buffered(transport: FakeTransport) -> int:
@@ -119,14 +128,15 @@ def test_the_memory_of_a_frame_is_given_back_when_its_connection_ends() -> None:
 def test_a_request_keeps_its_memory_until_it_is_answered() -> None:
     async def main() -> None:
         harness = Harness()
-        harness.replicas.hold = True
+        harness.controller.gate = asyncio.Event()
         client = harness.connect()
-        fields = {"acks": -1, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": [
-            {"index": 0, "records": bytes(encode_batch([(None, bytes(100_000), [], 1)]))}]}]}  # fmt: skip
-        client.deliver(harness.frame(ApiKey.PRODUCE, 9, fields))
-        assert harness.server.memory.used_bytes >= 100_000
-        harness.replicas.held.pop()()
-        assert harness.server.memory.used_bytes == 0
+        topics = [{"name": f"t{n:0100}", "num_partitions": 1, "replication_factor": 1} for n in range(1_000)]
+        client.deliver(harness.frame(ApiKey.CREATE_TOPICS, 5, {"topics": topics, "timeout": 1000}))
+        await settle()
+        assert harness.server.memory.used_bytes >= 100_000 and not client.frames()
+        harness.controller.gate.set()
+        await settle(200)
+        assert harness.server.memory.used_bytes == 0 and (client.frames() or client.closing)
 
     run(main())
 
@@ -184,6 +194,37 @@ def test_a_frame_for_which_there_is_no_memory_after_all_closes_its_connection_an
         others.release()
         await settle()
         assert patient.reading and not patient.closing
+
+    run(main())
+
+
+@pytest.mark.parametrize("partitions", [1, 300])
+def test_batches_that_wait_for_followers_keep_no_memory_from_a_followers_fetch(partitions: int) -> None:
+    """They are in the log. The fetch names all partitions that the follower has, and advances the high watermark."""
+
+    async def main() -> None:
+        harness = Harness(ConnectionLimits(max_frame_bytes=MIB), image=make_image(partitions=partitions))
+        memory = harness.server.memory = RequestMemory(4 * MIB, MIB)
+        memory.decoded = DecodedMemory(64 * MIB)
+        harness.replicas.hold = True
+        producers = [harness.connect() for _ in range(6)]
+        frame = produce(harness, 900_000 // partitions, -1, partitions)
+        for producer in producers:
+            producer.deliver(frame)
+            await settle(200)
+        assert len(harness.replicas.appended) == 6 * partitions and len(harness.replicas.held) >= 6
+        assert memory.used_bytes == 0
+        parked, harness.replicas.held, harness.replicas.hold = harness.replicas.held, [], False
+        follower = harness.connect()
+        follower.deliver(full_fetch(harness, 2_000))
+        await settle(200)
+        assert len(follower.frames()) == 1
+        assert not any(producer.frames() for producer in producers)
+        for done in parked:
+            done()
+        await settle(50)
+        assert all(len(producer.frames()) == 1 for producer in producers)
+        assert (memory.used_bytes, memory.decoded.used_bytes) == (0, 0)
 
     run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -435,6 +436,29 @@ async def test_what_waited_is_not_appended_to_a_later_topic_of_the_same_name(clu
     await settle(30)
     assert [row.error_code for answer in answers for row in answer[0]] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     assert not cluster.appended
+
+
+@played
+async def test_the_memory_of_a_request_is_free_once_its_batches_are_in_the_log(cluster: Cluster) -> None:
+    """Not before, while copies of them wait for the coordinator."""
+    cluster.gate.clear()
+    told: list[str] = []
+
+    def send(name: str, key: TopicPartition, sequence: int) -> None:
+        entries = [(key, batch(7, sequence))]
+        on_appended = partial(told.append, name)
+        cluster.appends.append(AppendRequest("t", ADD, -1, 1_000, entries, lambda _: None, None, on_appended))
+
+    cluster.refusals["t", P1] = ErrorCode.INVALID_TXN_STATE
+    send("first", P0, 0)
+    send("refused", P1, 0)
+    await settle()
+    assert told == []
+    cluster.gate.set()
+    await settle(30)
+    assert told == ["first", "refused"]
+    send("later", P0, 1)
+    assert told[2:] == ["later"]
 
 
 @played

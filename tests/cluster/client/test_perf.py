@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -21,10 +22,12 @@ from raftwerk.cluster.client.perf import (
     _Batch,
     reported,
 )
+from raftwerk.cluster.client.producer import Producer, TopicLeaders
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import ConnectionLostError
 from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import iter_headers
 
 
@@ -232,6 +235,82 @@ def test_a_partition_that_its_topic_no_longer_has_is_without_a_leader() -> None:
     load = ProduceLoad("t", batch_records=20, record_size=10, in_flight=1, delivery_timeout_s=0.2, records=1000)
     with pytest.raises(ClientError, match="40 records without ack"):
         asyncio.run(asyncio.wait_for(ProducePerf(_CreatedAnew("localhost:9092"), load, PerfResult()).run(), 10))
+
+
+class _MovingLeader(ClusterClient):
+    """The leader of the only partition moves from broker 1 to 2, and to 3. The answer that says 2 comes late."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self.views = 0
+        self.in_flight = self.most_in_flight = 0
+        self.asked: list[int] = []
+
+    async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
+        self.views += 1
+        leader = min(self.views, 3)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0.1 if leader == 2 else 0.01)
+        self.in_flight -= 1
+        partitions = (PartitionView(0, leader, leader, (1, 2, 3), (1, 2, 3)),)
+        return ClusterView("c", 1, (), (TopicView("t", UUID(int=1), False, partitions),))
+
+    async def request_node(
+        self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any], waits_for: WaitsFor | None = None
+    ) -> Struct:
+        self.asked.append(node_id)
+        await asyncio.sleep(0.01)
+        code = 0 if node_id == 3 else int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        row = Struct({"error_code": code, "error_message": None, "base_offset": 0})
+        return Struct({"responses": [Struct({"partition_responses": [row]})]})
+
+
+def test_all_that_is_under_way_asks_once_for_the_new_leader() -> None:
+    """Each would ask for itself otherwise, and a late answer take the place of a newer one."""
+    cluster = _MovingLeader("localhost:9092")
+    load = ProduceLoad("t", records=1_000, batch_records=1, in_flight=20)
+    asyncio.run(asyncio.wait_for(ProducePerf(cluster, load, PerfResult()).run(), 10))
+    assert cluster.asked == sorted(cluster.asked)
+    assert (cluster.views, cluster.most_in_flight) == (3, 1)
+
+
+def test_the_batches_of_a_producer_ask_once_for_new_leaders() -> None:
+    cluster = _MovingLeader("localhost:9092")
+
+    async def main() -> None:
+        producer = Producer(cluster, "t", acks=1)
+        await producer.start()
+        await asyncio.gather(*(producer.send([(None, b"v")]) for _ in range(20)))
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert cluster.asked == sorted(cluster.asked)
+    assert (cluster.views, cluster.most_in_flight) == (3, 1)
+
+
+def test_nobody_asks_again_at_once_where_a_question_has_failed() -> None:
+    class Silent(_MovingLeader):
+        async def metadata(self, topics: Iterable[str] | None = None, **_: Any) -> ClusterView:
+            view = await super().metadata(topics)
+            if self.views > 1:
+                raise ClientError("no broker answers")
+            return view
+
+    async def main() -> None:
+        cluster = Silent("localhost:9092")
+        leaders = TopicLeaders(cluster, "t")
+        await leaders.start()
+        found = await asyncio.gather(*(leaders.refresh() for _ in range(20)), return_exceptions=True)
+        assert cluster.views == 2 and [one for one in found if one is not None]
+        first = asyncio.ensure_future(leaders.refresh())
+        second = asyncio.ensure_future(leaders.refresh())
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(ClientError):
+            await second
+        assert cluster.views == 4, "the one that asked was cancelled"
+
+    asyncio.run(asyncio.wait_for(main(), 10))
 
 
 def test_another_client_of_a_cluster_on_ipv6() -> None:

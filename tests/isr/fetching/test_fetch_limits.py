@@ -77,6 +77,21 @@ def test_a_fetch_does_not_wait_for_more_than_the_rest_of_a_segment(
     assert bool(answer.rows) is is_answered
 
 
+def test_what_is_appended_to_the_next_segment_counts_for_a_fetch_that_waits() -> None:
+    """At the end of a segment, and in front of its last batch."""
+    leader = alone_with_segments_of(5_000)
+    for _ in range(4):
+        leader.produce(1, ONE, b"x" * 1_000)
+    at_end = leader.consume(1, ONE, 4, max_wait_ms=30_000, min_bytes=1_500)
+    before_it = leader.consume(1, ONE, 3, max_wait_ms=30_000, min_bytes=2_500)
+    leader.produce(1, ONE, b"x" * 1_000)
+    assert leader.managers[1].find(ONE).log.has_later_segment(0, 5)
+    assert at_end.rows is None and before_it.rows is None
+    leader.produce(1, ONE, b"x" * 1_000)
+    assert len(at_end.row.records or b"") > 2_000
+    assert 1_000 < len(before_it.row.records or b"") < 2_000
+
+
 def test_the_beginning_of_a_transaction_is_no_news_for_a_consumer_of_committed_ones(leader: Cluster) -> None:
     """It would get an empty answer, and fetch again, for each transaction of the topic."""
     leader.produce(1, ONE)
