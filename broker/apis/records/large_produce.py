@@ -60,9 +60,8 @@ class _LargeResponse:
     def end_append(self) -> None:
         """The batches of a part are in the logs. When all are, the memory of the frame is given back."""
         self.appends_left -= 1
-        request = self.request
-        if not self.appends_left and request.memory is self._items:  # else copies that wait count in its place
-            request.body = NO_BODY
+        if not self.appends_left:
+            self.request.body = NO_BODY
             self._items.free_frame()
 
     def end_part(self) -> None:
