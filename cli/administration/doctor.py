@@ -65,8 +65,8 @@ def doctor(
             )
         else:
             found.append(Finding(FAILURE, f"no broker answers: {address.paused}"))
-        if address.lost_files is not None:
-            found.append(Finding(FAILURE, address.lost_files))
+        if address.lost_login is not None:
+            found.append(Finding(FAILURE, address.lost_login))
         if address.directory is not None:
             found += examine_local_voters(address.directory)
             found += examine_local_logs(address.directory, address.local_options or "")

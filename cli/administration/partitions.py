@@ -207,7 +207,11 @@ def unthrottle(bootstrap: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @bootstrap_option
 def cancel(names: tuple[str, ...], bootstrap: str) -> None:
-    """Cancel moves: the partitions keep the replicas that they had before.
+    """Cancel moves: the partitions lose the replicas that are being added, and keep the others.
+
+    Those are the replicas that they had before, perhaps in another order, which makes another one the preferred leader.
+    After a move that took the place of another one under way, they are those of both moves that are not being added, as
+    in Apache Kafka.
 
     \b
     Example:

@@ -251,7 +251,7 @@ def _ask(
     from ...cluster.client.admin_client import AdminClient
     from ...cluster.client.client_errors import ClientError, NotLoggedInError, OtherClusterError, UnreachableError
     from ...cluster.client.cluster_client import ClusterClient
-    from ...cluster.local.secured import lost_files
+    from ...cluster.local.secured import lost_login
 
     async def ask() -> tuple[ClusterView, _Leader | _Unseen | None, set[int]]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
@@ -264,7 +264,7 @@ def _ask(
     except OtherClusterError as error:
         return None, None, set(), error
     except (ClientError, OSError) as error:
-        lost = lost_files(plan)
+        lost = lost_login(plan)
         if lost is not None:
             return None, None, set(), lost
         told, explained = sentence_of(error)

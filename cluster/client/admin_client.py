@@ -127,6 +127,13 @@ class Elections:
     failed: list[RefusedError]
 
 
+_ONLY_COMPACTED = (
+    "its cleanup.policy is compact alone",
+    "a record of a compacted topic is deleted by a later one with its key and no value (a tombstone)",
+)
+"""Why records of a topic cannot be deleted, and what else to do."""
+
+
 class AdminClient:
     """Describes and changes a cluster. Every method raises `RefusedError` when the cluster answers with an error."""
 
@@ -220,11 +227,12 @@ class AdminClient:
                 if not code:
                     begins[partition] = begin
                 elif not is_retriable(code) or loop.time() > deadline:
-                    beyond = f"offset {before[partition]} is beyond the end of the log"
-                    out = code == ErrorCode.OFFSET_OUT_OF_RANGE
-                    asked = Asked(ApiKey.DELETE_RECORDS, topic=topic)
-                    message = beyond if out else silence
-                    refusals.append(RefusedError(code, f"{topic}-{partition}", message, asked=asked))
+                    asked, message, way_out = Asked(ApiKey.DELETE_RECORDS, topic=topic), silence, None
+                    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        message = f"offset {before[partition]} is beyond the end of the log"
+                    elif code == ErrorCode.POLICY_VIOLATION:
+                        message, way_out = _ONLY_COMPACTED
+                    refusals.append(RefusedError(code, f"{topic}-{partition}", message, way_out=way_out, asked=asked))
             if refusals:
                 deleted = [f"{topic}-{partition}" for partition in sorted(begins)]
                 raise refused_in_part(refusals, {"deleted the records of": deleted})

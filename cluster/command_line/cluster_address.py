@@ -73,14 +73,14 @@ class ClusterAddress:
         return why_no_broker_can_answer(load_plan(self.directory), self.local_options or "")
 
     @property
-    def lost_files(self) -> str | None:
+    def lost_login(self) -> str | None:
         """What to do where the logins of a secured local cluster were deleted; otherwise None."""
         if self.directory is None:
             return None
         from ..local.layout import load_plan
-        from ..local.secured import lost_files
+        from ..local.secured import lost_login
 
-        return lost_files(load_plan(self.directory))
+        return lost_login(load_plan(self.directory))
 
     @property
     def silence_advice(self) -> str | None:

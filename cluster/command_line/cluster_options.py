@@ -51,8 +51,8 @@ def bootstrap_option(function: F) -> F:
         address = choose_address(bootstrap_server, name, directory)
         if address.paused is not None:  # it would be waited for until all time limits are over
             raise click.ClickException(f"no broker answers: {address.paused}")
-        if chosen_client_properties() is None and address.lost_files is not None:
-            raise click.ClickException(address.lost_files)
+        if chosen_client_properties() is None and address.lost_login is not None:
+            raise click.ClickException(address.lost_login)
         return function(*args, bootstrap=address.bootstrap, **rest)
 
     return cluster_options(with_bootstrap)  # type: ignore[return-value]

@@ -104,13 +104,25 @@ def lost_files(plan: ClusterPlan) -> str | None:
     where = os.path.join(plan.directory, SECURITY_DIR)
     if not is_secured(plan.nodes[0]) or os.path.isdir(where):
         return None
+    return f"the certificates and logins of the cluster, {where}, are gone: {_made_anew(plan)}"
+
+
+def lost_login(plan: ClusterPlan) -> str | None:
+    """As `lost_files`, also where only the file is gone with which the commands log in."""
+    where = os.path.join(plan.directory, ADMIN_PROPERTIES)
+    if not is_secured(plan.nodes[0]) or os.path.exists(where):
+        return None
+    return lost_files(plan) or f"{where}, with which the commands log in, is not there: {_made_anew(plan)}"
+
+
+def _made_anew(plan: ClusterPlan) -> str:
     from .supervisor import has_running_nodes  # which imports this module
 
     options = options_of(plan.directory)
     stop = f"raftwerk down{options}, and then " if has_running_nodes(plan.directory) else ""
     return (
-        f"the certificates and logins of the cluster, {where}, are gone: {stop}raftwerk up --detach{options} makes "
-        "them anew, with other passwords, and the cluster keeps its topics, users and ACLs"
+        f"{stop}raftwerk up --detach{options} makes them anew, with other passwords, and the cluster keeps its topics, "
+        "users and ACLs"
     )
 
 

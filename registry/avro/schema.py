@@ -86,7 +86,8 @@ def _parse(text: str, references: Iterable[str]) -> AvroSchema:
             fastavro_schema(found, known)
             root = _Builder(names).build(found, "")
         except UnknownType as error:
-            raise invalid_schema(f"there is no type {error.name}") from None
+            unknown = error.name.get("type") if isinstance(error.name, dict) else error.name
+            raise invalid_schema(f"there is no type {unknown}") from None
         except (SchemaParseException, _Wrong) as error:
             raise invalid_schema(str(error)) from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -58,6 +58,7 @@ async def _by_schema(
     services: Services, topic: str, name: str, given: Mapping[str, Any], kind: str
 ) -> tuple[bytes | None, dict[str, Any]]:
     schemas = services.schemas
+    _check_type(kind)
     if schemas is None:
         types = f"{name} has no type of {', '.join(_WITHOUT_SCHEMA)}, so it needs a schema"
         raise RestError(PAYLOAD_ERROR, f"Payload error. {types}, and {NO_REGISTRY}")
@@ -87,6 +88,12 @@ async def _found(finding: Any) -> RecordSchema:
         raise RestError(INVALID_SCHEMA, str(error)) from None
 
 
+def _check_type(kind: str) -> None:
+    if kind and kind.lower() not in SCHEMA_TYPES:
+        known = ", ".join((*_WITHOUT_SCHEMA, *_FORMATS.values()))
+        raise RestError(PAYLOAD_ERROR, f"Payload error. The type {kind[:40]} is none of {known}")
+
+
 def _wanted(given: Mapping[str, Any], kind: str) -> WantedSchema:
     """Which schema the fields name. Raises `RestError` for fields that exclude each other."""
     choices = [one for one in _CHOICES if given.get(one) is not None]
@@ -94,9 +101,6 @@ def _wanted(given: Mapping[str, Any], kind: str) -> WantedSchema:
         raise RestError(BAD_REQUEST, "Only one of 'schema_id', 'schema_version' or 'schema' can be used.")
     if all(given.get(one) is not None for one in _SUBJECTS):
         raise RestError(BAD_REQUEST, "Only one of 'subject_name_strategy' or 'subject' can be used.")
-    if kind and kind.lower() not in SCHEMA_TYPES:
-        known = ", ".join((*_WITHOUT_SCHEMA, *_FORMATS.values()))
-        raise RestError(PAYLOAD_ERROR, f"Payload error. The type {kind[:40]} is none of {known}")
     if bool(kind) != (choices == ["schema"]):
         raise RestError(BAD_REQUEST, "'type' and 'schema' are given together, without 'schema_id' or 'schema_version'")
     return WantedSchema(

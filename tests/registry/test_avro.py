@@ -50,6 +50,11 @@ def test_one_text_for_one_meaning(written: str, text: str | None) -> None:
     assert parse_avro(written).text == text == parse_avro(text).text
 
 
+def test_an_unknown_type_is_named_also_where_an_object_names_it() -> None:
+    with pytest.raises(RegistryError, match=r"there is no type recrd$"):
+        parse_avro('{"type": "recrd"}')
+
+
 MONEY = '{"type":"record","name":"Money","fields":[{"name":"cents","type":"int"}]}'
 
 

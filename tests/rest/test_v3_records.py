@@ -70,7 +70,7 @@ def test_records_that_are_refused(proxy: Proxy, cluster: TestCluster) -> None:
         ({"value": {"type": "AVRO", "data": {}}}, 42206, "needs a schema"),
         ({"value": {"schema_id": 1, "data": {}}}, 42206, "needs a schema"),
         ({"value": {"data": "a"}}, 42206, "has no type of BINARY"),
-        ({"value": {"type": "XML", "data": "a"}}, 42206, "has no type of BINARY"),
+        ({"value": {"type": "XML", "data": "a"}}, 42206, "The type XML is none of BINARY, JSON, STRING, AVRO"),
         ({"value": {"type": "STRING", "data": "\ud800"}}, 400, "no UTF-8"),
         ({"value": {"type": "JSON", "data": 5}, "other": 1}, 400, "Unrecognized field: other"),
         ({"partition_id": 7}, 40403, "does not host"),

@@ -40,16 +40,20 @@ class Attempts:
     ) -> Struct:
         """Ask for the change of one thing; returns the row of the answer about it, which is among its `rows`.
 
-        It is asked for again, within the client's time-out, while the answer says that it may be otherwise soon.
+        It is asked for again, within the client's time-out, while the answer says that it may be otherwise soon; after
+        the throttle time where a quota is used up (KIP-599), for which nobody waits who is not told.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + client.timeout_s
+        deadline = loop.time() + client.timeout_s - client.throttling.seconds
         while True:
             row: Struct = getattr(await self.request(client, api, version, fields), rows)[0]
             if row.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
                 self.may_have_succeeded = True
+            is_used_up = row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and not client.throttling.is_silent
+            if is_used_up and client.throttling.is_throttled:
+                continue  # the request waits
             may_change = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-            if not may_change or loop.time() > deadline:
+            if not may_change or loop.time() > deadline + client.throttling.seconds:
                 return row
             await asyncio.sleep(_RETRY_PAUSE_S)
 

@@ -25,6 +25,7 @@ class Throttling:
         """To the end of the present throttle time."""
         self._until = -math.inf
         self._limits: dict[asyncio.Timeout, None] = {}
+        self.is_silent = is_silent
         self._has_told = is_silent
 
     @property

@@ -204,6 +204,12 @@ def test_a_deletion_of_records_tells_where_it_was_done() -> None:
     assert str(told.value).endswith("; 1 other refused, too; deleted the records of: t-1")
 
 
+def test_records_of_a_topic_that_is_only_compacted() -> None:
+    client = AdminClient(_Ailing(heals_at=0, code=ErrorCode.POLICY_VIOLATION))
+    with pytest.raises(RefusedError, match=r"t-0: its cleanup\.policy is compact alone .*\(a tombstone\)"):
+        asyncio.run(client.delete_records("t", {0: 1}))
+
+
 def test_a_consumer_says_for_which_leaders_it_waits_and_goes_on_when_there_are_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

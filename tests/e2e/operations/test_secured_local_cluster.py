@@ -191,6 +191,10 @@ def test_who_has_deleted_the_logins_is_told_how_they_are_made_anew(told: str, di
     before = secrets_of(directory)
     ok("topics", "create", "kept", "-d", directory)
     ok("users", "add", "carol", "--password", "tea", "-d", directory)
+    login = Path(directory, "security", "admin.properties")
+    login.rename(login.with_suffix(".away"))
+    told = fails(1, "topics", "list", "-d", directory)
+    assert f"{login}, with which the commands log in, is not there: raftwerk " in told
     shutil.rmtree(Path(directory, "security"))
     way_out = f"raftwerk down -d {directory}, and then raftwerk up --detach -d {directory} makes them anew"
     for command in (("topics", "list"), ("status",), ("doctor",)):

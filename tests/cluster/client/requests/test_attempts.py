@@ -18,6 +18,7 @@ from raftwerk.cluster.client.group_client import GroupClient
 from raftwerk.cluster.client.quorum_client import QuorumClient
 from raftwerk.cluster.client.reassignment import Move, reassign
 from raftwerk.cluster.client.requests.attempts import Attempts
+from raftwerk.cluster.client.requests.throttling import Throttling
 from raftwerk.raft.types import ReplicaKey
 from raftwerk.raft.voters.voter_set import Voter
 from raftwerk.security.authorizer.acl_binding import AclBinding, AclBindingFilter
@@ -28,6 +29,7 @@ from raftwerk.wire.errors import ErrorCode
 
 LOST = -2
 """A broker got the request and closed the connection."""
+USED_UP = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 EXISTS, UNKNOWN = ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -36,8 +38,9 @@ class Brokers:
 
     timeout_s = 10.0
 
-    def __init__(self, *codes: int) -> None:
+    def __init__(self, *codes: int, is_silent: bool = False) -> None:
         self.codes = list(codes)
+        self.throttling = Throttling(is_silent=is_silent)
 
     async def request(
         self, _api: ApiKey, _version: int, _fields: Mapping[str, Any], on_no_answer: Callable[[], None]
@@ -48,6 +51,8 @@ class Brokers:
         if not self.codes:
             raise UnreachableError({("b", 9092): "closes the connection"})
         row = SimpleNamespace(error_code=self.codes.pop(0), error_message=None)
+        if row.error_code == USED_UP:
+            self.throttling.on_throttled("b:9092", asyncio.get_running_loop().time() + 60)
         return SimpleNamespace(topics=[row], responses=[row])
 
 
@@ -258,3 +263,11 @@ def test_one_token_is_made_at_most(code: ErrorCode) -> None:
     with pytest.raises(ClientError, match="may have been made all the same: raftwerk tokens list shows it"):
         asyncio.run(TokenClient(brokers).create(None, [], -1))
     assert brokers.changes == [ApiKey.CREATE_DELEGATION_TOKEN]
+
+
+def test_a_change_beyond_a_quota_is_asked_for_again_unless_nobody_is_told() -> None:
+    create([USED_UP, USED_UP, 0])
+    with pytest.raises(RefusedError) as raised:
+        silent = Brokers(USED_UP, 0, is_silent=True)
+        asyncio.run(AdminClient(cast(ClusterClient, silent)).create_topic(NewTopic("t"), wait=False))
+    assert raised.value.code == USED_UP
