@@ -40,6 +40,7 @@ _RESOURCE_NOUNS = {TOPIC: "topic", 16: "client metrics", _GROUP: "group"}
 _SETTINGS_ARE_LISTED = (TOPIC, BROKER, _GROUP)
 """Of these kinds a description with everything has all settings that there are."""
 _OF_LISTENERS = "listener.name."
+_TOMBSTONES = "a record of a compacted topic is deleted by a later one with its key and no value (a tombstone)"
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
 """The config sources (DescribeConfigs) of values that were set at run time, by type of resource."""
 
@@ -125,13 +126,6 @@ class Elections:
 
     done: list[str]
     failed: list[RefusedError]
-
-
-_ONLY_COMPACTED = (
-    "its cleanup.policy is compact alone",
-    "a record of a compacted topic is deleted by a later one with its key and no value (a tombstone)",
-)
-"""Why records of a topic cannot be deleted, and what else to do."""
 
 
 class AdminClient:
@@ -231,7 +225,7 @@ class AdminClient:
                     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         message = f"offset {before[partition]} is beyond the end of the log"
                     elif code == ErrorCode.POLICY_VIOLATION:
-                        message, way_out = _ONLY_COMPACTED
+                        message, way_out = "its cleanup.policy is compact alone", _TOMBSTONES
                     refusals.append(RefusedError(code, f"{topic}-{partition}", message, way_out=way_out, asked=asked))
             if refusals:
                 deleted = [f"{topic}-{partition}" for partition in sorted(begins)]
