@@ -23,7 +23,7 @@ from .invariants.derived.compacted_logs import check_compacted
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
 from .invariants.derived.recovery_points import RecoveryPointChecker
-from .invariants.derived.roles_in_force import check_roles
+from .invariants.derived.roles_in_force import check_coordinators, check_roles
 from .invariants.derived.settings_in_force import check_minimum, check_settings
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
@@ -444,6 +444,9 @@ class SimulatedCluster:
             if node.replica_manager is not None and node.loader is not None
         ]
         check_roles(brokers)
+        for node_id, node in self.nodes.items():
+            if node.broker is not None and node.loader is not None:
+                check_coordinators(node_id, node.broker, node.loader.image)
         check_settings(brokers)
 
     def _watch(self, node_id: int) -> None:
