@@ -426,6 +426,8 @@ class SimulatedCluster:
         if node.loader is not None:
             if self._images.after_event(node_id, node.loader) and node.replica_manager is not None:
                 check_minimum(node_id, node.replica_manager, node.loader.image, self._min_isr)
+                if node.broker is not None:
+                    check_coordinators(node_id, node.broker, node.loader.image)
                 if node.log_manager is not None:
                     check_compacted(node_id, node.replica_manager, node.log_manager)
                 disk = self.world.hosts[_host_name(node_id)].disk
@@ -444,9 +446,6 @@ class SimulatedCluster:
             if node.replica_manager is not None and node.loader is not None
         ]
         check_roles(brokers)
-        for node_id, node in self.nodes.items():
-            if node.broker is not None and node.loader is not None:
-                check_coordinators(node_id, node.broker, node.loader.image)
         check_settings(brokers)
 
     def _watch(self, node_id: int) -> None:

@@ -49,7 +49,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a leader goes by the min.insync.replicas of the metadata",
         "all logs of a partition go by the same settings",
         "replicas have acted on the newest metadata in the end",
-        "a coordinator has loaded its partition in its leader's epoch in the end",
+        "a coordinator has loaded its partition in its leader's epoch",
         "what is below a recovery point is on the disk",
         "compaction passes no open transaction",
     ),

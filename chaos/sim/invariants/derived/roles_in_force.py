@@ -1,8 +1,8 @@
-"""What brokers do in the end is what the newest metadata says, whether a record or a snapshot told of it.
+"""What brokers do is what the metadata says, whether a record or a snapshot told of it.
 
 "Replicas have acted on the newest metadata in the end": one that was not told of a change keeps a former ISR, leader or
-set of replicas. "A coordinator has loaded its partition in its leader's epoch in the end": one that leads on in a later
-epoch answers from the memory of a former one, which other leaders may have changed.
+set of replicas. "A coordinator has loaded its partition in its leader's epoch", whenever its node has applied metadata:
+one that leads on in a later epoch answers from the memory of a former one, which other leaders may have changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_roles(brokers: Iterable[tuple[int, ReplicaManager, MetadataImage]]) ->
 
 
 def check_coordinators(node_id: int, broker: Broker, image: MetadataImage) -> None:
-    """Compare the epochs of a broker's coordinators with those of the metadata. Raises `InvariantBroken`."""
+    """A broker has just applied metadata: compare its coordinators' epochs with it. Raises `InvariantBroken`."""
     if broker.groups is None or broker.transactions is None:
         return
     coordinators: dict[str, LedPartitions[Any]] = {
@@ -47,4 +47,4 @@ def check_coordinators(node_id: int, broker: Broker, image: MetadataImage) -> No
                 shard.leader_epoch,
             ):
                 detail = f"{name}-{partition} on {node_id} is of epoch {shard.leader_epoch}: {registration}"
-                raise InvariantBroken("a coordinator has loaded its partition in its leader's epoch in the end", detail)
+                raise InvariantBroken("a coordinator has loaded its partition in its leader's epoch", detail)
