@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
     def throttle(self, throttle_ms: int) -> None:
         """Take note of the throttle time in a response: for so long the broker does not read the connection (KIP-219).
 
-        That time counts for no request's `timeout_s`, also of those that have been sent already.
+        That time counts for no request's `timeout_s`, not even for that of a request that was sent before.
         """
         until = self._loop.time() + throttle_ms / 1000
         if throttle_ms > 0 and until > self._throttled_until:

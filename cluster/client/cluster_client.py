@@ -217,7 +217,6 @@ class ClusterClient:
         self._unanswering: set[Address] = set()
         self._answered: dict[Address, None] = {}
         """Who answered to `request`; last the one that did so last."""
-        self._is_silent = is_silent
         self._is_interactive = is_interactive
         self._has_told = is_silent
         self.throttling = Throttling(is_silent=is_silent)
@@ -251,7 +250,7 @@ class ClusterClient:
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
             probe_timeout_s=self._probe_timeout_s,
             login=self._login,
-            is_silent=self._is_silent,
+            is_silent=self.throttling.is_silent,
             is_interactive=self._is_interactive,
         )
         other._unanswering = self._unanswering

@@ -201,9 +201,9 @@ class Consumer:
         missing = list(partitions)
         isolation = self.isolation_level if isolation_level is None else isolation_level
         loop = asyncio.get_running_loop()
-        limit_s = self.client.leader_wait_s
-        deadline = loop.time() + limit_s
-        told_at = deadline - limit_s + NOTICE_AFTER_S if limit_s >= 2 * NOTICE_AFTER_S else math.inf
+        began, limit_s = loop.time(), self.client.leader_wait_s
+        deadline = began + limit_s
+        told_at = began + NOTICE_AFTER_S if limit_s >= 2 * NOTICE_AFTER_S else math.inf
         asked: dict[int, set[int]] = {}
         for attempt in itertools.count():
             groups = self._by_leader(missing)

@@ -80,7 +80,10 @@ class TopicLeaders:
         return self.view
 
     async def refresh(self) -> None:
-        """Ask again, or wait until somebody who asks has an answer or none. Raises `ClientError` for one's own only."""
+        """Ask again; while another caller asks, wait for its answer instead, or until it has failed.
+
+        Raises `ClientError` where it has asked itself, and no broker has answered or the topic is gone.
+        """
         before = self._times_asked
         async with self._asking:
             if self._times_asked != before:
@@ -90,7 +93,7 @@ class TopicLeaders:
             except ClientError:
                 self._times_asked += 1
                 raise
-            self._times_asked += 1
+            self._times_asked += 1  # not when it is cancelled: then the next one that waits has to ask
 
 
 class Producer:

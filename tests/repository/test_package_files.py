@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,10 @@ def test_a_package_imports_nothing_by_itself(package: str) -> None:
     """
     tree = ast.parse((ROOT / package / "__init__.py").read_text())
     assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)] == []
+
+
+def test_no_merge_is_left_half_done() -> None:
+    """Python with the marks of a conflict does not run; documents have no such guard."""
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "pyproject.toml", ROOT / "Makefile"]
+    marked = [path.name for path in documents if re.search(r"^(<{7}|>{7}) ", path.read_text(), re.MULTILINE)]
+    assert marked == []

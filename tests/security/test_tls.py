@@ -21,11 +21,6 @@ from raftwerk.security.tls.key_stores import certificates_in, key_in, read_key_s
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def pem(authority: Authority) -> bytes:
     return authority.issue("node", "localhost").read_bytes()
 

@@ -8,7 +8,6 @@ import socket
 import ssl
 
 import pytest
-import uvloop
 from support.broker.broker_harness import TOPIC, Harness, make_image, until
 from support.security.certificates import Authority
 
@@ -19,16 +18,6 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch
 
 PARTITIONS = 400
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
-def runner(request: pytest.FixtureRequest) -> asyncio.Runner:
-    return asyncio.Runner(loop_factory=request.param)
 
 
 def produce(harness: Harness, partitions: int, value_bytes: int) -> bytes:

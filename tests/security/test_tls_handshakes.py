@@ -10,7 +10,6 @@ import ssl
 from pathlib import Path
 
 import pytest
-import uvloop
 from support.broker.broker_harness import Harness, until
 from support.security.certificates import Authority
 
@@ -19,16 +18,6 @@ from raftwerk.broker.network.listener_security import ListenerSecurity
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.runtime.tls_contexts import REQUIRED, TlsMaterial, TlsOptions, client_context, server_context
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
-def runner(request: pytest.FixtureRequest) -> asyncio.Runner:
-    return asyncio.Runner(loop_factory=request.param)
 
 
 @pytest.fixture

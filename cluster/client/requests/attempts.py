@@ -40,8 +40,9 @@ class Attempts:
     ) -> Struct:
         """Ask for the change of one thing; returns the row of the answer about it, which is among its `rows`.
 
-        It is asked for again, within the client's time-out, while the answer says that it may be otherwise soon; after
-        the throttle time where a quota is used up (KIP-599), for which nobody waits who is not told.
+        It is asked for again, within the client's time-out, while the answer says that it may be otherwise soon. Where
+        a quota is used up it is asked for again after the throttle time (KIP-599), but not by a silent client, since
+        that would not say what it waits for.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + client.timeout_s - client.throttling.seconds

@@ -1,4 +1,4 @@
-"""How a client of a cluster takes it that a quota throttles it (KIP-219)."""
+"""What a client of a cluster does while a quota throttles it (KIP-219)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Throttling:
 
     def __init__(self, *, is_silent: bool) -> None:
         self._total_s = 0.0
-        """To the end of the present throttle time."""
+        """For how long it is throttled in all, up to the end of the present throttle time."""
         self._until = -math.inf
         self._limits: dict[asyncio.Timeout, None] = {}
         self.is_silent = is_silent
