@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
+from support.ports import free_port
 from support.security.certificates import Authority
 
 from raftwerk.cli.main import cli
@@ -252,9 +253,7 @@ def test_mixed_versions_are_found() -> None:
 
 @pytest.mark.process
 def test_an_advertised_address_that_clients_cannot_reach() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     with TestCluster.start(1, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as cluster:
         listens = f"127.0.0.1:{cluster.plan.nodes[0].port}"
         asked = examine_cluster(f"{listens},127.0.0.1:{port}", silence_way_out="a majority must run")
@@ -408,9 +407,7 @@ def test_damaged_logs_of_a_local_cluster_are_named(tmp_path: Path) -> None:
 
 
 def test_a_port_where_nothing_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     found = asyncio.run(examine_cluster(f"127.0.0.1:{port}"))
     assert [one.level for one in found] == [FAILURE, FAILURE]
     assert "nothing listens there" in found[0].what and found[0].way_out

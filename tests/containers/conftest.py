@@ -12,7 +12,8 @@ import pytest
 
 HERE = Path(__file__).parent
 
-from support.containers.compose import ROOT, Compose, docker, free_ports  # noqa: E402
+from support.containers.compose import ROOT, Compose, docker  # noqa: E402
+from support.ports import free_ports  # noqa: E402
 
 IMAGE = "raftwerk-under-test"
 PROMETHEUS_IMAGE = "raftwerk-test-prometheus"

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.containers.compose import docker, free_ports, wait_for
+from support.containers.compose import docker, wait_for
+from support.ports import free_port
 
 RUNNING = "Transitioning from RECOVERY to RUNNING"
 SEND_ONE = "raftwerk topics create t && echo hello | raftwerk produce t"
@@ -61,7 +62,7 @@ def test_data_outlives_the_container(image: str, containers: list[str]) -> None:
 
 
 def test_settings_by_file_and_json_logs(image: str, containers: list[str], tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_port("")
     (tmp_path / "server.properties").write_text(
         "process.roles=broker,controller\nnode.id=7\ncontroller.quorum.voters=7@localhost:9093\n"
         "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.chaos import histories
+from support.ports import free_port
 
 from raftwerk.pipeline import submit
 from raftwerk.pipeline.errors import PipelineError
@@ -66,9 +66,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         pytest.skip(f"Spark standalone is NOT tested: {error}")
     home = Path(pytest.importorskip("pyspark").__file__).parent
     logs = tmp_path_factory.mktemp("standalone")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]

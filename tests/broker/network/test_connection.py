@@ -24,6 +24,7 @@ from support.broker.broker_harness import (
     run,
     settle,
 )
+from support.ports import free_port
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.loop_budget import UNITS_ALONE
@@ -495,9 +496,7 @@ def test_a_real_socket_serves_and_stops() -> None:
 @pytest.mark.parametrize("host", ["", "::"])
 def test_a_listener_on_all_addresses_takes_ipv4_and_ipv6(host: str) -> None:
     async def main() -> None:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
+        port = free_port("")
         server = Server(ServerConfig("PLAINTEXT", host, port), Harness().dispatcher)
         await server.start()
         for address in ("127.0.0.1", "::1"):

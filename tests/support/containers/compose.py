@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -28,15 +27,6 @@ def docker(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProc
         timeout=timeout_s,
         check=False,
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    probes = [socket.create_server(("", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def wait_for(what: str, condition: Callable[[], Any], limit_s: float = 60.0) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 import time
@@ -15,16 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
+from support.ports import free_port
 
 from raftwerk.cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def plan_with_metrics(directory: Path, brokers: int = 3) -> ClusterPlan:

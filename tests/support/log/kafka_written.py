@@ -27,6 +27,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.confluent import headers_of
+from support.ports import free_ports
 
 FIXTURE = Path(__file__).with_name("kafka-4.2-data.tar.gz")
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -82,7 +83,7 @@ class KafkaBroker:
 
     def __init__(self, libs: str, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.data = directory / "data"
-        self.port, controller = _free_port(), _free_port()
+        self.port, controller = free_ports(2)
         self._java = ["java", "-Xms128m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", libs]
         self._log = directory / "broker.log"
         quiet = directory / "log4j2.yaml"
@@ -263,12 +264,6 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # The fixture

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from support.containers.compose import free_ports
+from support.ports import free_port
 
 _BINARIES = Path("/usr/lib/postgresql")
 _USER = "postgres"
@@ -33,7 +33,7 @@ class Postgres:
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
         self._user = _USER if os.geteuid() == 0 else None
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self._address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", _USER, "-d", "postgres"]
         self._data = tempfile.mkdtemp(prefix="raftwerk-postgres-")  # where that user reaches it
         if self._user:
@@ -121,7 +121,7 @@ class DebeziumWorker:
             "offset.storage.file.filename": directory / "offsets",
             "offset.flush.interval.ms": 2000,
             "plugin.path": plugins,
-            "listeners": f"HTTP://127.0.0.1:{free_ports(1)[0]}",
+            "listeners": f"HTTP://127.0.0.1:{free_port()}",
         }
         connector = {
             "name": "shop",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.ports import free_ports
+
 from raftwerk.chaos.sim.quorum_simulation import QuorumServer
 from raftwerk.raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
@@ -131,7 +133,7 @@ class RaftNodes:
     """A quorum of `voters`, ids from 1, and `observers` after them."""
 
     def __init__(self, directory: Path, voters: int, observers: int = 0, timing: RaftTiming | None = None) -> None:
-        ports = {voter: _free_port() for voter in range(1, voters + 1)}
+        ports = dict(enumerate(free_ports(voters, HOST), start=1))
         self.nodes = {
             i: RaftNode(i, ports, directory / f"node-{i}", timing or RaftTiming())
             for i in range(1, voters + observers + 1)
@@ -162,14 +164,6 @@ class RaftNodes:
         leader = self.leader(without)
         assert leader is not None
         return leader
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> float:

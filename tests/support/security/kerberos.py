@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.containers.compose import free_ports
+from support.ports import free_port
 
 REALM = "EXAMPLE.COM"
 _PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
@@ -71,7 +71,7 @@ class KeyDistributionCentre:
 
     def start(self) -> None:
         """Make the database, and serve it."""
-        (port,) = free_ports(1)
+        port = free_port()
         values = {"realm": REALM, "port": port, "directory": self.directory}
         self.config.write_text(KRB5_CONF.format(**values))
         (self.directory / "kdc.conf").write_text(KDC_CONF.format(**values))
