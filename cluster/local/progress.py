@@ -39,6 +39,10 @@ class Progress:
         self._changed_at = dict.fromkeys(files, now)
         self._tell_at = now + _TELL_EVERY_S
 
+    def begin_anew(self) -> None:
+        """Count from now on, for what the nodes waited for has happened."""
+        self._changed_at = dict.fromkeys(self._changed_at, time.monotonic())
+
     def look(self, waiting: Iterable[int]) -> dict[int, float]:
         """Read the files of the nodes that are waited for; how many seconds each has shown nothing new."""
         now = time.monotonic()

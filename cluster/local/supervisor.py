@@ -177,7 +177,8 @@ class Supervisor:
     ) -> None:
         """Wait until these nodes (default: all) serve.
 
-        Raises `LocalNodeError` as soon as one has died, or when none of those left has shown progress for `limit_s`.
+        Raises `LocalNodeError` as soon as one has died, or when none of those left has shown progress for `limit_s`
+        and no other has begun to serve meanwhile.
         """
         waiting = [self.children[node_id] for node_id in (node_ids or list(self.children))]
         waiting = [child for child in waiting if child.ready_at is None]
@@ -196,6 +197,7 @@ class Supervisor:
                 if said:
                     child.ready_at = time.monotonic()
                     waiting.remove(child)
+                    progress.begin_anew()  # the others may have waited for this one: a quorum needs a majority
                 else:
                     dead.append(child)
             if dead:

@@ -6,6 +6,9 @@ import fcntl
 import itertools
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,8 +16,10 @@ import pytest
 from support.e2e.clusters import start_cluster
 
 from raftwerk.cluster.local import progress
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.progress import StoppingNode, killed_sentence, wait_stopped
 from raftwerk.cluster.local.running_up import AnotherUpError, running_up, staying_with
+from raftwerk.cluster.local.supervisor import Child, LocalNodeError, Supervisor
 
 
 class Process:
@@ -92,3 +97,32 @@ def test_a_command_that_looks_for_it_keeps_no_up_from_starting(tmp_path: Path, m
         monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
         with staying_with(str(tmp_path)):
             assert running_up(str(tmp_path)) == os.getpid()
+
+
+@pytest.mark.parametrize("is_second_ready", [True, False])
+def test_nodes_that_wait_for_one_that_gets_ready_have_their_time_from_then_on(
+    tmp_path: Path, *, is_second_ready: bool
+) -> None:
+    """On a busy machine nodes become ready one by one, and each may wait for the one before it."""
+    supervisor = Supervisor(plan_cluster(str(tmp_path), ClusterShape(2, port=0)))
+    nobody = subprocess.Popen([sys.executable, "-c", ""])
+    pipes = [os.pipe(), os.pipe()]
+    says_it = []
+    for node, (read_end, write_end), ready_s in zip(supervisor.plan.nodes, pipes, (0.7, 1.4), strict=True):
+        supervisor.children[node.node_id] = Child(node, nobody, read_end)
+        says_it.append(threading.Timer(ready_s, os.write, (write_end, b"ready")))
+    for timer in says_it[: 1 + is_second_ready]:
+        timer.start()
+    try:
+        if is_second_ready:
+            supervisor.wait_ready(limit_s=1.0)
+        else:
+            with pytest.raises(LocalNodeError, match=r"^node 2 is not ready after 1 s without progress"):
+                supervisor.wait_ready(limit_s=1.0)
+    finally:
+        for timer in says_it:
+            timer.cancel()
+        nobody.wait()
+        supervisor.leave_running()
+        for _, write_end in pipes:
+            os.close(write_end)
