@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ....wire.records import BATCH_HEADER_SIZE, iter_headers
@@ -32,6 +32,7 @@ from .target_cluster import TargetCluster
 USUAL_SYNC_S = (0.0002, 0.002)
 _SLOW_SYNC_S = (0.05, 0.5)
 _LEFT_BYTES_MAX = 4096
+_MAIN_DIR = "/data"
 _METADATA_DIR = "__cluster_metadata-0"
 _DERIVED = (".snapshot", ".txnindex", ".index", ".timeindex", "leader-epoch-checkpoint")
 _SHORT_FILES_MAX = 6
@@ -91,10 +92,31 @@ def bring_back(cluster: TargetCluster, host: Host, copy: DiskCopy) -> None:
 
 
 def repair_dirs(cluster: TargetCluster, host: Host) -> None:
-    """Repair all log directories of the host, and restart the node, which then uses them."""
+    """Repair all log directories of the host, and restart the node, which then uses them.
+
+    A partition that the node was given anew meanwhile is in another directory by now. A node refuses to start with
+    both logs, and so does Apache Kafka: whoever repairs the directory removes the log in it, which is the stale one.
+    """
+    failed = list(host.disk.failed_dirs)
     if host.disk.repair_dirs():
         _take_down(cluster, host)
+        for path in failed:
+            _remove_stale_logs(host.disk, cluster.extra_log_dirs, path)
         _bring_up(cluster, host)
+
+
+def _remove_stale_logs(disk: SimDisk, log_dirs: Sequence[str], failed: str) -> None:
+    repaired = next(one for one in log_dirs if failed == one or failed.startswith(f"{one}/"))
+    for name in disk.listdir(repaired):
+        topic_id = _topic_id_file(disk, repaired, name)
+        others = (_topic_id_file(disk, one, name) for one in (_MAIN_DIR, *log_dirs) if one != repaired)
+        if topic_id is not None and topic_id in others:
+            disk.remove_tree(f"{repaired}/{name}")
+
+
+def _topic_id_file(disk: SimDisk, log_dir: str, name: str) -> bytes | None:
+    path = f"{log_dir}/{name}/partition.metadata"
+    return bytes(disk.read_bytes(path)) if disk.exists(path) else None
 
 
 def fail_replica(host: Host, path: str, rng: Random) -> None:
@@ -142,8 +164,8 @@ def cut_short(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
 
 def _files(disk: SimDisk, *, is_internal: bool) -> list[str]:
     """The files of all replicas of the topics of clients, or of those of coordinators."""
-    partitions = [name for name in disk.listdir("/data") if "-" in name and name != _METADATA_DIR]
-    folders = [f"/data/{name}" for name in partitions if name.startswith("__") is is_internal]
+    partitions = [name for name in disk.listdir(_MAIN_DIR) if "-" in name and name != _METADATA_DIR]
+    folders = [f"{_MAIN_DIR}/{name}" for name in partitions if name.startswith("__") is is_internal]
     return [f"{folder}/{name}" for folder in folders if disk.is_dir(folder) for name in disk.listdir(folder)]
 
 
