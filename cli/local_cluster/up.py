@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import Any
 
 import click
@@ -59,6 +58,7 @@ from ...cluster.local.voters_on_disk import has_dynamic_voters, lost_majority_to
 from ...cluster.settings.node_config import ConfigError
 from ...runtime.os_errors import os_reason
 from ..options import Command, WrongConfiguration, counted, directory_option, log_options, parse_pairs
+from .ending_signals import AskedToStop, EndingSignals
 from .node_deaths import NodeDeaths
 from .node_logs import LogStream
 from .nodes import find_plan, no_progress_option, tell
@@ -309,27 +309,19 @@ def _console_of(plan: ClusterPlan, options: _UpOptions) -> LocalConsole | None:
     return LocalConsole(plan.directory, port, detach=options.detach)
 
 
-class _AskedToStop(Exception):
-    """SIGTERM came before all nodes were ready."""
-
-
 def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
-    stopping: list[int] = []
-    is_ready = False
+    with EndingSignals() as signals:
+        return _stay_until(signals, plan, options, console)
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stopping.append(number)
-        if not is_ready:
-            raise _AskedToStop if number == signal.SIGTERM else KeyboardInterrupt
 
+def _stay_until(signals: EndingSignals, plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
     stream = LogStream.of(plan) if options.logs else None
     log_options = ["--log-level", options.log_level, "--log-format", options.log_format]
     supervisor = Supervisor(plan, detach=options.detach, log_options=log_options)
-    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     killed: list[int] = []
     try:
         took_s = supervisor.start(tell=tell)
-        is_ready = True
+        signals.interrupts = False
         use_own_login(plan.directory)
         url = None if console is None else console.start()
         if options.detach:
@@ -337,23 +329,21 @@ def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) 
         _announce(plan, took_s, options, url)
         if options.detach:
             return 0
-        _watch(supervisor, options, stream, stopping, console)
+        _watch(supervisor, options, stream, signals.came, console)
     except RefusedSettingsError:
         raise  # the caller may have given them
     except LocalNodeError as error:
         click.echo(f"Error: {error}{lost_majority_told(plan)}", err=True)
         return 1
-    except _AskedToStop:
-        click.echo("Error: SIGTERM came, as from raftwerk down, before all nodes were ready", err=True)
+    except AskedToStop as asked:
+        click.echo(f"Error: {asked}, before all nodes were ready", err=True)
         return 1
     finally:
-        is_ready = True  # another signal changes nothing any more
+        signals.interrupts = False  # another one changes nothing any more
         killed = supervisor.stop(tell=tell)
         if not options.detach:
             killed += stop_nodes_in(plan.directory, tell=tell).killed  # of those that `raftwerk start` has started
             stop_console(plan.directory)
-        for each, handler in previous.items():
-            signal.signal(each, handler)
     died = {node_id: how for node_id, how in unclean_ends(supervisor).items() if node_id not in killed}
     if killed:
         click.echo(f"Error: {killed_sentence(killed, NO_PROGRESS_LIMIT_S)}", err=True)
@@ -361,8 +351,8 @@ def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) 
         click.echo(f"Error: {_died_sentence(died)}", err=True)
     if killed or died:
         return 1
-    asked = ": SIGTERM came, as from raftwerk down" if signal.SIGTERM in stopping else ""
-    click.echo(f"Stopped cleanly{asked}.")
+    asked_by = f": {signals.reason}" if signals.reason else ""
+    click.echo(f"Stopped cleanly{asked_by}.")
     return 0
 
 

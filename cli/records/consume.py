@@ -226,7 +226,7 @@ async def _run(request: _Request) -> None:
         if request.latest:
             await _note_committed(client, request.group, request.topic)
         member_id = str(uuid.uuid4())
-        with _sigterm_cancels():
+        with _signals_cancel():
             async with GroupMember(
                 client,
                 request.group,
@@ -274,26 +274,31 @@ async def _print_until(ends: dict[int, int] | None, source: Consumer | GroupMemb
 
 
 @contextmanager
-def _sigterm_cancels() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, so that the member leaves its group; exit code 143."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    was_sent = False
+def _signals_cancel() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a closing terminal, end the command as Ctrl-C does, so that the member leaves its group.
 
-    def on_sigterm() -> None:
-        nonlocal was_sent
-        was_sent = True
+    The exit code is that of a shell: 143 and 129. nohup ignores SIGHUP, and so it stays then.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    came: list[int] = []
+
+    def on_signal(number: int) -> None:
+        came.append(number)
         if task is not None:
             task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
+    ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in ending:
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     except asyncio.CancelledError:
-        if not was_sent:
+        if not came:
             raise
-        raise click.exceptions.Exit(128 + signal.SIGTERM) from None
+        raise click.exceptions.Exit(128 + came[0]) from None
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in ending:
+            loop.remove_signal_handler(number)
 
 
 async def _start(consumer: Consumer, request: _Request) -> None:

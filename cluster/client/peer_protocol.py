@@ -46,6 +46,8 @@ REFUSES = "refuses the connection"
 """Why a node gives no answer where nothing listens."""
 WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
 """Why a broker gives no answer to what the controller has to answer."""
+CONTROLLER_LISTENER = "is the listener of a controller: name that of a broker"
+"""Why a node cannot answer what clients ask of brokers."""
 
 
 class ControllerListenerError(OSError):
@@ -202,7 +204,7 @@ def no_answer_reason(error: Exception) -> str:
     if other is not None:
         return speaks(other.protocol)
     if isinstance(error, ControllerListenerError):
-        return "is the listener of a controller: name that of a broker"
+        return CONTROLLER_LISTENER
     if isinstance(error, WrongClusterError):
         return error.reason
     if isinstance(error, gaierror):

@@ -27,7 +27,7 @@ from .client_errors import (
     raise_if_refused,
 )
 from .cluster_client import NO_ANSWER, ClusterClient, silence_of
-from .peer_protocol import no_answer_reason
+from .peer_protocol import CONTROLLER_LISTENER, no_answer_reason
 from .requests.attempts import Attempts
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
@@ -301,6 +301,7 @@ class QuorumClient:
     ) -> Struct:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
+        is_broker = self._at_controllers
         while True:
             voters: Mapping[int, Address] = {}
             try:
@@ -318,11 +319,23 @@ class QuorumClient:
                 code = _code_of(answer)
                 if code not in _TEMPORARY:
                     return answer
+                if not is_broker:
+                    await self._check_brokers()
+                    is_broker = True
                 reason = RefusedError(code, "the quorum")
                 voters = _endpoints(answer) if _knows_no_leader(answer) else {}
             if loop.time() > deadline:
                 raise await _no_leader(voters) if voters else reason
             await asyncio.sleep(_PAUSE_S)
+
+    async def _check_brokers(self) -> None:
+        """Raise `UnreachableError` where controllers were named for brokers: those that follow never ask the leader."""
+        try:
+            async with self._client.apart() as client:
+                await client.metadata([])
+        except UnreachableError as error:
+            if CONTROLLER_LISTENER in error.reasons.values():
+                raise
 
     async def _why_unreachable(self, error: UnreachableError) -> ClientError:
         """A broker that answers, but not what only the quorum knows, waits for the quorum's leader."""

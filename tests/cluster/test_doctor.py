@@ -20,7 +20,7 @@ from support.security.certificates import Authority
 
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client.cluster_client import BrokerView, ClusterClient, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.client.peer_protocol import WAYS_OUT
+from raftwerk.cluster.client.peer_protocol import REFUSES, WAYS_OUT
 from raftwerk.cluster.client.transactions.transaction_client import OpenTransaction, TransactionView
 from raftwerk.cluster.doctor import cluster_checks, node_checks, transaction_checks
 from raftwerk.cluster.doctor.cluster_checks import LeaderlessPartition, examine_cluster
@@ -404,6 +404,13 @@ def test_damaged_logs_of_a_local_cluster_are_named(tmp_path: Path) -> None:
     (tmp_path / "node-2" / "damaged-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 40\n")
     assert metadata.what.endswith("node-2: the metadata log is damaged from offset 40 on")
     assert "format it again" in metadata.way_out
+
+
+def test_brokers_of_which_the_same_is_found_are_named_in_order() -> None:
+    refuses = cluster_checks.Reached("nothing listens there", why=REFUSES)
+    reached = {(broker, ("h", 9000 + broker)): refuses for broker in (3, 1, 2)}
+    (found,) = cluster_checks._advertised(reached, None)
+    assert found.what == "brokers 1, 2, 3 advertise themselves as h:9001, h:9002, h:9003: nothing listens there"
 
 
 def test_a_port_where_nothing_listens() -> None:

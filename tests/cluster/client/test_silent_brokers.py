@@ -110,6 +110,17 @@ def test_a_controllers_listener_is_named(cluster: TestCluster) -> None:
         asyncio.run(ask(str(at)))
 
 
+def test_a_controller_that_is_named_for_a_broker_does_not_stand_for_the_quorum() -> None:
+    """It answers, but knows the quorum only while it leads; a broker asks the leader."""
+    with TestCluster.start(3) as cluster:
+        leader = cluster.controller()
+        at = next(str(node.controller_address) for node in cluster.plan.nodes if node.node_id != leader)
+        began = time.monotonic()
+        told = fails(1, "quorum", "-b", at)
+        assert f"{at} is the listener of a controller: name that of a broker" in told
+        assert time.monotonic() < began + 5.0, "it is said at once"
+
+
 def test_a_web_server_is_recognised_long_before_the_time_out() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)

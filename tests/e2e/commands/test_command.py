@@ -148,6 +148,7 @@ def test_up_and_down(tmp_path: Path) -> None:
     [
         (signal.SIGINT, "Stopped cleanly."),
         (signal.SIGTERM, "Stopped cleanly: SIGTERM came, as from raftwerk down."),
+        (signal.SIGHUP, "Stopped cleanly: SIGHUP came, as from a terminal that closes."),
     ],
 )
 def test_up_stops_cleanly(sent: signal.Signals, told: str) -> None:

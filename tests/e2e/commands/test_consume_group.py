@@ -116,7 +116,7 @@ def test_a_new_group_with_latest_reads_only_what_comes(attentive: Supervisor, to
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_two_members_share_and_one_that_leaves_hands_over(
     sent: signal.Signals, attentive: Supervisor, topic: str, start: Callable[..., Member]
 ) -> None:

@@ -73,6 +73,17 @@ def test_down_ends_an_up_that_stays(directory: str, options: tuple[str, ...]) ->
     assert ok("down", "-d", directory) == "No node was running.\n"
 
 
+@pytest.mark.parametrize("options", [(), ("--plain",)])
+def test_an_up_whose_terminal_closes_stops_all_nodes(directory: str, options: tuple[str, ...]) -> None:
+    with Terminal("up", "-n", "2", "--port", "0", "-d", directory, *options) as terminal:
+        terminal.read_until("Ctrl-C stops the cluster.")
+        ok("kill", "2", "-s", "9", "-d", directory)
+        ok("start", "2", "-d", directory)
+        terminal.close()
+        assert terminal.process.wait(30) == 0
+    assert [node_pid(node) for node in load_plan(directory).nodes] == [None, None]
+
+
 def test_up_says_that_a_node_was_stopped_cleanly(directory: str) -> None:
     with Terminal("up", "-n", "2", "--port", "0", "--plain", "-d", directory) as terminal:
         terminal.resize(200)

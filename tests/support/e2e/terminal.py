@@ -29,6 +29,7 @@ class Terminal:
             command, stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True
         )
         os.close(side)
+        self._is_closed = False
         self.shown = ""
 
     def __enter__(self) -> Terminal:
@@ -38,10 +39,19 @@ class Terminal:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.wait(30)
+                if self._is_closed:
+                    self.process.wait(30)
+                else:
+                    self.wait(30)
             except (AssertionError, subprocess.TimeoutExpired):
                 self.process.kill()
                 self.process.wait()
+        if not self._is_closed:
+            os.close(self._main)
+
+    def close(self) -> None:
+        """Close the terminal's window: the command gets SIGHUP, and what it writes from now on fails."""
+        self._is_closed = True
         os.close(self._main)
 
     def press(self, keys: bytes) -> None:
