@@ -95,7 +95,7 @@ def repair_dirs(cluster: TargetCluster, host: Host) -> None:
     """Repair all log directories of the host, and restart the node, which then uses them.
 
     A partition that the node was given anew meanwhile is in another directory by now. A node refuses to start with
-    both logs, and so does Apache Kafka: whoever repairs the directory removes the log in it, which is the stale one.
+    both logs, and so does Apache Kafka: the log in the repaired directory is the stale one, and is removed.
     """
     failed = list(host.disk.failed_dirs)
     if host.disk.repair_dirs():
