@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cluster.command_line.extras import not_installed
+from ..cluster.command_line.plural import counted
 from .errors import PipelineError, check_packages
 
 SCHEMA = (
@@ -145,7 +146,7 @@ def feed(
     producer.flush(_FLUSH_TIMEOUT_S)
     if failures:
         raise PipelineError(
-            f"{len(failures):,} records were not acked by {bootstrap_servers}, the first: {failures[0]}"
+            f"{counted(len(failures), 'record')} without an ack of {bootstrap_servers}, the first: {failures[0]}"
         )
     return acked
 

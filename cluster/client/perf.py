@@ -86,7 +86,7 @@ class PerfResult:
         """One line for people: `5,000 records in 2.01 s: 2,488 records/s, 0.25 MB/s; latency p50 1.9 ms, ...`."""
         seconds = self.seconds or 1e-9
         rates = f"{self.records / seconds:,.0f} records/s, {self.size_bytes / seconds / 1e6:,.2f} MB/s"
-        text = f"{self.records:,} records in {self.seconds:,.2f} s: {rates}"
+        text = f"{counted(self.records, 'record')} in {self.seconds:,.2f} s: {rates}"
         throttled = f"throttled by a quota for {self.throttled_s:,.1f} s" if self.throttled_s else ""
         unacked = f"{counted(self.unacked, 'record')} without ack" if self.unacked else ""
         if not self.latency.count:
@@ -94,7 +94,7 @@ class PerfResult:
         latencies = (f"p{quantile * 100:g} {s * 1000:,.1f} ms" for quantile, s in self._quantiles_s())
         latency = f"latency {' '.join(latencies)}"
         gap = f"longest gap {self.longest_gap_s * 1000:,.0f} ms" if self.longest_gap_s else ""
-        retries = f"{self.retries:,} retries" if self.retries else ""
+        retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}" if self.retries else ""
         return "; ".join(filter(None, (text, latency, gap, retries, throttled, unacked)))
 
 

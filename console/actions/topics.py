@@ -10,6 +10,7 @@ from ...cluster.client.client_errors import RefusedError
 from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
 from ...cluster.client.producer import Producer
+from ...cluster.command_line.plural import counted
 from ..errors import RequestRefusedError
 from ..fields import Fields, number, text
 from ..logins.rights import needs_right
@@ -88,7 +89,7 @@ class TopicActions:
         """Add partitions to a topic until it has `count`."""
         count = number(fields, "count")
         await self._admin.create_partitions(name, count)
-        return {"done": f"topic {name} has {count} partitions"}
+        return {"done": f"topic {name} has {counted(count, 'partition')}"}
 
     async def alter_topic(self, name: str, fields: Fields) -> dict[str, Any]:
         """Set the settings in `set`, and reset those in `reset` to their defaults."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...cluster.command_line.plural import counted
 from ..running_query import ProgressLog
 from .block_checks import first_read
 from .history import History, split
@@ -72,7 +73,7 @@ class Audit:
     def judge(self) -> AuditVerdict:
         """Find all anomalies."""
         history = self.history
-        self.log(f"{len(history.places)} partitions; what became of each record")
+        self.log(f"{counted(len(history.places), 'partition')}; what became of each record")
         records = history.judged_records()
         self.log("what is at each offset")
         offsets = history.judged_offsets()

@@ -178,7 +178,7 @@ class Mirror:
             there = copy.partitions()[self.copy_names[name]]
             if there != partitions:
                 raise PipelineError(
-                    f"{self.copy_names[name]} at {self.options.target} has {there} partitions, {name} has "
+                    f"{self.copy_names[name]} at {self.options.target} has {counted(there, 'partition')}, {name} has "
                     f"{partitions}: a copy keeps each record in its partition, so they must be equal."
                 )
 

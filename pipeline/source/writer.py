@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from ...cluster.command_line.extras import not_installed
+from ...cluster.command_line.plural import counted
 from ..errors import PipelineError
 from .options import WriteOptions
 from .python_worker import prepare_worker
@@ -167,7 +168,7 @@ class TaskProducer:
             left = self._serve(self._producer.flush, _FLUSH_SLICE_S)
             self._check()
         if left:
-            raise PipelineError(f"{left} records are not acknowledged after {_FLUSH_TIMEOUT_S:g} s.")
+            raise PipelineError(f"{counted(left, 'record')} without an acknowledgement after {_FLUSH_TIMEOUT_S:g} s.")
         return TaskResult(self._sent)
 
     def _reports(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from ...cluster.command_line.plural import size_text
+from ...cluster.command_line.plural import counted, size_text
 from ..pages.charts import line_chart
 from ..pages.report_file import write_report
 from ..pages.report_page import DataTable, Section, render_report
@@ -34,7 +34,7 @@ def render(report: JobReport, lag_of_brokers: int | None) -> str:
         "rows in this run": _number(None if report.status is None else report.status.rows),
         "last batch that is done": _number(report.last_batch if report.last_batch >= 0 else None),
         "records per second": _number(None if last is None else round(last.rows_per_second)),
-        "state": "-" if last is None else f"{last.state_rows:,} rows, {size_text(last.state_bytes)}",
+        "state": "-" if last is None else f"{counted(last.state_rows, 'row')}, {size_text(last.state_bytes)}",
     }
     sections = [
         Section("Records not read yet, after each batch", _chart("unread", batches, lambda one: one.lag)),
@@ -44,7 +44,7 @@ def render(report: JobReport, lag_of_brokers: int | None) -> str:
     if any(one.state_rows for one in batches):
         chart = _chart("state", batches, lambda one: one.state_rows)
         sections.append(Section("What the query remembers between batches", chart))
-    sections.append(Section(f"The last {min(len(batches), _TABLE_ROWS)} batches", table=_table(batches)))
+    sections.append(Section("The newest batches", table=_table(batches)))
     subtitle = f"{report.output}: {', '.join(report.topics)}; {report.state}; {_utc(time.time())}"
     return render_report(f"The job {report.job}", subtitle, sections, cards=cards)
 

@@ -50,7 +50,7 @@ def test_the_figures_of_a_result() -> None:
     assert (found["longest_gap_ms"], found["retries"]) == (250.0, 1)
     assert re.fullmatch(
         r"1,000 records in 2\.00 s: 500 records/s, 0\.05 MB/s; "
-        r"latency p50 1\.\d ms .*p99 1\.\d ms.*; longest gap 250 ms; 1 retries",
+        r"latency p50 1\.\d ms .*p99 1\.\d ms.*; longest gap 250 ms; 1 retry",
         str(result),
     ), str(result)
 
