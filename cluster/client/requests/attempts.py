@@ -53,7 +53,8 @@ class Attempts:
             is_used_up = row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and not client.throttling.is_silent
             if is_used_up and client.throttling.is_throttled:
                 continue  # the request waits
-            may_change = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            is_temporary = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            may_change = is_temporary or is_used_up  # a throttle time of a millisecond may be over already
             if not may_change or loop.time() > deadline + client.throttling.seconds:
                 return row
             await asyncio.sleep(_RETRY_PAUSE_S)

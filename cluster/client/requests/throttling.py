@@ -56,8 +56,9 @@ class Throttling:
 
     @asynccontextmanager
     async def limit_until(self, end: float | None) -> AsyncIterator[None]:
-        """`asyncio.timeout_at`, with a later end after each time for which the client is throttled."""
-        async with asyncio.timeout_at(end) as limit:
+        """`asyncio.timeout_at`, with a later end for each time for which the client is throttled, also for one now."""
+        left_s = max(0.0, self._until - asyncio.get_running_loop().time())
+        async with asyncio.timeout_at(None if end is None else end + left_s) as limit:
             self._limits[limit] = None
             try:
                 yield
