@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         await self._throttle_time_over()
         if self._login_held_up is not None:
-            ends = [self.closed, self._login_held_up]
+            ends: list[asyncio.Future[Any]] = [self.closed, self._login_held_up]
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
     @contextmanager

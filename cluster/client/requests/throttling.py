@@ -38,6 +38,10 @@ class Throttling:
         """For how long the client has been throttled up to now."""
         return self._total_s - max(0.0, self._until - asyncio.get_running_loop().time())
 
+    def unthrottled_time(self) -> float:
+        """The loop's time without what the client was throttled for: a clock for limits that are looked at now."""
+        return asyncio.get_running_loop().time() - self.seconds
+
     def on_throttled(self, peer: str, until: float) -> None:
         """A broker throttles the client until this time of the loop."""
         added_s = until - max(self._until, asyncio.get_running_loop().time())
