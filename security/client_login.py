@@ -135,7 +135,8 @@ class ClientLogin:
                     raise AuthenticationFailedError(connection, reason, _TOKEN) from error
             await asyncio.sleep(pause_s)
         run = in_daemon_thread if self.does_block else _at_once
-        return await _exchange(connection, new_exchange(), run, is_by_token=self.is_by_token)
+        with connection.first_after_throttling():
+            return await _exchange(connection, new_exchange(), run, is_by_token=self.is_by_token)
 
 
 _Run = Callable[[Callable[[], "bytes | None"]], Awaitable["bytes | None"]]
@@ -148,7 +149,8 @@ async def _at_once(step: Callable[[], bytes | None]) -> bytes | None:
 
 async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run, *, is_by_token: bool) -> int:
     """Returns how long the session holds in milliseconds, 0 for ever."""
-    chosen = await connection.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
+    ask = partial(connection.request, is_of_login=True)
+    chosen = await ask(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": exchange.name})
     if chosen.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         reason = "takes no login by SASL"
         raise AuthenticationFailedError(connection, reason, "set security.protocol to SSL or PLAINTEXT")
@@ -159,7 +161,7 @@ async def _exchange(connection: Connection, exchange: ClientMechanism, run: _Run
     lifetime_ms = 0
     while token is not None:
         try:
-            answer = await connection.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})
+            answer = await ask(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})
         except ConnectionLostError as error:
             reason = "closes the connection during the login"
             raise AuthenticationFailedError(connection, reason, _own_correction(exchange.name)) from error

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ..runtime.ports import Buffer
@@ -109,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, client_id: str | None, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._loop = asyncio.get_running_loop()
         self._throttled_until = 0.0
+        self._login_held_up: asyncio.Future[None] | None = None  # by a throttle time
         self._client_id = client_id
         self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
@@ -139,15 +141,22 @@ class Connection(asyncio.BufferedProtocol):
         return 0.0
 
     async def request(
-        self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
+        self,
+        api_key: int,
+        version: int,
+        fields: codec.Fields,
+        *,
+        timeout_s: float | None = None,
+        is_of_login: bool = False,
     ) -> codec.Struct:
         """Send a request and wait for its decoded response; first, until the broker no longer throttles the client.
 
-        Raises `ConnectionLostError`, `RequestTimedOutError` after `timeout_s`, `WireFormatError` for a malformed
-        response, and `ValueError` for fields that do not fit the schema.
+        Others than those of a login wait for one that is held up, too. Raises `ConnectionLostError`,
+        `RequestTimedOutError` after `timeout_s`, `WireFormatError` for a malformed response, and `ValueError` for
+        fields that do not fit the schema.
         """
         body = codec.encode_request(api_key, version, fields)
-        await self.unthrottled()
+        await (self._throttle_time_over() if is_of_login else self.unthrottled(timeout_s))
         response = await self.send_raw(api_key, version, [body], timeout_s=timeout_s)
         answer = codec.decode_response(api_key, version, response)
         self.throttle(answer.get("throttle_time", 0))
@@ -164,8 +173,30 @@ class Connection(asyncio.BufferedProtocol):
             if self.on_throttled is not None:
                 self.on_throttled(until)
 
-    async def unthrottled(self) -> None:
-        """Wait until the broker reads the connection again, or has closed it."""
+    async def unthrottled(self, timeout_s: float | None = None) -> None:
+        """Wait until the broker reads the connection again, or has closed it.
+
+        Then for a login that was held up by that as well, for at most `timeout_s`: the session may have ended.
+        """
+        await self._throttle_time_over()
+        if self._login_held_up is not None:
+            ends: list[asyncio.Future[Any]] = [self.closed, self._login_held_up]
+            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+
+    @contextmanager
+    def first_after_throttling(self) -> Iterator[None]:
+        """For a login: where the broker throttles the client, no other request goes before those of the login."""
+        if self._throttled_until <= self._loop.time():
+            yield
+            return
+        held_up = self._login_held_up = self._loop.create_future()
+        try:
+            yield
+        finally:
+            self._login_held_up = None
+            held_up.set_result(None)
+
+    async def _throttle_time_over(self) -> None:
         while not self.closed.done() and (wait_s := self._throttled_until - self._loop.time()) > 0:
             await asyncio.wait([self.closed], timeout=wait_s)
 

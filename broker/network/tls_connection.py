@@ -46,7 +46,10 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         self._tls = tls
         self._is_paused = False
         self._protocol.connection_made(self)
-        self._loop.call_soon(self._go_on)
+        if self._is_lost and self._is_closing:  # it was reset since the handshake
+            self._loop.call_soon(self._tell_loss, None)
+        else:
+            self._loop.call_soon(self._go_on)
 
     # -- called by the TLS layer --
 
@@ -56,6 +59,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what was decrypted, as far as it is read now."""
+        if self._is_closing:
+            return  # what stops the socket now would keep the client's close_notify from the layer
         if self._kept or self._is_paused:
             self._kept += bytes(self._received[:nbytes])
             self._read_socket(False)

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ...cluster.command_line.cluster_options import choose_address, chosen_client_properties, cluster_options
 from ...cluster.command_line.text_table import folded
 from ..options import Command, json_option, print_json, run_client
 
@@ -65,8 +65,10 @@ def doctor(
             )
         else:
             found.append(Finding(FAILURE, f"no broker answers: {address.paused}"))
-        if address.lost_login is not None:
-            found.append(Finding(FAILURE, address.lost_login))
+        # Who logs in with another file needs none of `up`, which would change the passwords.
+        lost = address.lost_login if chosen_client_properties() is None else address.lost_files
+        if lost is not None:
+            found.append(Finding(FAILURE, lost))
         if address.directory is not None:
             found += examine_local_voters(address.directory)
             found += examine_local_logs(address.directory, address.local_options or "")

@@ -200,8 +200,8 @@ class Consumer:
         found: dict[int, int] = {}
         missing = list(partitions)
         isolation = self.isolation_level if isolation_level is None else isolation_level
-        loop = asyncio.get_running_loop()
-        began, limit_s = loop.time(), self.client.leader_wait_s
+        now = self.client.throttling.unthrottled_time
+        began, limit_s = now(), self.client.leader_wait_s
         deadline = began + limit_s
         told_at = began + NOTICE_AFTER_S if limit_s >= 2 * NOTICE_AFTER_S else math.inf
         asked: dict[int, set[int]] = {}
@@ -217,13 +217,13 @@ class Consumer:
             missing = [one for one in missing if one not in found]
             if not missing:
                 break
-            if loop.time() >= told_at:
+            if now() >= told_at:
                 told_at = math.inf
                 late = {one: why[one] for one in missing}
                 _logger.warning("%s; asking again for up to %g s", partitions_text(self.topic, late), limit_s)
             await self._pause_and_refresh(attempt)
             now_led = self._by_leader(missing).items()
-            if loop.time() > deadline and all(asked.get(one, set()).issuperset(group) for one, group in now_led):
+            if now() > deadline and all(asked.get(one, set()).issuperset(group) for one, group in now_led):
                 raise NoLeaderAnswersError(self.topic, {one: why[one] for one in missing}, found)
         return {one: found[one] for one in sorted(found)}
 

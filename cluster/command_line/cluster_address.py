@@ -74,13 +74,23 @@ class ClusterAddress:
 
     @property
     def lost_login(self) -> str | None:
-        """What to do where the logins of a secured local cluster were deleted; otherwise None."""
+        """What to do where the login of the commands for a secured local cluster was deleted; otherwise None."""
         if self.directory is None:
             return None
         from ..local.layout import load_plan
         from ..local.secured import lost_login
 
         return lost_login(load_plan(self.directory))
+
+    @property
+    def lost_files(self) -> str | None:
+        """As `lost_login`, only where the certificates are gone as well, without which no node starts."""
+        if self.directory is None:
+            return None
+        from ..local.layout import load_plan
+        from ..local.secured import lost_files
+
+        return lost_files(load_plan(self.directory))
 
     @property
     def silence_advice(self) -> str | None:

@@ -305,7 +305,7 @@ class KafkaClient:
             connection = await self._client.connection(leader)
             body = encode_fetch_request(_FETCH_VERSION, request)
             timeout_s = self._client.timeout_s + options.fetch_max_wait_ms / 1000
-            await connection.unthrottled()
+            await connection.unthrottled(timeout_s)
             answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, [body], timeout_s=timeout_s)
             response = decode_fetch_response(_FETCH_VERSION, answer)
             connection.throttle(response.throttle_ms)

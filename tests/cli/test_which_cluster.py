@@ -283,6 +283,22 @@ def test_a_wrong_choice_is_told_with_its_origin(words: tuple[str, ...], monkeypa
     assert "RAFTWERK_BOOTSTRAP" in run(*words)[1]
 
 
+def test_the_doctor_misses_no_login_of_the_commands_where_another_one_is_given() -> None:
+    """Its way out makes other passwords, which nobody needs who logs in with a file of their own."""
+    directory = Path("raftwerk-data")
+    plan = plan_cluster(str(directory), ClusterShape(1, port=1, secure=True))
+    write_properties(plan)
+    Path(plan.nodes[0].data_dir).mkdir(parents=True)
+    (Path(plan.nodes[0].data_dir) / "meta.properties").write_text(f"cluster.id={plan.cluster_id}\n")
+    (directory / "security").mkdir()
+    Path("own.properties").write_text("security.protocol=PLAINTEXT\n")
+    missing = "with which the commands log in, is not there"
+    assert missing in " ".join(run("doctor")[1].split())
+    assert missing not in " ".join(run("doctor", "--command-config", "own.properties")[1].split())
+    (directory / "security").rmdir()
+    assert "are gone:" in run("doctor", "--command-config", "own.properties")[1]
+
+
 def test_the_brokers_are_named_where_the_controllers_of_the_local_cluster_are_asked() -> None:
     bootstrap = lay_out(Path("raftwerk-data"), 1, 1)
     assert f"the brokers of this cluster are at {bootstrap}; " in run("topics", "list", "-b", "localhost:1002")[1]

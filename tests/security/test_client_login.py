@@ -23,7 +23,7 @@ from raftwerk.security.oauthbearer.token_source import TokenError, TokenSource
 from raftwerk.security.oauthbearer.unsecured_tokens import UnsecuredTokens, unsecured_token
 from raftwerk.security.sasl.plain import PLAIN, PlainClient, PlainServer
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.client import Connection, connect
+from raftwerk.wire.client import Connection, RequestTimedOutError, connect
 
 SESSION_S = 1000
 TOKEN_S = 300
@@ -111,6 +111,37 @@ def test_a_short_session_is_kept(session_s: float) -> None:
             await asyncio.sleep(session_s / 20)
         assert not connection.is_closed
         assert 10 <= len(cluster.prepared_at) <= 16
+
+    on_virtual_time(main)
+
+
+def test_a_session_that_ends_while_a_quota_throttles_the_client_is_renewed_before_any_request() -> None:
+    """A request that waited for longer than the login would be the first one after the end of the session."""
+
+    async def main() -> None:
+        cluster = Cluster(session_s=10.0)
+        connection = await cluster.log_in()
+        connection.throttle(30_000)
+        topics = {"topics": [], "allow_auto_topic_creation": False}
+        await asyncio.gather(*(connection.request(ApiKey.METADATA, 4, topics, timeout_s=1.0) for _ in range(3)))
+        assert asyncio.get_running_loop().time() >= 30.0
+        assert not connection.is_closed
+        assert len(cluster.prepared_at) == 2
+
+    on_virtual_time(main)
+
+
+def test_a_request_gives_up_a_login_that_was_held_up_and_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        connection = await Cluster(session_s=10.0).log_in()
+        connection.throttle(30_000)
+        monkeypatch.setattr("raftwerk.broker.network.connection.Connection.buffer_updated", lambda *_: None)
+        with pytest.raises(RequestTimedOutError):
+            await connection.request(
+                ApiKey.METADATA, 4, {"topics": [], "allow_auto_topic_creation": False}, timeout_s=5.0
+            )
+        assert 35.0 <= asyncio.get_running_loop().time() <= 41.0
+        assert connection.is_closed
 
     on_virtual_time(main)
 

@@ -44,8 +44,7 @@ class Attempts:
         a quota is used up it is asked for again after the throttle time (KIP-599), but not by a silent client, since
         that would not say what it waits for.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + client.timeout_s - client.throttling.seconds
+        deadline = client.throttling.unthrottled_time() + client.timeout_s
         while True:
             row: Struct = getattr(await self.request(client, api, version, fields), rows)[0]
             if row.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
@@ -53,8 +52,9 @@ class Attempts:
             is_used_up = row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and not client.throttling.is_silent
             if is_used_up and client.throttling.is_throttled:
                 continue  # the request waits
-            may_change = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-            if not may_change or loop.time() > deadline + client.throttling.seconds:
+            is_temporary = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            may_change = is_temporary or is_used_up  # a throttle time of a millisecond may be over already
+            if not may_change or client.throttling.unthrottled_time() > deadline:
                 return row
             await asyncio.sleep(_RETRY_PAUSE_S)
 

@@ -41,7 +41,7 @@ class CoordinatorRequests:
     """Finds the coordinators of keys of one type, and asks them.
 
     A request is repeated for `timeout_s` seconds, by default the time-out of the client, while the coordinator moves,
-    is loading, or does not answer.
+    is loading, or does not answer. The time for which a quota throttles the client does not count.
     """
 
     def __init__(self, client: ClusterClient, kind: CoordinatorType, timeout_s: float | None = None) -> None:
@@ -87,7 +87,7 @@ class CoordinatorRequests:
                     reason = "has not ended the transaction before"
                 else:
                     return answer
-            if asyncio.get_running_loop().time() > deadline:
+            if self._client.throttling.unthrottled_time() > deadline:
                 raise ClientError(f"{what}: {coordinator} {reason}; {_AGAIN}")
             is_again = True
             await asyncio.sleep(_RETRY_PAUSE_S)
@@ -106,7 +106,7 @@ class CoordinatorRequests:
                 await self._client.metadata([])
                 self._coordinators[key] = row.node_id
                 return int(row.node_id)
-            if not is_retriable(row.error_code) or asyncio.get_running_loop().time() > deadline:
+            if not is_retriable(row.error_code) or self._client.throttling.unthrottled_time() > deadline:
                 asked = Asked(purpose, group=key, transactional_id=key)
                 raise RefusedError(row.error_code, f"{self._type.noun} {key}", row.error_message, asked=asked)
             asks_another = True
@@ -114,4 +114,4 @@ class CoordinatorRequests:
 
     def _deadline(self) -> float:
         timeout_s = self._client.timeout_s if self._timeout_s is None else self._timeout_s
-        return asyncio.get_running_loop().time() + timeout_s
+        return self._client.throttling.unthrottled_time() + timeout_s

@@ -38,6 +38,10 @@ class Throttling:
         """For how long the client has been throttled up to now."""
         return self._total_s - max(0.0, self._until - asyncio.get_running_loop().time())
 
+    def unthrottled_time(self) -> float:
+        """The loop's time without what the client was throttled for: a clock for limits that are looked at now."""
+        return asyncio.get_running_loop().time() - self.seconds
+
     def on_throttled(self, peer: str, until: float) -> None:
         """A broker throttles the client until this time of the loop."""
         added_s = until - max(self._until, asyncio.get_running_loop().time())
@@ -56,8 +60,9 @@ class Throttling:
 
     @asynccontextmanager
     async def limit_until(self, end: float | None) -> AsyncIterator[None]:
-        """`asyncio.timeout_at`, with a later end after each time for which the client is throttled."""
-        async with asyncio.timeout_at(end) as limit:
+        """`asyncio.timeout_at`, with a later end for each time for which the client is throttled, also for one now."""
+        left_s = max(0.0, self._until - asyncio.get_running_loop().time())
+        async with asyncio.timeout_at(None if end is None else end + left_s) as limit:
             self._limits[limit] = None
             try:
                 yield

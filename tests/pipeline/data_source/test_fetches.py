@@ -39,7 +39,7 @@ class Broker:
     async def connection(self, _node_id: int) -> Broker:
         return self
 
-    async def unthrottled(self) -> None:
+    async def unthrottled(self, _timeout_s: float) -> None:
         self.events.append("waited")
 
     def throttle(self, throttle_ms: int) -> None:

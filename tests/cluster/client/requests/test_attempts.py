@@ -38,8 +38,9 @@ class Brokers:
 
     timeout_s = 10.0
 
-    def __init__(self, *codes: int, is_silent: bool = False) -> None:
+    def __init__(self, *codes: int, is_silent: bool = False, throttle_s: float = 60.0) -> None:
         self.codes = list(codes)
+        self.throttle_s = throttle_s
         self.throttling = Throttling(is_silent=is_silent)
 
     async def request(
@@ -52,7 +53,7 @@ class Brokers:
             raise UnreachableError({("b", 9092): "closes the connection"})
         row = SimpleNamespace(error_code=self.codes.pop(0), error_message=None)
         if row.error_code == USED_UP:
-            self.throttling.on_throttled("b:9092", asyncio.get_running_loop().time() + 60)
+            self.throttling.on_throttled("b:9092", asyncio.get_running_loop().time() + self.throttle_s)
         return SimpleNamespace(topics=[row], responses=[row])
 
 
@@ -271,3 +272,10 @@ def test_a_change_beyond_a_quota_is_asked_for_again_unless_nobody_is_told() -> N
         silent = Brokers(USED_UP, 0, is_silent=True)
         asyncio.run(AdminClient(cast(ClusterClient, silent)).create_topic(NewTopic("t"), wait=False))
     assert raised.value.code == USED_UP
+
+
+def test_a_change_beyond_a_quota_is_asked_for_again_also_where_the_throttle_time_is_over_at_once() -> None:
+    """A broker may tell of a millisecond, which is over before the answer is looked at."""
+    brokers = Brokers(USED_UP, USED_UP, 0, throttle_s=0.0)
+    asyncio.run(AdminClient(cast(ClusterClient, brokers)).create_topic(NewTopic("t"), wait=False))
+    assert brokers.codes == []

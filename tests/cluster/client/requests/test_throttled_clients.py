@@ -33,6 +33,24 @@ def test_a_limit_ends_later_by_the_time_of_throttling_and_once_for_several_broke
     assert 0.39 < asyncio.run(run()) < 5
 
 
+def test_a_limit_that_begins_while_the_client_is_throttled_ends_later_by_what_is_left_of_that() -> None:
+    """As that of a batch which is sent after one whose answer told of the throttle time."""
+
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        throttling = Throttling(is_silent=True)
+        throttling.on_throttled("a:9092", loop.time() + 0.2)
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        with pytest.raises(TimeoutError):
+            async with throttling.limit_until(began + 0.1):
+                throttling.on_throttled("a:9092", began + 0.3)
+                await asyncio.sleep(30)
+        return loop.time() - began
+
+    assert 0.39 < asyncio.run(run()) < 5
+
+
 def test_a_limit_that_has_no_end_keeps_none() -> None:
     async def run() -> None:
         throttling = Throttling(is_silent=True)
