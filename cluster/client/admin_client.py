@@ -207,8 +207,7 @@ class AdminClient:
         Returns the offset at which each log begins afterwards. Raises `RefusedError` for the first partition that is
         refused, as for an offset beyond the end, which names those whose records are deleted.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._client.timeout_s
+        deadline = self._client.throttling.unthrottled_time() + self._client.timeout_s
         begins: dict[int, int] = {}
         while missing := [partition for partition in before if partition not in begins]:
             leaders = {
@@ -220,7 +219,7 @@ class AdminClient:
                 code, begin, silence = await self._delete_records(leader, topic, partition, before[partition])
                 if not code:
                     begins[partition] = begin
-                elif not is_retriable(code) or loop.time() > deadline:
+                elif not is_retriable(code) or self._client.throttling.unthrottled_time() > deadline:
                     asked, message, way_out = Asked(ApiKey.DELETE_RECORDS, topic=topic), silence, None
                     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         message = f"offset {before[partition]} is beyond the end of the log"
@@ -550,8 +549,7 @@ class AdminClient:
 
     async def _until(self, holds: Callable[[ClusterView], bool], name: str) -> ClusterView | None:
         """The view of this topic once that holds; None for who may change the topic and not describe it."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._client.timeout_s
+        deadline = self._client.throttling.unthrottled_time() + self._client.timeout_s
         while True:
             try:
                 view = await self._client.metadata([name])
@@ -561,7 +559,7 @@ class AdminClient:
                 return None
             if holds(view):
                 return view
-            if loop.time() > deadline:
+            if self._client.throttling.unthrottled_time() > deadline:
                 raise ClientError(
                     f"topic {name}: the change was accepted, and is not visible after {self._client.timeout_s:g} s"
                 )

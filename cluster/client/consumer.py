@@ -171,12 +171,12 @@ class Consumer:
     async def learn(self, partitions: Iterable[int]) -> None:
         """Ask for metadata until it has these partitions, which may be new."""
         highest = max(partitions)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.client.timeout_s
+        now = self.client.throttling.unthrottled_time
+        deadline = now() + self.client.timeout_s
         for attempt in itertools.count():
             if self._view is not None and highest < len(self._view.partitions):
                 return
-            if loop.time() > deadline:
+            if now() > deadline:
                 break
             await self._pause_and_refresh(attempt)
         raise ClientError(f"topic {self.topic} has no partition {highest}")

@@ -322,12 +322,12 @@ class GroupClient:
         return await self._coordinators.ask(group_id, api, version, fields, codes_of)
 
     async def _until_loaded(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
+        deadline = self._client.throttling.unthrottled_time() + self._client.timeout_s
         while True:
             answer = await self._client.request_node(node_id, api, version, fields)
             if not answer.error_code:
                 return answer
-            if answer.error_code not in MOVED or asyncio.get_running_loop().time() > deadline:
+            if answer.error_code not in MOVED or self._client.throttling.unthrottled_time() > deadline:
                 raise RefusedError(answer.error_code, f"the groups of broker {node_id}", asked=Asked(api))
             await asyncio.sleep(_RETRY_PAUSE_S)
 

@@ -178,13 +178,13 @@ class Producer:
 
     async def _init_producer_id(self) -> tuple[int, int]:
         fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
+        now = self.client.throttling.unthrottled_time
+        deadline = now() + self.timeout_s
         while True:
             answer = await self.client.request(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, fields)
             if not answer.error_code:
                 return answer.producer_id, answer.producer_epoch
-            if not is_retriable(answer.error_code) or loop.time() > deadline:
+            if not is_retriable(answer.error_code) or now() > deadline:
                 no_right = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # KIP-679
                 right = NeededRight(AclOperation.WRITE, ResourceType.TOPIC, self.topic)
                 way_out = right.way_out if no_right else None

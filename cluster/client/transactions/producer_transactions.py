@@ -62,6 +62,7 @@ class ProducerTransactions:
 
     def __init__(self, client: ClusterClient, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        self._throttling = client.throttling
         self._groups = GroupClient(client, timeout_s)
         self._coordinators = CoordinatorRequests(client, CoordinatorType.TRANSACTION, timeout_s)
 
@@ -121,7 +122,7 @@ class ProducerTransactions:
     async def offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All committed offsets of a group with their metadata, once no open transaction commits some of them."""
         fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": True}
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        deadline = self._throttling.unthrottled_time() + self._timeout_s
         while True:
             answer = await self._groups.ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
             (group,) = answer.groups
@@ -135,7 +136,7 @@ class ProducerTransactions:
                     for topic, row in rows
                     if row.committed_offset >= 0
                 }
-            if codes != {ErrorCode.UNSTABLE_OFFSET_COMMIT} or asyncio.get_running_loop().time() > deadline:
+            if codes != {ErrorCode.UNSTABLE_OFFSET_COMMIT} or self._throttling.unthrottled_time() > deadline:
                 asked = Asked(ApiKey.OFFSET_FETCH, group=group_id)
                 raise RefusedError(group.error_code or max(codes), f"group {group_id}", asked=asked)
             await asyncio.sleep(_RETRY_PAUSE_S)

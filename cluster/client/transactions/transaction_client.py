@@ -356,9 +356,9 @@ class TransactionClient:
 
     async def _retry(self, ask: Callable[[], Awaitable[T | None]], why: str) -> T:
         """Ask until the answer is not None. Raises `ClientError` with `why` after the client's time-out."""
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        deadline = self._client.throttling.unthrottled_time() + self._timeout_s
         while (answer := await ask()) is None:
-            if asyncio.get_running_loop().time() > deadline:
+            if self._client.throttling.unthrottled_time() > deadline:
                 raise ClientError(f"{why}; try again in a moment, and if it stays so, raftwerk doctor shows why")
             await asyncio.sleep(_RETRY_PAUSE_S)
         return answer
