@@ -124,7 +124,7 @@ def list_topics(exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
 
     found = run_client(run())
     if not found:
-        tell_none("There are no topics that you may see.")
+        tell_none("There are no topics, or none that you may see.")
     for name, partitions in found:
         if as_json:
             print_json({"topic": name, "partitions": partitions})

@@ -200,8 +200,8 @@ def _advertised(reached: Mapping[tuple[int, Address], Reached], local_options: s
     alike: dict[tuple[str, str, str, str], list[tuple[int, Address]]] = {}
     for broker, one in reached.items():
         alike.setdefault((one.level, one.told, one.way_out, one.why), []).append(broker)
-    for (level, told, way_out, why), found_alike in alike.items():
-        brokers = sorted(found_alike)
+    for (level, told, way_out, why), brokers in alike.items():
+        brokers.sort()
         at = ", ".join(f"{host}:{port}" for _, (host, port) in brokers)
         who = f"broker {brokers[0][0]} advertises itself as {at}"
         if len(brokers) > 1:

@@ -19,8 +19,8 @@ class Finding:
 
 
 def ids(found: Iterable[int]) -> str:
-    """The ids of nodes, or "none"."""
-    return ", ".join(str(one) for one in found) or "none"
+    """The ids of nodes in order, or "none"."""
+    return ", ".join(str(one) for one in sorted(found)) or "none"
 
 
 def some(names: list[str]) -> str:

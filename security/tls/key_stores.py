@@ -23,12 +23,10 @@ def store_type(data: bytes, declared: str | None) -> str:
 
 def read_key_store(path: str, data: bytes, declared: str | None, password: str | None) -> tuple[bytes, bytes]:
     """The chain and the key of a key store, in PEM. Raises `TlsError`."""
-    kind = _readable(path, data, declared)
-    if kind == PEM:
-        return certificates_in(data), key_in(data)
-    chain, key = _read_pkcs12(path, data, password)
-    if not key:
-        raise TlsError(f"{path} has no private key")
+    is_pem = _readable(path, data, declared) == PEM
+    chain, key = (certificates_in(data), key_in(data)) if is_pem else _read_pkcs12(path, data, password)
+    if not chain or not key:
+        raise TlsError(f"{path} has no {'private key' if chain else 'certificate'}{' in PEM' if is_pem else ''}")
     return chain, key
 
 

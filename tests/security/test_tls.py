@@ -79,6 +79,16 @@ def test_a_java_key_store_is_refused_with_the_way_out() -> None:
         read_key_store("x.jks", b"\xfe\xed\xfe\xed\0\0", "JKS", "changeit")
 
 
+def test_a_key_store_that_lacks_a_part_is_named(pem: bytes) -> None:
+    for data, missing in (
+        (b"nonsense", "certificate"),
+        (key_in(pem), "certificate"),
+        (certificates_in(pem), "private key"),
+    ):
+        with pytest.raises(TlsError, match=f"^node.pem has no {missing} in PEM$"):
+            read_key_store("node.pem", data, "PEM", None)
+
+
 def test_the_key_of_another_certificate_is_refused(authority: Authority, pem: bytes) -> None:
     other = authority.issue("other", "localhost").read_bytes()
     with pytest.raises(TlsError, match="not the one of the certificate"):

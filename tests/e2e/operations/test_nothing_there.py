@@ -10,7 +10,7 @@ import pytest
 from support.e2e.command import fails, raftwerk
 
 LISTS = {
-    "topics list": "There are no topics that you may see.",
+    "topics list": "There are no topics, or none that you may see.",
     "groups list": "There are no groups.",
     "transactions list": "There are no transactional ids.",
     "transactions list --state Ongoing": "No transactional id matches.",
