@@ -35,8 +35,8 @@ _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
 _KILLED_PROBABILITY = 0.5
 _METADATA_LEADER = "controller"
-_SLOW_EVENT_S = (0.001, 0.003, 0.01)
-_SLOW_FOR_S = (0.2, 1.0)
+_SLOW_EVENT_S = (0.001, 0.004, 0.01)
+_SLOW_FOR_S = (0.3, 2.0)
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from ....controller.metadata import metadata_snapshot
 
-_RECORDS_A_BATCH = (1, 4, metadata_snapshot.RECORDS_A_BATCH)
+_RECORDS_A_BATCH = (1, 1, metadata_snapshot.RECORDS_A_BATCH)
 
 
 @contextmanager
