@@ -31,7 +31,9 @@ def changed_functions(directory: str, revision: str) -> set[str]:
     are left out, as what is new in them runs only where something else calls it. Raises `NoChangesError`.
     """
     return {
-        f"{path}:{name}" for path, source, lines in _changed_files(directory, revision) for name in names_at(source, lines)
+        f"{path}:{name}"
+        for path, source, lines in _changed_files(directory, revision)
+        for name in names_at(source, lines)
     }
 
 
@@ -67,7 +69,9 @@ def keys_near(source: str, lines: Iterable[int]) -> Mapping[str, set[str]]:
     spans = list(functions_of(source))
     found: dict[str, set[str]] = defaultdict(set)
     for line in lines:
-        around = max(((len(name), name, first, last) for name, first, last in spans if first <= line <= last), default=None)
+        around = max(
+            ((len(name), name, first, last) for name, first, last in spans if first <= line <= last), default=None
+        )
         if around is None:
             continue
         _, name, first, last = around

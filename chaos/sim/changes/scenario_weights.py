@@ -2,8 +2,8 @@
 
 `reached_code.txt` says it of each function that scenarios run unevenly. `tests/chaos/changes/write_reached_code.py`
 writes it from the lines that some seeds of each scenario have run: a line counts the more the fewer scenarios run it,
-as a search engine weighs rare words. Lines that few scenarios run are in the table by themselves: many functions are run
-by all scenarios, and their rare branches are not.
+as a search engine weighs rare words. Lines that few scenarios run are in the table by themselves: many functions are
+run by all scenarios, and their rare branches are not.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Idempotent producers write a few keys again and again, and delete some of them. A header of each record, tombstones too,
 names its producer and its number. In the end a new consumer reads the topic from its beginning. For each key and
 producer it finds the last acked record or a newer one. That may be a tombstone, which stays for delete.retention.ms,
-longer than any run: whoever has read the deleted record may not have read the tombstone yet.
+longer than any run: a reader of the deleted record may not have read the tombstone yet.
 """
 
 from __future__ import annotations

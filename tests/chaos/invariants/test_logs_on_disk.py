@@ -83,7 +83,7 @@ def test_recovery_must_keep_what_was_there_and_is_asked_once() -> None:
     log = log_of_segments(runtime)
     checker = RecoveryChecker()
     checker.before_crash(1, directories_of(log), disk, power_loss=False)
-    with pytest.raises(InvariantBroken, match="recovery keeps what was there: .* ends at 8, the disk had it up to 9"):
+    with pytest.raises(InvariantBroken, match=r"recovery keeps what was there: .* ends at 8, the disk had it up to 9"):
         recovered(checker, 8)
     recovered(checker, 3)  # it may be cut after that
     checker.before_crash(1, directories_of(log), disk, power_loss=False)

@@ -65,7 +65,9 @@ def test_a_node_has_what_is_in_the_snapshot_that_it_has_loaded() -> None:
     checker.after_event(1, node.loader, node.raft, node.disk)
     node.snapshot(9, "a", "c", "d")
     node.load(9, [[topic("a")], [topic("b")], [topic("d")]])
-    with pytest.raises(InvariantBroken, match="a node that has loaded a snapshot has what is in it: node 1, snapshot 9"):
+    with pytest.raises(
+        InvariantBroken, match="a node that has loaded a snapshot has what is in it: node 1, snapshot 9"
+    ):
         checker.after_event(1, node.loader, node.raft, node.disk)
 
 
@@ -79,7 +81,9 @@ def test_a_snapshot_has_what_a_node_had_at_its_end() -> None:
     checker.after_event(2, node.loader, node.raft, node.disk)
     other = Node()
     other.snapshot(5, "a")
-    with pytest.raises(InvariantBroken, match="a snapshot holds the metadata up to its end: node 3, snapshot 5 differs"):
+    with pytest.raises(
+        InvariantBroken, match="a snapshot holds the metadata up to its end: node 3, snapshot 5 differs"
+    ):
         checker.after_event(3, other.loader, other.raft, other.disk)
 
 

@@ -32,10 +32,12 @@ def table(reached: Mapping[str, Counter[Line]], seeds: int, sources: Mapping[str
         if name is not None:
             lines_of[f"{path}:{name}"].append((path, number))
     told = [f"scenarios {' '.join(scenarios)}"]
-    for name, lines in sorted(lines_of.items()):
-        shares = _of_function([of_line[line] for line in lines])
-        rare = _rare_lines(((line, of_line[line]) for line in lines), sources, scenarios, shares)
-        named = _numbered({one: share for one, share in shares.items() if share >= _NAMED_FROM / len(reached)}, scenarios)
+    for name, of_function in sorted(lines_of.items()):
+        shares = _of_function([of_line[line] for line in of_function])
+        rare = _rare_lines(((line, of_line[line]) for line in of_function), sources, scenarios, shares)
+        named = _numbered(
+            {one: share for one, share in shares.items() if share >= _NAMED_FROM / len(reached)}, scenarios
+        )
         if named or rare:
             told += [f"{name} {named}".rstrip(), *rare]
     return told

@@ -1,6 +1,6 @@
 """The invariants of metadata snapshots: what is in them, and what nodes make of them.
 
-"A snapshot holds the metadata up to its end": the image that its records make is that of a node at this offset, whoever
+"A snapshot holds the metadata up to its end": the image that its records make is that of a node at this offset, whichever node
 wrote or fetched the file. "A node that has loaded a snapshot has what is in it": its image at the snapshot's end is the
 one that the simulator itself makes of the whole file.
 """
@@ -60,7 +60,9 @@ class SnapshotChecker:
             raise InvariantBroken("a node that has loaded a snapshot has what is in it", detail)
         known = self._images.at(snapshot_id.end_offset - 1)
         if known is not None and known != contents:
-            raise InvariantBroken("a snapshot holds the metadata up to its end", f"{where} {difference_in(contents, known)}")
+            raise InvariantBroken(
+                "a snapshot holds the metadata up to its end", f"{where} {difference_in(contents, known)}"
+            )
 
     def _contents_of(self, snapshot_id: SnapshotId, loader: MetadataLoader, data: bytes) -> Mapping[str, Part] | None:
         """The image that a file makes; None if it is damaged. Files of a snapshot differ in what is about voters."""
