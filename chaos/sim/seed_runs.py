@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from ...cluster.command_line.plural import counted, size_text
 from ...runtime.os_errors import os_reason
-from .changes.changed_functions import NoChangesError, changed_code
+from .changes.changed_functions import NoChangesError, changed_functions
 from .changes.scenario_weights import ReachedCode, drawn, weights
 from .faults.fault import Fault
 from .minimize_faults import shrink
@@ -244,7 +244,7 @@ def _chosen(options: SeedOptions) -> _Chosen:
 
 
 def _shares(revision: str, names: Sequence[str]) -> Mapping[str, float]:
-    found = weights(changed_code(os.path.dirname(__file__), revision), ReachedCode.load(), names)
+    found = weights(changed_functions(os.path.dirname(__file__), revision), ReachedCode.load(), names)
     if not found:
         raise NoChangesError(f"no scenario is known to run what has changed since {revision}: leave out --changed")
     return found

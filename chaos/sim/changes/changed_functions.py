@@ -1,4 +1,4 @@
-"""Which functions have changed since a commit, and which lines of them, as git tells."""
+"""Which functions have changed since a commit, as git tells."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import ast
 import os
 import re
 import subprocess
-import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 _GONE = "/dev/null"
 """What a diff names instead of a file that is there no more."""
-
-
-_NEAR_LINES = 2
-"""So many lines around a changed one belong to it: what a changed condition decides about is below it."""
 
 
 class NoChangesError(Exception):
@@ -30,53 +24,14 @@ def changed_functions(directory: str, revision: str) -> set[str]:
     of classes and functions for the file, as `raft/log.py:RaftLog` and `raft/log.py:`. Files that git does not know yet
     are left out, as what is new in them runs only where something else calls it. Raises `NoChangesError`.
     """
-    return {
-        f"{path}:{name}"
-        for path, source, lines in _changed_files(directory, revision)
-        for name in names_at(source, lines)
-    }
-
-
-def changed_code(directory: str, revision: str) -> set[str]:
-    """As `changed_functions`, and for each changed line and those near it `raft/log.py:Log.append#` with its key.
-
-    Raises `NoChangesError`.
-    """
-    found = changed_functions(directory, revision)
-    for path, source, lines in _changed_files(directory, revision):
-        found.update(f"{path}:{name}#{key}" for name, keys in keys_near(source, lines).items() for key in keys)
-    return found
-
-
-def _changed_files(directory: str, revision: str) -> Iterator[tuple[str, str, set[int]]]:
-    """The path, the text and the changed lines of each file that is there."""
     root = _git(directory, "rev-parse", "--show-toplevel").strip()
     told = _git(root, "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", revision, "--", "*.py")
+    found: set[str] = set()
     for path, lines in changed_lines(told).items():
         if path != _GONE:
             with open(os.path.join(root, path), encoding="utf-8") as file:
-                yield path, file.read(), lines
-
-
-def line_key(text: str) -> str:
-    """A short name of a line by its text, so that it stays what it is when lines before it change."""
-    return f"{zlib.crc32(text.strip().encode()) & 0xFFFF:04x}"
-
-
-def keys_near(source: str, lines: Iterable[int]) -> Mapping[str, set[str]]:
-    """For each outermost function or method, the keys of its lines that are among these or near them."""
-    texts = source.splitlines()
-    spans = list(functions_of(source))
-    found: dict[str, set[str]] = defaultdict(set)
-    for line in lines:
-        around = max(
-            ((len(name), name, first, last) for name, first, last in spans if first <= line <= last), default=None
-        )
-        if around is None:
-            continue
-        _, name, first, last = around
-        near = range(max(first, line - _NEAR_LINES), min(last, line + _NEAR_LINES) + 1)
-        found[name].update(line_key(texts[number - 1]) for number in near)
+                source = file.read()
+            found.update(f"{path}:{name}" for name in names_at(source, lines))
     return found
 
 

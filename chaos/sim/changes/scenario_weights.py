@@ -2,8 +2,7 @@
 
 `reached_code.txt` says it of each function that scenarios run unevenly. `tests/chaos/changes/write_reached_code.py`
 writes it from the lines that some seeds of each scenario have run: a line counts the more the fewer scenarios run it,
-as a search engine weighs rare words. Lines that few scenarios run are in the table by themselves: many functions are
-run by all scenarios, and their rare branches are not.
+as a search engine weighs rare words.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ Shares = Mapping[str, float]
 _EVEN: Shares = {}
 _EVEN_SHARE = 0.1
 """How many of the runs take any scenario: a change may do harm where nobody looks for it."""
-_LINES_SHARE = 0.6
-"""How much of a function's share its changed rare lines have, if there are any."""
-_NAMES = "scenarios"
+
+SCENARIO_NAMES = "scenarios"
+"""What the line of the table begins with that has their names."""
 
 
 class ReachedCode:
@@ -31,7 +30,7 @@ class ReachedCode:
         self._functions = table
         self._around: dict[str, list[Shares]] = defaultdict(list)
         for name, shares in table.items():
-            for around in _around(name) if "#" not in name else ():
+            for around in _around(name):
                 self._around[around].append(shares)
 
     @classmethod
@@ -50,33 +49,15 @@ class ReachedCode:
         is_known = f"{name.partition(':')[0]}:" in self._around
         return self._around.get(name, [_EVEN] if is_known else [])
 
-    def of_line(self, name: str) -> Shares | None:
-        """Those of a line, named by its function and its key; None if it is not rare."""
-        return self._functions.get(name)
-
-
-def _of_lines(names: Iterable[str], code: ReachedCode) -> Mapping[str, list[Shares]]:
-    """The shares of the rare lines among the names, by their functions; each once."""
-    found: dict[str, list[Shares]] = defaultdict(list)
-    for name in sorted(names):
-        shares = code.of_line(name)
-        function = name.partition("#")[0]
-        if shares is not None and shares not in found[function]:
-            found[function].append(shares)
-    return found
-
 
 def weights(names: Iterable[str], code: ReachedCode, scenarios: Sequence[str]) -> dict[str, float]:
     """How often each scenario shall be run, which add up to one; empty if no scenario is known to run the functions."""
     total = dict.fromkeys(scenarios, 0.0)
-    names = tuple(names)
-    of_lines = _of_lines((name for name in names if "#" in name), code)
-    for name in sorted(name for name in names if "#" not in name):
-        lines = of_lines.get(name, [])
-        for group, part in ((code.shares_of(name), 1 - _LINES_SHARE if lines else 1.0), (lines, _LINES_SHARE)):
-            for shares in group:
-                for scenario, share in _filled(shares, scenarios).items():
-                    total[scenario] += part * share / len(group)
+    for name in sorted(names):
+        of_function = code.shares_of(name)
+        for shares in of_function:
+            for scenario, share in _filled(shares, scenarios).items():
+                total[scenario] += share / len(of_function)
     whole = sum(total.values())
     if not whole:
         return {}
@@ -90,28 +71,19 @@ def drawn(weights: Mapping[str, float], number: int) -> str:
 
 
 def parse(table: str) -> dict[str, Shares]:
-    """The table from its text.
+    """The table from its text: a line for each function, with its scenarios in thousandths, such as `voters=620`.
 
-    The first line has the names of the scenarios, which the others name by their numbers. Then there is a line for each
-    function, with shares in thousandths, such as `raft/log.py:Log.append 4=620`. Below it, after a space, are its rare
-    lines: the keys of those that the same scenarios run, and their shares.
+    If the first line has the names of the scenarios, the others name them by their numbers.
     """
     found: dict[str, Shares] = {}
     names: list[str] = []
-    function = ""
     for line in table.splitlines():
         name, *shares = line.split()
-        if name == _NAMES:
+        if name == SCENARIO_NAMES:
             names = shares
             continue
         pairs = (one.split("=") for one in shares)
-        of = {names[int(number)] if names else number: int(thousandths) / 1000 for number, thousandths in pairs}
-        if line.startswith(" "):
-            found.update((f"{function}#{key}", of) for key in name.split(","))
-            continue
-        function = name
-        if of:
-            found[name] = of
+        found[name] = {names[int(one)] if names else one: int(thousandths) / 1000 for one, thousandths in pairs}
     return found
 
 

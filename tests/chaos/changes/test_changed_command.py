@@ -25,7 +25,7 @@ def change(monkeypatch: pytest.MonkeyPatch, *functions: str) -> list[str]:
         asked.append(revision)
         return set(functions)
 
-    monkeypatch.setattr(seed_runs, "changed_code", changed)
+    monkeypatch.setattr(seed_runs, "changed_functions", changed)
     return asked
 
 

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.chaos.sim.changes.changed_functions import (
-    NoChangesError,
-    changed_code,
-    changed_functions,
-    line_key,
-    names_at,
-)
+from raftwerk.chaos.sim.changes.changed_functions import NoChangesError, changed_functions, names_at
 
 BEFORE = """\
 LIMIT = 3
@@ -67,15 +61,6 @@ def test_a_change_is_told_by_what_is_around_it(repository: Path, old: str, new: 
     (repository / "below" / "log.py").write_text(BEFORE.replace(old, new))
     (repository / "notes.txt").write_text("b\n")
     assert changed_functions(str(repository / "below"), "HEAD") == {f"below/log.py:{name}" for name in changed}
-
-
-def test_changed_lines_and_those_near_them_are_named_by_their_text(repository: Path) -> None:
-    (repository / "below" / "log.py").write_text(BEFORE.replace("return 3", "return 7"))
-    near = ("def cut(self):", "  return 7  ", "return 4")
-    keys = {f"below/log.py:Log.cut#{line_key(text)}" for text in near}
-    assert changed_code(str(repository), "HEAD") == {"below/log.py:Log.cut", *keys}
-    (repository / "below" / "log.py").write_text(BEFORE.replace("LIMIT = 3", "LIMIT = 4"))
-    assert changed_code(str(repository), "HEAD") == {"below/log.py:"}
 
 
 def test_nothing_and_what_is_gone_have_no_functions(repository: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .....log.errors import StorageError
 from .....log.manager.log_directory import LogDirectory
@@ -22,6 +22,7 @@ from ...disk.sim_disk import SimDisk
 from ..invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
+_LOOK_EVERY = 100
 
 
 @dataclass(slots=True)
@@ -35,11 +36,22 @@ class _Seen:
     has_gaps: bool = False
 
 
+@dataclass(slots=True)
+class _Logs:
+    """The logs of a directory whose offsets may have gaps, as they were when all logs were looked through."""
+
+    all: list[PartitionLog] = field(default_factory=list)
+    with_gaps: list[tuple[TopicPartition, PartitionLog]] = field(default_factory=list)
+    looked_at: int = -_LOOK_EVERY
+
+
 class NotedGapsChecker:
     """Remembers up to where the logs of running nodes were read."""
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[PartitionLog, _Seen]] = {}
+        self._logs: dict[tuple[int, str], _Logs] = {}
+        self._events = 0
 
     def forget(self, node_id: int) -> None:
         """The node's process has ended."""
@@ -47,15 +59,25 @@ class NotedGapsChecker:
 
     def after_event(self, node_id: int, logs: LogManager, disk: SimDisk) -> None:
         """Check the logs of a node whose offsets may have gaps. Raises `InvariantBroken`."""
+        self._events += 1
         seen_logs = self._seen.setdefault(node_id, {})
         for log_dir in logs.directories:
-            for of_dir in (log_dir.logs, log_dir.future_logs):
-                for key, log in of_dir.items():
-                    if not log.may_have_gaps or log.is_failed or log.is_closed:
-                        continue
-                    seen = seen_logs.setdefault(log, _Seen())
-                    if seen.end_offset != log.log_end_offset or seen.history != log.history:
-                        _check(node_id, key, log, seen, lambda at=log_dir: _noted(disk, at))  # type: ignore[misc]
+            for key, log in self._with_gaps(node_id, log_dir):
+                if log.is_failed or log.is_closed:
+                    continue
+                seen = seen_logs.setdefault(log, _Seen())
+                if seen.end_offset != log.log_end_offset or seen.history != log.history:
+                    _check(node_id, key, log, seen, lambda at=log_dir: _noted(disk, at))  # type: ignore[misc]
+
+    def _with_gaps(self, node_id: int, log_dir: LogDirectory) -> list[tuple[TopicPartition, PartitionLog]]:
+        """The logs to check. Settings change seldom, so that not all logs are looked through after each event."""
+        known = self._logs.setdefault((node_id, log_dir.path), _Logs())
+        now = [*log_dir.logs.values(), *log_dir.future_logs.values()]
+        if now != known.all or self._events - known.looked_at >= _LOOK_EVERY:
+            known.all, known.looked_at = now, self._events
+            every = (*log_dir.logs.items(), *log_dir.future_logs.items())
+            known.with_gaps = [(key, log) for key, log in every if log.may_have_gaps]
+        return known.with_gaps
 
 
 def _check(node_id: int, key: TopicPartition, log: PartitionLog, seen: _Seen, noted: Callable[[], list[str]]) -> None:

@@ -1,8 +1,8 @@
 """The invariants of metadata snapshots: what is in them, and what nodes make of them.
 
-"A snapshot holds the metadata up to its end": the image that its records make is that of a node at this offset, whichever node
-wrote or fetched the file. "A node that has loaded a snapshot has what is in it": its image at the snapshot's end is the
-one that the simulator itself makes of the whole file.
+"A snapshot holds the metadata up to its end": the image that its records make is that of a node at this offset,
+whether its node wrote the file or fetched it. "A node that has loaded a snapshot has what is in it": its image at the
+snapshot's end is the one that the simulator itself makes of the whole file.
 """
 
 from __future__ import annotations
